@@ -1,0 +1,25 @@
+"""Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling."""
+
+from otlp.capability import Capability
+from otlp.distribution import as_distribution, softmax
+from otlp.drafts import IID, DraftScheme, Explicit
+from otlp.plan import Plan
+from otlp.problem import Problem
+from otlp.solution import Guarantee, Solution, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IID",
+    "Capability",
+    "DraftScheme",
+    "Explicit",
+    "Guarantee",
+    "Plan",
+    "Problem",
+    "Solution",
+    "Status",
+    "__version__",
+    "as_distribution",
+    "softmax",
+]

@@ -1,0 +1,205 @@
+"""Probability vectors: from arrays and logits of any precision to float64 that sums to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.errors import InvalidDistributionError, InvalidInputError
+
+__all__ = [
+    "FloatArray",
+    "IntArray",
+    "Mask",
+    "as_distribution",
+    "invert_cdf",
+    "softmax",
+    "top_k",
+    "top_p",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# How far a sum may be from one, by bytes a number: rounding V = 1e6 probabilities to that
+# precision stays inside, a forgotten softmax or a dropped token does not.
+SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
+
+
+def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
+    """Validate a probability vector and normalise it in float64.
+
+    Parameters
+    ----------
+    values : array_like, shape (V,)
+        Probabilities, in any floating precision (float16, bfloat16, float32, float64).
+    name : str
+        What the vector is called in an error message.
+
+    Returns
+    -------
+    ndarray, shape (V,), float64
+        A read-only copy that sums to one.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If the vector is empty or not one-dimensional, has a NaN, infinite or negative entry, or
+        if its sum is off by more than 1e-6 (float64), 1e-3 (float32) or 2e-2 (half precision).
+
+    Notes
+    -----
+    O(V) time.
+    """
+    given: npt.NDArray[Any] = np.asarray(values)
+    if given.ndim != 1 or given.size == 0:
+        raise InvalidDistributionError(
+            f"{name} must be a non-empty vector of shape (V,), not of shape {given.shape}"
+        )
+    try:
+        result = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidDistributionError(f"{name} must hold real numbers: {error}") from None
+    total = float(result.sum())
+    if not (np.isfinite(total) and result.min() >= 0.0):
+        bad = np.flatnonzero(~(np.isfinite(result) & (result >= 0.0)))
+        at = int(bad[0]) if bad.size else int(np.argmax(result))
+        raise InvalidDistributionError(
+            f"{name}[{at}] is {result[at]}: entries must be finite and at least 0 "
+            "(for logits use otlp.softmax)"
+        )
+    tolerance = SUM_TOLERANCE.get(given.dtype.itemsize if given.dtype.kind in "fV" else 8, 1e-6)
+    if abs(total - 1.0) > tolerance:
+        raise InvalidDistributionError(
+            f"{name} sums to {total:.9g}, which is off 1 by more than {tolerance:g} "
+            f"(the tolerance for {given.dtype}): divide by the sum, or use otlp.softmax on logits"
+        )
+    result /= total
+    result.flags.writeable = False
+    return result
+
+
+def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:
+    """Sample by inversion: the first index whose cumulative mass exceeds ``uniform`` of the total.
+
+    Parameters
+    ----------
+    cumulative : ndarray, shape (m,)
+        Cumulative masses, ascending; the total need not be 1.
+    uniform : array_like of float in [0, 1)
+        Random numbers, any shape.
+
+    Returns
+    -------
+    ndarray of int64, the shape of `uniform`
+        Never an index of mass zero; O(log m) each.
+    """
+    total = cumulative[-1]
+    scaled = np.minimum(np.asarray(uniform) * total, np.nextafter(total, 0.0))
+    return np.asarray(np.searchsorted(cumulative, scaled, side="right"), dtype=np.int64)
+
+
+def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
+    """Turn logits into probabilities, in float64.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        Logits in any floating precision; minus infinity masks a token.
+    temperature : float
+        Divides the logits; greater than 0.
+
+    Returns
+    -------
+    ndarray, shape (..., V), float64
+        Rows that sum to one.
+
+    Raises
+    ------
+    InvalidInputError
+        If the temperature is not positive and finite.
+    InvalidDistributionError
+        If an entry is NaN or plus infinity, or a row is minus infinity throughout.
+    """
+    if not (np.isfinite(temperature) and temperature > 0.0):
+        raise InvalidInputError(
+            f"temperature is {temperature}: it must be finite and greater than 0 "
+            "(for greedy decoding use a point mass on the arg max)"
+        )
+    scaled = np.asarray(logits).astype(np.float64)
+    peak = scaled.max(axis=-1, keepdims=True)
+    if not np.isfinite(peak).all():
+        raise InvalidDistributionError(
+            "logits must not hold NaN or +inf, nor a row of -inf throughout: "
+            f"the largest entry of a row is {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
+        )
+    weights = np.exp((scaled - peak) / temperature)
+    probabilities: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def top_k(probabilities: FloatArray, k: int) -> FloatArray:
+    """Keep the k most likely tokens and renormalise; ties go to the lowest token id.
+
+    Parameters
+    ----------
+    probabilities : ndarray, shape (V,)
+        A probability vector.
+    k : int
+        How many tokens to keep, at least 1; k >= V keeps all.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        Zero outside the k tokens.
+
+    Raises
+    ------
+    InvalidInputError
+        If k is less than 1.
+    """
+    if k < 1:
+        raise InvalidInputError(f"top-k size is {k}: it must be at least 1")
+    if k >= probabilities.size:
+        return probabilities
+    order = np.argsort(-probabilities, kind="stable")
+    return _keep(probabilities, order[:k])
+
+
+def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
+    """Keep the smallest set of most likely tokens whose mass reaches `mass`, and renormalise.
+
+    Parameters
+    ----------
+    probabilities : ndarray, shape (V,)
+        A probability vector.
+    mass : float
+        The mass to reach, in (0, 1]; ties go to the lowest token id.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        Zero outside the kept tokens; at least one token is kept.
+
+    Raises
+    ------
+    InvalidInputError
+        If `mass` is not in (0, 1].
+    """
+    if not 0.0 < mass <= 1.0:
+        raise InvalidInputError(f"top-p mass is {mass}: it must be in (0, 1]")
+    if mass == 1.0:
+        return probabilities
+    order = np.argsort(-probabilities, kind="stable")
+    count = int(np.searchsorted(np.cumsum(probabilities[order]), mass)) + 1
+    return _keep(probabilities, order[:count])
+
+
+def _keep(probabilities: FloatArray, tokens: npt.NDArray[np.intp]) -> FloatArray:
+    kept = np.zeros_like(probabilities)
+    kept[tokens] = probabilities[tokens]
+    kept /= kept.sum()
+    return kept

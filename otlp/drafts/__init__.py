@@ -1,0 +1,11 @@
+"""Draft schemes: the ways of sampling n tokens at one position.
+
+A scheme answers questions about the law of the drafted tuple; it knows nothing of targets,
+plans or solvers.  One file a scheme.
+"""
+
+from otlp.drafts.explicit import Explicit
+from otlp.drafts.iid import IID
+from otlp.drafts.scheme import DraftScheme, DraftTuples, TokenSets
+
+__all__ = ["IID", "DraftScheme", "DraftTuples", "Explicit", "TokenSets"]

@@ -1,0 +1,204 @@
+"""n drafts, independent and identically distributed: the scheme of most of the literature."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from otlp import distribution
+from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
+from otlp.drafts.scheme import (
+    MEMORY_LIMIT,
+    DraftScheme,
+    DraftTuples,
+    TokenSets,
+    check_count,
+    check_mask,
+    check_memory,
+)
+
+__all__ = ["IID"]
+
+
+class IID(DraftScheme):
+    """n tokens drawn independently from one draft distribution, with replacement.
+
+    Parameters
+    ----------
+    draft : array_like, shape (V,)
+        The draft distribution q.
+    n : int
+        Number of drafts, at least 1.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft` is not a probability vector.
+    InvalidInputError
+        If `n` is not a whole number of at least 1.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.IID([0.5, 0.3, 0.2], n=2)
+    >>> float(drafts.probability([0, 1]))
+    0.15
+    """
+
+    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
+        self.draft: FloatArray = as_distribution(draft, "draft")
+        self._n = check_count(n)
+
+    def __repr__(self) -> str:
+        """Name the scheme and its sizes."""
+        return f"IID(V={self.vocab_size}, n={self.n})"
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return self._n
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return self.draft.size
+
+    @property
+    def mean_draft(self) -> FloatArray:
+        """The draft distribution itself, shape (V,)."""
+        return self.draft
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        return np.cumsum(self.draft)
+
+    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Probability of drafted tuples, shape (..., n) -> (...)."""
+        result: FloatArray = np.prod(self.draft[np.asarray(draft_tokens)], axis=-1)
+        return result
+
+    def mass_within(self, subset: npt.ArrayLike) -> float:
+        """q(S)^n; O(V)."""
+        return float(self.draft[check_mask(subset, self.vocab_size)].sum()) ** self.n
+
+    def mass_touching(self, subset: npt.ArrayLike) -> float:
+        """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
+        inside = float(self.draft[check_mask(subset, self.vocab_size)].sum())
+        return 1.0 if inside >= 1.0 else float(-np.expm1(self.n * np.log1p(-inside)))
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
+        """Draw tuples by inversion; O(V) once, then O(n log V) a tuple."""
+        shape = (self.n,) if size is None else (size, self.n)
+        return invert_cdf(self._cumulative, rng.random(shape))
+
+    def tuple_count(self) -> float:
+        """k^n for a support of k tokens."""
+        return float(np.count_nonzero(self.draft)) ** self.n
+
+    def set_count(self) -> tuple[float, float]:
+        """Number of sets of 1 to n of the k tokens, and of their members."""
+        k = int(np.count_nonzero(self.draft))
+        sizes = [comb(k, m) for m in range(1, min(self.n, k) + 1)]
+        return float(sum(sizes)), float(sum(m * size for m, size in enumerate(sizes, start=1)))
+
+    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+        """List all tuples of positive probability; k^n rows for a support of k tokens."""
+        tokens = np.flatnonzero(self.draft)
+        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
+        check_memory(f"listing {tokens.size}^{self.n} tuples", needed, memory_limit)
+        grid = np.indices((tokens.size,) * self.n).reshape(self.n, -1).T
+        listed = tokens[grid].astype(np.int64)
+        mass = self.probability(listed)
+        positive = mass > 0.0  # a product of tiny probabilities can underflow
+        return DraftTuples(listed[positive], mass[positive])
+
+    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+        """List the sets of distinct tokens with their masses, without listing the tuples.
+
+        A set S of m tokens has mass n! [x^n] prod_{i in S} (exp(q_i x) - 1): a sum of positive
+        multinomial terms, not the alternating sum of inclusion-exclusion, which cancels.
+        sum_m binom(k, m) sets for a support of k tokens, O(n^2) time each.
+        """
+        tokens = np.flatnonzero(self.draft).astype(np.int64)
+        count, total = self.set_count()
+        check_memory(
+            f"listing the {count:,.0f} sets of up to {self.n} of {tokens.size} tokens",
+            8.0 * (2 * total + 2 * count + 1),
+            memory_limit,
+        )
+        members, offsets, mass = _list_sets(self.draft[tokens], self.n, int(count), int(total))
+        if not mass.all():
+            keep = mass > 0.0
+            members = members[np.repeat(keep, np.diff(offsets))]
+            lengths = np.diff(offsets)[keep]
+            offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+            mass = mass[keep]
+        return TokenSets(tokens[members], offsets, mass)
+
+    def top_k(self, k: int) -> IID:
+        """n drafts from the k most likely tokens, renormalised."""
+        return IID(distribution.top_k(self.draft, k), self.n)
+
+    def restrict(self, tokens: IntArray, vocab_size: int) -> IID:
+        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
+        draft = np.zeros(vocab_size)
+        draft[: tokens.size] = self.draft[tokens]
+        return IID(draft, self.n)
+
+
+@njit(cache=True)
+def _list_sets(
+    draft: FloatArray, n: int, count: int, total: int
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """All sets of 1 to n tokens, by size and then lexicographically, with their masses."""
+    k = draft.size
+    members = np.empty(total, np.int64)
+    offsets = np.zeros(count + 1, np.int64)
+    mass = np.empty(count)
+    # terms[i, d] = q_i^d / d!, the coefficients of exp(q_i x) - 1
+    terms = np.zeros((k, n + 1))
+    factorial = 1.0
+    for i in range(k):
+        term = 1.0
+        for d in range(1, n + 1):
+            term *= draft[i] / d
+            terms[i, d] = term
+    for d in range(2, n + 1):
+        factorial *= d
+    row, at = 0, 0
+    chosen = np.zeros(n, np.int64)
+    series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
+    series[0, 0] = 1.0
+    for m in range(1, min(n, k) + 1):
+        for j in range(m):
+            chosen[j] = j
+        fresh = 0  # first place whose product is out of date
+        while True:
+            for j in range(fresh, m - 1):
+                for d in range(n + 1):
+                    value = 0.0
+                    for e in range(1, d + 1):
+                        value += terms[chosen[j], e] * series[j, d - e]
+                    series[j + 1, d] = value
+            value = 0.0
+            for e in range(1, n + 1):
+                value += terms[chosen[m - 1], e] * series[m - 1, n - e]
+            mass[row] = value * factorial
+            for j in range(m):
+                members[at + j] = chosen[j]
+            at += m
+            row += 1
+            offsets[row] = at
+            fresh = m - 1
+            while fresh >= 0 and chosen[fresh] == k - m + fresh:
+                fresh -= 1
+            if fresh < 0:
+                break
+            chosen[fresh] += 1
+            for j in range(fresh + 1, m):
+                chosen[j] = chosen[j - 1] + 1
+    return members, offsets, mass

@@ -1,0 +1,65 @@
+"""A plan of a problem over fewer tokens, read as a plan of the problem it came from."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.plan.plan import Marginals, Plan
+from otlp.problem import Problem
+
+__all__ = ["LiftedPlan"]
+
+
+class LiftedPlan(Plan):
+    """Undo a restriction to the tokens that can be drafted.
+
+    Parameters
+    ----------
+    problem : Problem
+        The original problem over V tokens.
+    plan : Plan
+        A plan of the restricted problem, where token j stands for ``tokens[j]``, and token
+        ``len(tokens)``, if there is one, for all tokens that are never drafted.
+    tokens : ndarray, shape (k,), int64
+        The kept tokens, ascending.
+    outside : ndarray, shape (V,)
+        Law of the target on the tokens that are never drafted; zero if it has no mass there.
+    """
+
+    def __init__(
+        self, problem: Problem, plan: Plan, tokens: IntArray, outside: FloatArray
+    ) -> None:
+        super().__init__(problem)
+        self.plan = plan
+        self.tokens = tokens
+        self.outside = outside
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan; see `Plan.conditional`."""
+        return self._lift(self.plan.conditional(self._rename(draft_tokens)))
+
+    def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
+        """Draw the verified token given the drafted tuple; see `Plan.sample`."""
+        token = self.plan.sample(self._rename(draft_tokens), rng)
+        if token < self.tokens.size:
+            return int(self.tokens[token])
+        return int(invert_cdf(np.cumsum(self.outside), rng.random()))
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output law of the restricted plan, spread over the original tokens."""
+        small = self.plan.marginals()
+        return Marginals(
+            self._lift(small.acceptance), self._lift(small.output), small.method, small.slack
+        )
+
+    def _rename(self, draft_tokens: npt.ArrayLike) -> IntArray:
+        return np.searchsorted(self.tokens, self._check(draft_tokens)).astype(np.int64)
+
+    def _lift(self, law: FloatArray) -> FloatArray:
+        lifted = np.zeros(self.problem.vocab_size)
+        lifted[self.tokens] = law[: self.tokens.size]
+        if law.size > self.tokens.size:
+            lifted += law[self.tokens.size] * self.outside
+        return lifted

@@ -1,0 +1,84 @@
+"""A plan that selects one drafted token and then runs single-draft speculative sampling on it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.plan.plan import Marginals, Plan, residual_law
+from otlp.problem import Problem
+
+__all__ = ["SelectionPlan"]
+
+
+class SelectionPlan(Plan):
+    """Select a drafted token i, accept it with probability min(1, p_i / y_i), else replace it.
+
+    y is the law of the selected token.  The replacement follows (p - y)^+, normalised, so the
+    output is p whatever y is, and the acceptance is sum_i min(p_i, y_i).
+
+    Parameters
+    ----------
+    problem : Problem
+    selection_law : ndarray, shape (V,)
+        The law y of the selected token.
+    """
+
+    def __init__(self, problem: Problem, selection_law: FloatArray) -> None:
+        super().__init__(problem)
+        self.selection_law = selection_law
+
+    @abstractmethod
+    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
+        """Draw the selected token given a valid drafted tuple."""
+
+    @abstractmethod
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Law of the selected token given a valid drafted tuple: distinct tokens, and masses."""
+
+    @abstractmethod
+    def realised_selection_law(self) -> FloatArray:
+        """Law of the selected token as the selection really produces it, shape (V,).
+
+        Computed from the numbers that `select` uses, not from `selection_law`.
+        """
+
+    @cached_property
+    def accept(self) -> FloatArray:
+        """Probability of accepting token i once selected, shape (V,)."""
+        target, law = self.problem.target, self.selection_law
+        return np.divide(target, law, out=np.ones_like(law), where=law > target)
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """Law of the replacement, shape (V,)."""
+        return residual_law(self.problem.target, np.minimum(self.problem.target, self.selection_law))
+
+    @cached_property
+    def _residual_cumulative(self) -> FloatArray:
+        return np.cumsum(self.residual)
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan; see `Plan.conditional`."""
+        tokens, masses = self.selection(self._check(draft_tokens))
+        accepted = masses * self.accept[tokens]
+        law = self.residual * max(0.0, 1.0 - float(accepted.sum()))
+        law[tokens] += accepted
+        return law
+
+    def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
+        """Draw the verified token given the drafted tuple; see `Plan.sample`."""
+        token = self.select(self._check(draft_tokens), rng)
+        if rng.random() < self.accept[token]:
+            return token
+        return int(invert_cdf(self._residual_cumulative, rng.random()))
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output law, from the selection as it really is; O(V)."""
+        accepted = self.realised_selection_law() * self.accept
+        output = accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
+        return Marginals(accepted, output, "closed form")

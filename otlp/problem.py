@@ -1,0 +1,141 @@
+"""The problem: a target distribution and a way of drafting n tokens, validated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.drafts.scheme import DraftScheme, check_mask
+from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An optimal transport linear program (OTLP) of multi-draft speculative sampling.
+
+    Maximise the probability that the verified token is one of the n drafted ones, over all
+    verification rules whose output follows `target` exactly (Sun et al. 2023, SpecTr, section 4;
+    Thomas and Pal, Global Resolution, Eq. 1).
+
+    Parameters
+    ----------
+    target : array_like, shape (V,)
+        The target distribution p.
+    drafts : DraftScheme
+        How the n drafted tokens are sampled, such as `otlp.IID(q, n)`.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `target` is not a probability vector (see `otlp.as_distribution`).
+    InvalidInputError
+        If `drafts` is no draft scheme, or is over another vocabulary than `target`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> problem.vocab_size, problem.n
+    (3, 2)
+    """
+
+    target: FloatArray
+    drafts: DraftScheme
+
+    def __init__(self, target: npt.ArrayLike, drafts: DraftScheme) -> None:
+        if not isinstance(drafts, DraftScheme):
+            raise InvalidInputError(
+                f"drafts is a {type(drafts).__name__}: it must be a draft scheme, "
+                "such as otlp.IID(q, n)"
+            )
+        object.__setattr__(self, "target", as_distribution(target, "target"))
+        object.__setattr__(self, "drafts", drafts)
+        if self.target.size != drafts.vocab_size:
+            raise InvalidInputError(
+                f"target has {self.target.size} tokens and the drafts have {drafts.vocab_size}: "
+                "both must be over the same vocabulary"
+            )
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return self.drafts.n
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return self.drafts.vocab_size
+
+    def dual_value(self, subset: npt.ArrayLike) -> float:
+        """Upper bound on the acceptance of every plan that a subset H of tokens gives.
+
+        An accepted token lies in H, or some drafted token lies outside H, so
+
+            acceptance <= p(H) + P(some draft outside H) = 1 + psi(H)
+
+        (Global Resolution, Eq. 4); the best subset H* reaches the optimum.  Written as a sum of
+        two masses, which does not cancel.
+
+        Parameters
+        ----------
+        subset : array_like
+            A mask of shape (V,), or token ids.
+
+        Returns
+        -------
+        float
+            At most 1; O(V) for i.i.d. drafts.
+        """
+        inside = check_mask(subset, self.vocab_size)
+        return min(1.0, float(self.target[inside].sum()) + self.drafts.mass_touching(~inside))
+
+    def check_draft_tokens(self, draft_tokens: npt.ArrayLike) -> IntArray:
+        """Validate one drafted tuple.
+
+        Parameters
+        ----------
+        draft_tokens : array_like of int, shape (n,)
+            Token ids.
+
+        Returns
+        -------
+        ndarray, shape (n,), int64
+
+        Raises
+        ------
+        InvalidInputError
+            If the shape is not (n,) or the entries are not integers.
+        TokenOutOfRangeError
+            If an id lies outside [0, V).
+        ZeroProbabilityError
+            If the scheme never drafts this tuple.
+        """
+        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        if not self.drafts.probability(tokens) > 0.0:
+            raise ZeroProbabilityError(
+                f"the tuple {tokens.tolist()} has probability 0 under {self.drafts!r}: "
+                "pass tokens that were drafted by this scheme"
+            )
+        return tokens
+
+
+def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
+    """Validate the shape, type and range of a drafted tuple; see `Problem.check_draft_tokens`."""
+    tokens = np.asarray(draft_tokens)
+    if tokens.shape != (n,) or tokens.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"draft_tokens has shape {tokens.shape} and type {tokens.dtype}: "
+            f"it must hold n = {n} integer token ids"
+        )
+    outside = (tokens < 0) | (tokens >= vocab_size)
+    if outside.any():
+        raise TokenOutOfRangeError(
+            f"token id {tokens[outside][0]} lies outside the vocabulary [0, {vocab_size})"
+        )
+    result: IntArray = tokens.astype(np.int64, copy=False)
+    return result

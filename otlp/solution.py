@@ -1,0 +1,117 @@
+"""What a solver returns: why it stopped, what the plan is worth, and the proof of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
+
+from otlp.distribution import Mask
+from otlp.timing import Timings
+
+if TYPE_CHECKING:
+    from otlp.plan import Plan
+
+__all__ = ["Guarantee", "Solution", "Status"]
+
+
+class Status(Enum):
+    """Why a solver stopped; the value is advice in plain words."""
+
+    SOLVED = "Solved."
+    TIME_LIMIT = (
+        "The time limit ran out: raise time_limit, cut the draft with top_k, or use a faster "
+        "solver (martingale for i.i.d. drafts)."
+    )
+    ITERATION_LIMIT = (
+        "The iteration limit was reached before convergence: raise the limit or loosen the "
+        "tolerance."
+    )
+    TRUNCATION_LIMIT = (
+        "The truncation set needed for this tau exceeds the limit: raise the limit, raise tau, "
+        "or name a fallback solver."
+    )
+    NUMERICAL_ERROR = (
+        "The engine failed or returned numbers that are not finite: see the message for its own "
+        "words, and try another engine."
+    )
+    CERTIFICATE_FAILED = (
+        "The verifier recomputed the plan and it does not hold what its solver claimed: do not "
+        "use the plan as if it did, and please report the problem."
+    )
+
+
+class Guarantee(IntEnum):
+    """What the verifier could prove of the plan; a larger member promises more.
+
+    The two tolerances are `otlp.verify.LOSSLESS_TOLERANCE` and `otlp.verify.GAP_TOLERANCE`.
+    """
+
+    NONE = 0
+    """There is no plan."""
+    APPROXIMATE = 1
+    """The output law differs from the target by `Solution.marginal_error` > 0 in L1."""
+    LOSSLESS = 2
+    """The output follows the target; the acceptance may not be optimal."""
+    OPTIMAL = 3
+    """Lossless, and the acceptance reaches the dual bound within tolerance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A plan and its certificate, as recomputed by the verifier.
+
+    Attributes
+    ----------
+    solver : str
+        Name of the solver.
+    status : Status
+        Why the solver stopped.
+    guarantee : Guarantee
+        What the plan is.
+    plan : Plan or None
+        The verification rule; None where the solver found none.
+    acceptance : float
+        Probability that the output is one of the drafted tokens; NaN without a plan.
+    upper_bound : float
+        Dual bound on the acceptance of any plan; `gap` is their difference.
+    subset : ndarray of bool, shape (V,), or None
+        The subset H behind `upper_bound`, the proof of optimality.
+    marginal_error : float
+        L1 distance between the plan's output law and the target, or a bound on it.
+    marginal_method : str
+        How `marginal_error` was obtained, in words.
+    timings : Timings
+        Seconds by part.
+    message : str
+        What the solver has to add: limits reached, by how much, an engine's own words.
+    details : mapping
+        Numbers for the curious, such as iterations and sizes.
+    """
+
+    solver: str
+    status: Status
+    guarantee: Guarantee
+    plan: Plan | None
+    acceptance: float
+    upper_bound: float
+    subset: Mask | None
+    marginal_error: float
+    marginal_method: str
+    timings: Timings
+    message: str = ""
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Upper bound minus acceptance: how far the plan can be from optimal."""
+        return self.upper_bound - self.acceptance
+
+    def __str__(self) -> str:
+        """Summarise the certificate in one line."""
+        return (
+            f"{self.solver}: {self.guarantee.name}, acceptance {self.acceptance:.9f}, "
+            f"gap {self.gap:.1e}, marginal error {self.marginal_error:.1e} "
+            f"({self.marginal_method}), {1e3 * self.timings.total:.3g} ms, {self.status.name}"
+        )

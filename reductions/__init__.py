@@ -1,0 +1,22 @@
+"""Reductions: from a problem to a smaller or simpler one, and back.  One file a reduction.
+
+Each has ``accepts(problem)``, ``apply(problem) -> (result, inverse)`` and
+``invert(answer, inverse)``, all pure, and a docstring that says source, result, what survives
+and the cost.
+"""
+
+from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
+from otlp.reductions.merge_tuples import MergeTuples
+from otlp.reductions.relaxation import RelaxedOTLP, Relaxation
+from otlp.reductions.subset_selection import subset_selection
+from otlp.reductions.support import Support
+
+__all__ = [
+    "FlowNetwork",
+    "MergeTuples",
+    "NetworkReduction",
+    "RelaxedOTLP",
+    "Relaxation",
+    "Support",
+    "subset_selection",
+]

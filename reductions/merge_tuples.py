@@ -1,0 +1,68 @@
+"""Merging of tuples that have the same set of distinct tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray
+from otlp.drafts import TokenSets
+from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.plan import Plan, SetPlan
+from otlp.problem import Problem
+from otlp.reductions.reduction import Reduction
+from otlp.reductions.relaxation import RelaxedOTLP
+
+__all__ = ["MergeInverse", "MergeTuples"]
+
+
+@dataclass(frozen=True, eq=False)
+class MergeInverse:
+    """The way back: the problem and its token sets."""
+
+    problem: Problem
+    sets: TokenSets
+
+
+@dataclass(frozen=True)
+class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse, FloatArray, Plan]):
+    """From the OTLP to the relaxed OTLP over sets of distinct tokens.
+
+    The relaxed OTLP constrains S(i, tuple) by the tuple's set of tokens only, so tuples with
+    the same set can be merged; on the way back each takes its share of the set's flow.
+
+    Source: a `Problem` whose token sets can be listed.
+    Result: a `RelaxedOTLP` with one group a set; for k tokens, binom(k, 1) + ... + binom(k, n)
+    groups in place of k^n.
+    Survives: value, dual, and plan: every tuple of a set has the set's slice.
+    Cost: O(n^2) a set for i.i.d. drafts, O(m n log m) for m listed tuples.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that the list may need.
+    """
+
+    memory_limit: int = MEMORY_LIMIT
+
+    def accepts(self, source: Problem) -> Capability:
+        """Accept problems whose list of sets fits the memory limit."""
+        sets, members = source.drafts.set_count()
+        needed = 8.0 * (2.0 * sets + 2.0 * members)
+        if needed > self.memory_limit:
+            return Capability(
+                False,
+                f"the list of {sets:,.0f} token sets would need {needed / 1024**2:,.0f} MiB, "
+                f"more than memory_limit = {self.memory_limit / 1024**2:,.0f} MiB: cut the draft "
+                "with top_k, or use martingale for i.i.d. drafts",
+            )
+        return Capability(True)
+
+    def apply(self, source: Problem) -> tuple[RelaxedOTLP, MergeInverse]:
+        """List the token sets and their masses."""
+        sets = source.drafts.tuples(self.memory_limit)
+        return RelaxedOTLP(source.target, sets), MergeInverse(source, sets)
+
+    def invert(self, answer: FloatArray, inverse: MergeInverse) -> SetPlan:
+        """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        return SetPlan(inverse.problem, inverse.sets, answer)

@@ -1,0 +1,100 @@
+"""The relaxed OTLP: only what is accepted, with inequalities in place of marginals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray
+from otlp.drafts import DraftTuples, TokenSets
+from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.plan import Plan, TablePlan
+from otlp.plan.plan import residual_law
+from otlp.problem import Problem
+from otlp.reductions.reduction import Reduction
+
+__all__ = ["Relaxation", "RelaxationInverse", "RelaxedOTLP"]
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedOTLP:
+    """Maximise sum S over S >= 0 on the members of each group (Global Resolution, Eq. 2).
+
+    A group is a tuple, or a set of tuples with the same distinct tokens.
+
+    Attributes
+    ----------
+    target : ndarray, shape (V,)
+        Row bounds: sum over groups of S(i, group) <= target[i].
+    groups : TokenSets
+        Column bounds: sum over members of S(member, group) <= groups.mass[group].
+    """
+
+    target: FloatArray
+    groups: TokenSets
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxationInverse:
+    """The way back: the problem, its tuples, and their distinct tokens in the same order."""
+
+    problem: Problem
+    tuples: DraftTuples
+    groups: TokenSets
+
+
+@dataclass(frozen=True)
+class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, Plan]):
+    """From the OTLP (Eq. 1) to the relaxed OTLP over tuples (Eq. 2), and back by Eq. 3.
+
+    Source: a `Problem` whose tuples can be listed.
+    Result: a `RelaxedOTLP` with one group a tuple.
+    Survives: value, dual, and plan: what S leaves of target and tuples is matched as a product.
+    Cost: O(m V) for m tuples, in time and memory; `MergeTuples` is the economical sister.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that the list of tuples, and the table of slices, may need.
+    """
+
+    memory_limit: int = MEMORY_LIMIT
+
+    def accepts(self, source: Problem) -> Capability:
+        """Accept problems whose table of slices fits the memory limit."""
+        needed = 8.0 * source.drafts.tuple_count() * (source.vocab_size + 4 * source.n)
+        if needed > self.memory_limit:
+            return Capability(
+                False,
+                f"the table of {source.drafts.tuple_count():,.0f} tuples would need "
+                f"{needed / 1024**2:,.0f} MiB, more than memory_limit = "
+                f"{self.memory_limit / 1024**2:,.0f} MiB: merge the tuples (max-flow does), or "
+                "use martingale for i.i.d. drafts",
+            )
+        return Capability(True)
+
+    def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
+        """List the tuples, and the distinct tokens of each."""
+        tuples = source.drafts.enumerate(self.memory_limit)
+        ordered = np.sort(tuples.tokens, axis=1)
+        distinct = np.ones(ordered.shape, dtype=bool)
+        distinct[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        offsets = np.concatenate(([0], np.cumsum(distinct.sum(axis=1)))).astype(np.int64)
+        groups = TokenSets(ordered[distinct], offsets, tuples.mass)
+        return RelaxedOTLP(source.target, groups), RelaxationInverse(source, tuples, groups)
+
+    def invert(self, answer: FloatArray, inverse: RelaxationInverse) -> TablePlan:
+        """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        problem, tuples, groups = inverse.problem, inverse.tuples, inverse.groups
+        slices = np.zeros((len(groups), problem.vocab_size))
+        slices[groups.rows, groups.members] = np.maximum(answer, 0.0) / groups.mass[groups.rows]
+        slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
+        taken = tuples.mass @ slices
+        slices *= np.minimum(
+            np.divide(problem.target, taken, out=np.ones_like(taken), where=taken > 0.0), 1.0
+        )
+        left = residual_law(problem.target, tuples.mass @ slices)
+        rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
+        return TablePlan(problem, tuples, slices + rejected * left)

@@ -1,0 +1,65 @@
+"""Restriction to the tokens that can be drafted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray, IntArray
+from otlp.plan import LiftedPlan, Plan
+from otlp.problem import Problem
+from otlp.reductions.reduction import Reduction
+
+__all__ = ["Support", "SupportInverse"]
+
+
+@dataclass(frozen=True, eq=False)
+class SupportInverse:
+    """The way back: the original problem, the kept tokens, the target's law outside them."""
+
+    problem: Problem
+    tokens: IntArray
+    outside: FloatArray
+
+
+class Support(Reduction[Problem, Problem, SupportInverse, Plan, Plan]):
+    """Keep the tokens that can be drafted, and lump all others into one.
+
+    Only a drafted token can be accepted (Global Resolution, Appendix N), so the tokens that are
+    never drafted matter by their total mass alone.  With a draft cut to its top k tokens
+    (``drafts.top_k(k)``), V shrinks to k + 1.
+
+    Source: any `Problem` over V tokens.
+    Result: a `Problem` over the k tokens of the support, plus one that stands for all the rest
+    if the target has mass there.
+    Survives: value, dual (subsets of the support), and plan: the rest token is drawn with the
+    target's law outside the support, so no mass is lost.
+    Cost: O(V); lists no tuples for i.i.d. drafts.
+    """
+
+    def accepts(self, source: Problem) -> Capability:
+        """Accept every problem."""
+        return Capability(True)
+
+    def apply(self, source: Problem) -> tuple[Problem, SupportInverse]:
+        """Rename the tokens of the support to 0, 1, ..., k - 1."""
+        support = source.drafts.support
+        tokens = np.flatnonzero(support).astype(np.int64)
+        outside = np.where(support, 0.0, source.target)
+        rest = float(outside.sum())
+        if tokens.size == source.vocab_size:
+            return source, SupportInverse(source, tokens, outside)
+        target = source.target[tokens]
+        if rest > 0.0:
+            outside /= rest
+            target = np.append(target, rest)
+        drafts = source.drafts.restrict(tokens, target.size)
+        return Problem(target, drafts), SupportInverse(source, tokens, outside)
+
+    def invert(self, answer: Plan, inverse: SupportInverse) -> Plan:
+        """Lift a plan of the restricted problem."""
+        if answer.problem is inverse.problem:
+            return answer
+        return LiftedPlan(inverse.problem, answer, inverse.tokens, inverse.outside)

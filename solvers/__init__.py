@@ -1,0 +1,1 @@
+"""Solvers: from a problem to a certified plan.  One file a solver."""

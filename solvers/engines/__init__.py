@@ -1,0 +1,1 @@
+"""Maximum-flow engines: from a network to its arc flows.  One file an engine."""

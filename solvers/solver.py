@@ -1,0 +1,46 @@
+"""What every solver is: a frozen object of hyperparameters that says what it supports and solves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from otlp.capability import Capability
+from otlp.errors import UnsupportedProblemError
+from otlp.problem import Problem
+from otlp.solution import Solution
+from otlp.timing import Stopwatch
+from otlp.verify import Answer, certify
+
+__all__ = ["Solver"]
+
+
+class Solver(ABC):
+    """Base class of all solvers; subclasses are frozen dataclasses of hyperparameters."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def supports(self, problem: Problem) -> Capability:
+        """Whether this solver takes the problem, or the reason why not; lists no tuples."""
+
+    @abstractmethod
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Find a plan, charging time to the clock; without checks before or after.
+
+        Users call `solve`, which checks both.
+        """
+
+    def solve(self, problem: Problem) -> Solution:
+        """Solve the problem and certify the answer.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If `supports` says no.
+        """
+        capability = self.supports(problem)
+        if not capability:
+            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+        clock = Stopwatch()
+        return certify(problem, self.name, self.answer(problem, clock), clock)
