@@ -1,0 +1,1 @@
+"""Tests; `tests.instances` holds the problems and the checker that they share."""

@@ -1,0 +1,151 @@
+"""Problems to test on: Hypothesis strategies, named degenerate families, and one checker.
+
+`check_solution` believes nothing but the plan's slices: it enumerates all tuples.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+import otlp
+from otlp.distribution import FloatArray
+
+TOLERANCE = 1e-9
+
+
+@st.composite
+def distributions(draw: st.DrawFn, size: int) -> FloatArray:
+    """A probability vector: small integer weights (ties, zeros), Dirichlet, or wild magnitudes."""
+    kind = draw(st.sampled_from(["integers", "dirichlet", "magnitudes"]))
+    if kind == "dirichlet":
+        concentration = draw(st.sampled_from([0.05, 0.1, 0.3, 1.0, 3.0]))
+        seed = draw(st.integers(0, 2**32 - 1))
+        weights = np.random.default_rng(seed).dirichlet(np.full(size, concentration))
+    else:
+        entry = {
+            "integers": st.integers(0, 4).map(float),
+            "magnitudes": st.sampled_from([0.0, 1e-300, 1e-16, 1e-9, 1e-4, 0.1, 1.0, 3.0]),
+        }[kind]
+        weights = np.array(draw(st.lists(entry, min_size=size, max_size=size)))
+    # An all-zero or NaN draw (Dirichlet underflow) becomes a point mass.
+    if not weights.sum() > 0.0:
+        weights = np.eye(size)[0]
+    return weights / weights.sum()
+
+
+@st.composite
+def targets(draw: st.DrawFn, near: FloatArray) -> FloatArray:
+    """A target for a draft law: unrelated, equal, tied in p/q, or permuted (other zeros)."""
+    kind = draw(st.sampled_from(["unrelated", "unrelated", "equal", "tied", "permuted"]))
+    if kind == "equal":
+        return near
+    if kind == "permuted":
+        return near[draw(st.permutations(range(near.size)))]
+    other = draw(distributions(near.size))
+    if kind == "tied":
+        factors = draw(
+            st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=near.size, max_size=near.size)
+        )
+        scaled = near * np.array(factors)
+        if scaled.sum() > 0.0:
+            return scaled / scaled.sum()
+    return other
+
+
+@st.composite
+def iid_problems(
+    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+) -> otlp.Problem:
+    """A problem with i.i.d. drafts."""
+    q = draw(distributions(draw(st.integers(min_vocab, max_vocab))))
+    n = draw(st.integers(min_n, max_n))
+    return otlp.Problem(draw(targets(q)), otlp.IID(q, n))
+
+
+@st.composite
+def explicit_problems(
+    draw: st.DrawFn, min_vocab: int = 2, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+) -> otlp.Problem:
+    """A problem with up to twelve listed tuples, some repeated or of probability zero."""
+    size = draw(st.integers(min_vocab, max_vocab))
+    n = draw(st.integers(min_n, max_n))
+    row = st.lists(st.integers(0, size - 1), min_size=n, max_size=n)
+    tuples = draw(st.lists(row, min_size=1, max_size=12))
+    drafts = otlp.Explicit(tuples, draw(distributions(len(tuples))), vocab_size=size)
+    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+
+
+def problems() -> st.SearchStrategy[otlp.Problem]:
+    """A problem of any draft scheme."""
+    return st.one_of(iid_problems(), explicit_problems())
+
+
+def _degenerate() -> dict[str, otlp.Problem]:
+    tiny, subnormal = 1e-300, 5e-324
+    cases: dict[str, tuple[list[float], list[float], int]] = {
+        "one token": ([1.0], [1.0], 3),
+        "one draft": ([0.1, 0.6, 0.3], [0.5, 0.3, 0.2], 1),
+        "target equals draft": ([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], 3),
+        "disjoint supports": ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.3, 0.7], 2),
+        "target partly outside the support": ([0.2, 0.5, 0.3], [0.6, 0.4, 0.0], 2),
+        "point mass draft": ([0.2, 0.5, 0.3], [0.0, 1.0, 0.0], 3),
+        "point mass target": ([0.0, 1.0, 0.0], [0.4, 0.2, 0.4], 3),
+        "two point masses apart": ([1.0, 0.0], [0.0, 1.0], 2),
+        "uniform": ([0.25] * 4, [0.25] * 4, 3),
+        "ratios tied in pairs": ([0.1, 0.2, 0.3, 0.4], [0.2, 0.4, 1.2 / 7, 1.6 / 7], 3),
+        "zero in both": ([0.5, 0.0, 0.5], [0.3, 0.0, 0.7], 2),
+        "tiny draft mass": ([0.5, 0.5, 0.0], [tiny, 0.5, 0.5], 2),
+        "tiny target mass": ([tiny, 0.5, 0.5], [0.5, 0.4, 0.1], 3),
+        "subnormal masses": ([subnormal, 1.0, 0.0], [0.5, subnormal, 0.5], 2),
+        "ten orders of magnitude": ([1e-10, 1e-5, 0.99999], [0.99999, 1e-10, 1e-5], 3),
+        "more drafts than tokens": ([0.1, 0.9], [0.9, 0.1], 8),
+    }  # fmt: skip
+    named = {name: otlp.Problem(p, otlp.IID(q, n)) for name, (p, q, n) in cases.items()}
+    named["explicit: one tuple"] = otlp.Problem(
+        [0.2, 0.3, 0.5], otlp.Explicit([[2, 1]], [1.0], vocab_size=3)
+    )
+    named["explicit: a token never drafted"] = otlp.Problem(
+        [0.2, 0.3, 0.5], otlp.Explicit([[0, 0], [0, 1], [1, 0]], [0.5, 0.25, 0.25], vocab_size=3)
+    )
+    named["explicit: every order of the same set"] = otlp.Problem(
+        [0.5, 0.25, 0.25], otlp.Explicit([[0, 1], [1, 0]], [0.4, 0.6], vocab_size=3)
+    )
+    return named
+
+
+DEGENERATE = _degenerate()
+"""Named problems at the edges of what is valid; all can be enumerated."""
+
+
+def brute_force_optimum(problem: otlp.Problem) -> float:
+    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4)."""
+    masks = product([False, True], repeat=problem.vocab_size)
+    return min(problem.dual_value(np.array(mask)) for mask in masks)
+
+
+def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> None:
+    """Enumerate the plan: slices are laws, the output is the target, the acceptance as claimed."""
+    assert solution.plan is not None, str(solution)
+    problem = solution.plan.problem
+    tuples = problem.drafts.enumerate()
+    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    assert slices.shape == (len(tuples.mass), problem.vocab_size)
+    assert slices.min() >= 0.0
+    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
+    assert np.abs(tuples.mass @ slices - problem.target).sum() <= tolerance
+    drafted = np.zeros(slices.shape, dtype=bool)
+    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
+    acceptance = float((tuples.mass[:, None] * slices)[drafted].sum())
+    assert abs(acceptance - solution.acceptance) <= tolerance
+    assert solution.upper_bound >= acceptance - tolerance
+    if solution.subset is not None:
+        assert solution.upper_bound == problem.dual_value(solution.subset)
+    np.testing.assert_allclose(
+        solution.plan.acceptance_vector,
+        np.where(drafted, tuples.mass[:, None] * slices, 0.0).sum(axis=0),
+        rtol=0.0,
+        atol=tolerance,
+    )
