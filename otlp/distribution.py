@@ -16,6 +16,7 @@ __all__ = [
     "as_distribution",
     "invert_cdf",
     "softmax",
+    "sum_by",
     "top_k",
     "top_p",
 ]
@@ -80,6 +81,12 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     result /= total
     result.flags.writeable = False
     return result
+
+
+def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
+    """Sum the weights that share an index: shape (m,) and (m,) to (size,); O(m + size)."""
+    sums: FloatArray = np.bincount(index, weights=weights, minlength=size)
+    return sums
 
 
 def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:

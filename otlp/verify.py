@@ -88,9 +88,8 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         if proved < answer.claim and status is Status.SOLVED:
             status = Status.CERTIFICATE_FAILED
             message = (
-                f"claimed {answer.claim.name}, proved {proved.name}: acceptance "
-                f"{acceptance:.12g}, bound {upper_bound:.12g}, marginal error {marginal_error:.3g}. "
-                + message
+                f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "
+                f"bound {upper_bound:.12g}, marginal error {marginal_error:.3g}. {message}"
             ).rstrip()
     clock.lap("verify")
     return Solution(

@@ -7,7 +7,7 @@ and the cost.
 
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
-from otlp.reductions.relaxation import RelaxedOTLP, Relaxation
+from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
 from otlp.reductions.subset_selection import subset_selection
 from otlp.reductions.support import Support
 
@@ -15,8 +15,8 @@ __all__ = [
     "FlowNetwork",
     "MergeTuples",
     "NetworkReduction",
-    "RelaxedOTLP",
     "Relaxation",
+    "RelaxedOTLP",
     "Support",
     "subset_selection",
 ]

@@ -1,4 +1,4 @@
-"""What every solver is: a frozen object of hyperparameters that says what it supports and solves."""
+"""What every solver is: a frozen object of hyperparameters that knows what it supports."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class Solver(ABC):
     @abstractmethod
     def supports(self, problem: Problem) -> Capability:
         """Whether this solver takes the problem, or the reason why not; lists no tuples."""
+
+    def work(self, problem: Problem) -> float:
+        """Size that the solver's time grows with, for predictions; 0 where it is not known.
+
+        The unit is the solver's own; lists no tuples.
+        """
+        return 0.0
 
     @abstractmethod
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -1,0 +1,73 @@
+"""The command line: ``otlp COMMAND``, one file a command."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from otlp.cli.output import fail
+from otlp.errors import OTLPError
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "solve": "Solve one row of a capture and print its certificate.",
+    "check": "Cross-check every solver that supports a row.",
+    "bench": "Time solvers on a capture: the table of the paper.",
+    "info": "Describe a capture file.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called, so that --help is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands, in the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"otlp.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest command for an unknown one."""
+        from difflib import get_close_matches
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Turn the library's errors into one line and exit status 2."""
+        try:
+            return super().invoke(ctx)
+        except OTLPError as error:
+            fail(f"{type(error).__name__}: {error}")
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with:  otlp bench   |   otlp solve --row 3 --n 4   |   otlp check --top-k 10",
+)
+@click.version_option(package_name="otlp")
+def main() -> None:
+    """Solve, cross-check and time the optimal transport LP of multi-draft speculative sampling.
+
+    Commands read a capture of real logits; without one they use the capture that ships with the
+    package.
+    """

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
+from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf, sum_by
 from otlp.drafts.scheme import (
     MEMORY_LIMIT,
     DraftScheme,
@@ -71,8 +71,10 @@ class Explicit(DraftScheme):
         if tokens.min() < 0 or tokens.max() >= size:
             bad = tokens[(tokens < 0) | (tokens >= size)][0]
             raise TokenOutOfRangeError(f"token id {bad} lies outside the vocabulary [0, {size})")
-        distinct, index = np.unique(tokens[mass > 0.0].astype(np.int64), axis=0, return_inverse=True)
-        merged = np.bincount(index.reshape(-1), weights=mass[mass > 0.0])
+        distinct, index = np.unique(
+            tokens[mass > 0.0].astype(np.int64), axis=0, return_inverse=True
+        )
+        merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
         self._vocab_size = size
         self._tuples = DraftTuples(distinct, merged)
         distinct.flags.writeable = merged.flags.writeable = False
@@ -95,7 +97,7 @@ class Explicit(DraftScheme):
     def mean_draft(self) -> FloatArray:
         """Mean over the places of the law of the token there, shape (V,)."""
         weights = np.repeat(self._tuples.mass / self.n, self.n)
-        return np.bincount(self._tuples.tokens.ravel(), weights=weights, minlength=self.vocab_size)
+        return sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size)
 
     @cached_property
     def _index(self) -> dict[bytes, float]:

@@ -140,7 +140,7 @@ class IID(DraftScheme):
         return TokenSets(tokens[members], offsets, mass)
 
     def top_k(self, k: int) -> IID:
-        """n drafts from the k most likely tokens, renormalised."""
+        """N drafts from the k most likely tokens, renormalised."""
         return IID(distribution.top_k(self.draft, k), self.n)
 
     def restrict(self, tokens: IntArray, vocab_size: int) -> IID:

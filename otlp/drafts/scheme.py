@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.errors import InvalidInputError, SizeLimitError, TokenOutOfRangeError
 
 __all__ = ["MEMORY_LIMIT", "DraftScheme", "DraftTuples", "TokenSets", "check_memory"]
@@ -100,7 +100,7 @@ def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
     ordered.sort(axis=1)
     spelled, index = np.unique(ordered, axis=0, return_inverse=True)
     index = index.reshape(-1).astype(np.int64)
-    mass = np.bincount(index, weights=tuples.mass, minlength=len(spelled))
+    mass = sum_by(index, tuples.mass, len(spelled))
     present = spelled >= 0
     offsets = np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
     return TokenSets(spelled[present].astype(np.int64), offsets, mass), index

@@ -28,9 +28,7 @@ class LiftedPlan(Plan):
         Law of the target on the tokens that are never drafted; zero if it has no mass there.
     """
 
-    def __init__(
-        self, problem: Problem, plan: Plan, tokens: IntArray, outside: FloatArray
-    ) -> None:
+    def __init__(self, problem: Problem, plan: Plan, tokens: IntArray, outside: FloatArray) -> None:
         super().__init__(problem)
         self.plan = plan
         self.tokens = tokens

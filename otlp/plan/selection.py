@@ -56,7 +56,9 @@ class SelectionPlan(Plan):
     @cached_property
     def residual(self) -> FloatArray:
         """Law of the replacement, shape (V,)."""
-        return residual_law(self.problem.target, np.minimum(self.problem.target, self.selection_law))
+        return residual_law(
+            self.problem.target, np.minimum(self.problem.target, self.selection_law)
+        )
 
     @cached_property
     def _residual_cumulative(self) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.errors import ZeroProbabilityError
 from otlp.plan.plan import Marginals, Plan, residual_law
@@ -36,7 +36,7 @@ class SetPlan(Plan):
         super().__init__(problem)
         self.sets = sets
         share = np.maximum(flow, 0.0) / sets.mass[sets.rows]
-        given = np.bincount(sets.rows, weights=share, minlength=len(sets))
+        given = sum_by(sets.rows, share, len(sets))
         share /= np.maximum(given, 1.0)[sets.rows]
         taken = self._taken(share)
         # A token of target 0 takes nothing, also where its flow is a subnormal rounding error.
@@ -48,10 +48,8 @@ class SetPlan(Plan):
         self.residual = residual_law(problem.target, self._taken(share))
 
     def _taken(self, share: FloatArray) -> FloatArray:
-        return np.bincount(
-            self.sets.members,
-            weights=share * self.sets.mass[self.sets.rows],
-            minlength=self.problem.vocab_size,
+        return sum_by(
+            self.sets.members, share * self.sets.mass[self.sets.rows], self.problem.vocab_size
         )
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -71,12 +69,8 @@ class SetPlan(Plan):
     def marginals(self) -> Marginals:
         """Acceptance and output law, summed over all sets; O(nnz + V)."""
         accepted = self._taken(self.share)
-        given = np.bincount(self.sets.rows, weights=self.share, minlength=len(self.sets))
+        given = sum_by(self.sets.rows, self.share, len(self.sets))
         rejected = np.maximum(1.0 - given, 0.0) * self.sets.mass
-        drafted = np.bincount(
-            self.sets.members,
-            weights=rejected[self.sets.rows],
-            minlength=self.problem.vocab_size,
-        )
+        drafted = sum_by(self.sets.members, rejected[self.sets.rows], self.problem.vocab_size)
         output = accepted + float(rejected.sum()) * self.residual
         return Marginals(accepted + drafted * self.residual, output, "enumerated")

@@ -38,7 +38,8 @@ class TablePlan(Plan):
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Slice of the plan, by look-up; see `Plan.conditional`."""
-        return self.slices[self._index[self._check(draft_tokens).tobytes()]].copy()
+        law: FloatArray = self.slices[self._index[self._check(draft_tokens).tobytes()]].copy()
+        return law
 
     def marginals(self) -> Marginals:
         """Acceptance and output law, summed over all tuples; O(m V)."""

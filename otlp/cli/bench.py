@@ -1,0 +1,190 @@
+"""``otlp bench``: time solvers on a capture and print a table like the paper's Table 1."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from otlp.benchmark import Cell, Size, benchmark
+from otlp.captures import Capture
+from otlp.cli.options import capture_argument, integers, names, open_capture
+from otlp.cli.output import console, write_json, write_whole
+from otlp.timing import PARTS
+
+__all__ = ["command"]
+
+DEFAULT_SOLVERS = (
+    "linear-program",
+    "max-flow",
+    "slackness",
+    "global-resolution",
+    "martingale",
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp bench                                        the table, in under two minutes
+  otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
+  otlp bench mine.safetensors --json times.json --csv times.csv --plot times.png
+  otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
+"""
+)
+@capture_argument
+@click.option("--top-k", callback=integers(0), default="10,100,1000", show_default=True)
+@click.option("--n", "drafts", callback=integers(1), default="2,3,4", show_default=True)
+@click.option("--solvers", callback=names, default=",".join(DEFAULT_SOLVERS), show_default=True)
+@click.option("--rows", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--time-limit", type=float, default=5.0, show_default=True, help="Seconds a solve.")
+@click.option("--temperature", type=float, default=1.0, show_default=True)
+@click.option("--json", "json_path", type=click.Path(), help="Write every solve to a JSON file.")
+@click.option("--csv", "csv_path", type=click.Path(), help="Write every solve to a CSV file.")
+@click.option("--plot", "plot_path", type=click.Path(), help="Write a figure (needs matplotlib).")
+def command(
+    capture: str | None,
+    top_k: tuple[int, ...],
+    drafts: tuple[int, ...],
+    solvers: tuple[str, ...],
+    rows: int,
+    time_limit: float,
+    temperature: float,
+    json_path: str | None,
+    csv_path: str | None,
+    plot_path: str | None,
+) -> None:
+    """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
+
+    Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.
+    """
+    data = open_capture(capture)
+    chosen = _spread(len(data), rows)
+    sizes = [Size(k, n) for k in top_k for n in drafts]
+    cells = _run(data, sizes, solvers, chosen, time_limit, temperature)
+    synthetic = " (synthetic)" if data.synthetic else ""
+    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
+    console.print(_parts(cells))
+    for cell in cells:
+        if cell.skipped:
+            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
+            console.print(f"[dim]{size} {cell.solver}: {cell.skipped}")
+    if json_path:
+        write_json(json_path, [_flat(cell) for cell in cells])
+    if csv_path:
+        write_whole(csv_path, lambda path: _write_csv(path, cells))
+    if plot_path:
+        from otlp.cli.bench_figure import draw
+
+        write_whole(plot_path, lambda path: draw(path, cells))
+
+
+def _spread(available: int, wanted: int) -> list[int]:
+    """Rows evenly spread over the capture."""
+    count = min(available, wanted)
+    return [row * available // count for row in range(count)]
+
+
+def _run(
+    data: Capture,
+    sizes: Sequence[Size],
+    solvers: Sequence[str],
+    rows: Sequence[int],
+    time_limit: float,
+    temperature: float,
+) -> list[Cell]:
+    columns = (
+        TextColumn("{task.description:28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("warming up", total=len(sizes) * len(solvers) * len(rows))
+        return list(
+            benchmark(
+                data,
+                sizes,
+                solvers,
+                rows,
+                time_limit,
+                temperature,
+                lambda label: bar.update(task, advance=1, description=label),
+            )
+        )
+
+
+def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
+    table = Table(
+        title=f"Median ms a token (success), mean acceptance: {title}",
+        caption="- skipped, for the reason below the tables; acceptance over the solved rows",
+    )
+    table.add_column("(k, n)")
+    for solver in solvers:
+        table.add_column(solver, justify="right")
+    by_size: dict[Size, list[Cell]] = {}
+    for cell in cells:
+        by_size.setdefault(cell.size, []).append(cell)
+    for size, row in by_size.items():
+        table.add_row(f"({size.k or 'V'}, {size.n})", *map(_cell, row))
+    return table
+
+
+def _cell(cell: Cell) -> str:
+    if cell.skipped:
+        return "-"
+    rate = "" if cell.success_rate == 1.0 else f" ({cell.success_rate:.0%})"
+    if not cell.solved:
+        return f"failed{rate}"
+    return f"{cell.milliseconds():,.3g}{rate}  [cyan]{cell.acceptance:.5f}"
+
+
+def _parts(cells: Sequence[Cell]) -> Table:
+    table = Table(title="Where the time goes: median ms")
+    table.add_column("(k, n)")
+    table.add_column("solver")
+    for part in PARTS:
+        table.add_column(part, justify="right")
+    table.add_column("largest error", justify="right")
+    table.add_column("marginal error", justify="right")
+    for cell in cells:
+        if cell.solved:
+            table.add_row(
+                f"({cell.size.k or 'V'}, {cell.size.n})",
+                cell.solver,
+                *(f"{cell.milliseconds(part):.3f}" for part in PARTS),
+                f"{cell.error:.1e}",
+                f"{max(r.marginal_error for r in cell.solved):.1e}",
+            )
+    return table
+
+
+def _flat(cell: Cell) -> dict[str, object]:
+    return {
+        "k": cell.size.k,
+        "n": cell.size.n,
+        "solver": cell.solver,
+        "skipped": cell.skipped,
+        "success_rate": cell.success_rate,
+        "solves": [asdict(record) for record in cell.records],
+    }
+
+
+def _write_csv(path: Path, cells: Sequence[Cell]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["k", "n", "solver", "row", "status", "guarantee", "acceptance", "error",
+             "marginal_error", *PARTS]
+        )  # fmt: skip
+        for record in (record for cell in cells for record in cell.records):
+            writer.writerow(
+                [record.size.k, record.size.n, record.solver, record.row, record.status,
+                 record.guarantee, record.acceptance, record.error, record.marginal_error,
+                 *(getattr(record.timings, part) for part in PARTS)]
+            )  # fmt: skip

@@ -1,0 +1,68 @@
+"""``otlp info``: what a capture holds."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from rich.table import Table
+
+from otlp.cli.options import capture_argument, open_capture
+from otlp.cli.output import console
+from otlp.distribution import FloatArray
+
+__all__ = ["command"]
+
+SAMPLE_ROWS = 100
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp info                        the built-in capture
+  otlp info bench/data/pair.safetensors
+"""
+)
+@capture_argument
+def command(capture: str | None) -> None:
+    """Describe a capture: where its logits come from, and what they are like."""
+    data = open_capture(capture)
+    rows = range(min(len(data), SAMPLE_ROWS))
+    pairs = [data.distributions(row) for row in rows]
+    entropy = [[_entropy(law) for law in pair] for pair in pairs]
+    overlap = [float(np.minimum(target, draft).sum()) for target, draft in pairs]
+    table = Table(title=capture or "the built-in capture", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    kind = "synthetic, from a seeded generator" if data.synthetic else "real models"
+    for name, value in (
+        ("data", kind),
+        ("target", data.target_model),
+        ("draft", data.draft_model),
+        ("tokenizer", data.tokenizer),
+        ("source", data.source),
+        ("rows", f"{len(data):,}"),
+        ("vocabulary", f"{data.vocab_size:,}"),
+        ("stored as", data.dtype),
+        (
+            "entropy",
+            f"target {_spread([e[0] for e in entropy])} nats, draft "
+            f"{_spread([e[1] for e in entropy])} nats",
+        ),
+        ("acceptance, n = 1", _spread(overlap)),
+        ("note", data.note),
+    ):
+        if value:
+            table.add_row(name, value)
+    console.print(table)
+    if len(data) > SAMPLE_ROWS:
+        console.print(f"Figures from the first {SAMPLE_ROWS} rows: median [10%, 90%].")
+
+
+def _entropy(law: FloatArray) -> float:
+    positive = law[law > 0.0]
+    return float(-(positive * np.log(positive)).sum())
+
+
+def _spread(values: list[float]) -> str:
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,98 @@
+"""``otlp solve``: one row of a capture, and the certificate of its solution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.table import Table
+
+from otlp.cli.options import capture_argument, open_capture, problem, row_options
+from otlp.cli.output import console, write_json
+from otlp.solution import Solution
+from otlp.solve import solve
+
+__all__ = ["command"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp solve                                   first row of the built-in capture, n = 2
+  otlp solve --row 7 --n 4 --temperature 0.6
+  otlp solve mine.safetensors --top-k 50 --solver max-flow
+  otlp solve --solver linear-program -o form=full --top-k 4
+"""
+)
+@capture_argument
+@click.option("--row", type=int, default=0, show_default=True, help="Which row of the capture.")
+@click.option("--n", type=int, default=2, show_default=True, help="Number of i.i.d. drafts.")
+@click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
+@row_options
+@click.option("--solver", default="auto", show_default=True, help="A solver's name.")
+@click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the certificate to a file.")
+def command(
+    capture: str | None,
+    row: int,
+    n: int,
+    top_k: int | None,
+    solver: str,
+    options: tuple[str, ...],
+    json_path: str | None,
+    **cut: Any,
+) -> None:
+    """Solve one row of a capture and print its certificate."""
+    instance = problem(open_capture(capture), row, n, top_k=top_k, **cut)
+    solution = solve(instance, solver, throw=False, **dict(map(_parse_option, options)))
+    console.print(_table(solution))
+    if json_path:
+        write_json(json_path, certificate(solution))
+    if solution.plan is None:
+        raise SystemExit(1)
+
+
+def certificate(solution: Solution) -> dict[str, Any]:
+    """Collect the certificate in plain numbers."""
+    return {
+        "solver": solution.solver,
+        "status": solution.status.name,
+        "guarantee": solution.guarantee.name,
+        "acceptance": solution.acceptance,
+        "upper_bound": solution.upper_bound,
+        "gap": solution.gap,
+        "marginal_error": solution.marginal_error,
+        "marginal_method": solution.marginal_method,
+        "subset_size": None if solution.subset is None else int(solution.subset.sum()),
+        "seconds": solution.timings.total,
+        "message": solution.message,
+    }
+
+
+def _parse_option(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not of the form name=value", param_hint="-o")
+    for convert in (int, float):
+        try:
+            return name.replace("-", "_"), convert(value)
+        except ValueError:
+            continue
+    return name.replace("-", "_"), value
+
+
+def _table(solution: Solution) -> Table:
+    rows = certificate(solution)
+    table = Table(title=f"{solution.solver}: {solution.guarantee.name}", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("status", solution.status.value)
+    table.add_row("acceptance", f"{solution.acceptance:.12f}")
+    table.add_row("upper bound", f"{solution.upper_bound:.12f}")
+    table.add_row("gap", f"{solution.gap:.2e}")
+    table.add_row("marginal error", f"{solution.marginal_error:.2e} ({solution.marginal_method})")
+    table.add_row("size of H*", "-" if rows["subset_size"] is None else f"{rows['subset_size']:,}")
+    table.add_row("time", f"{1e3 * solution.timings.total:.3f} ms")
+    if solution.message:
+        table.add_row("message", solution.message)
+    return table
