@@ -21,7 +21,7 @@ from otlp.drafts.scheme import (
     check_memory,
 )
 
-__all__ = ["IID"]
+__all__ = ["IID", "list_sets", "set_count"]
 
 
 class IID(DraftScheme):
@@ -101,9 +101,7 @@ class IID(DraftScheme):
 
     def set_count(self) -> tuple[float, float]:
         """Number of sets of 1 to n of the k tokens, and of their members."""
-        k = int(np.count_nonzero(self.draft))
-        sizes = [comb(k, m) for m in range(1, min(self.n, k) + 1)]
-        return float(sum(sizes)), float(sum(m * size for m, size in enumerate(sizes, start=1)))
+        return set_count(int(np.count_nonzero(self.draft)), self.n)
 
     def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability; k^n rows for a support of k tokens."""
@@ -124,20 +122,8 @@ class IID(DraftScheme):
         sum_m binom(k, m) sets for a support of k tokens, O(n^2) time each.
         """
         tokens = np.flatnonzero(self.draft).astype(np.int64)
-        count, total = self.set_count()
-        check_memory(
-            f"listing the {count:,.0f} sets of up to {self.n} of {tokens.size} tokens",
-            8.0 * (2 * total + 2 * count + 1),
-            memory_limit,
-        )
-        members, offsets, mass = _list_sets(self.draft[tokens], self.n, int(count), int(total))
-        if not mass.all():
-            keep = mass > 0.0
-            members = members[np.repeat(keep, np.diff(offsets))]
-            lengths = np.diff(offsets)[keep]
-            offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-            mass = mass[keep]
-        return TokenSets(tokens[members], offsets, mass)
+        sets = list_sets(self.draft[tokens], self.n, memory_limit=memory_limit)
+        return TokenSets(tokens[sets.members], sets.offsets, sets.mass)
 
     def top_k(self, k: int) -> IID:
         """N drafts from the k most likely tokens, renormalised."""
@@ -150,9 +136,62 @@ class IID(DraftScheme):
         return IID(draft, self.n)
 
 
+def set_count(tokens: int, n: int) -> tuple[float, float]:
+    """Number of sets of 1 to n of so many tokens, and of their members."""
+    sizes = [comb(tokens, m) for m in range(1, min(n, tokens) + 1)]
+    return float(sum(sizes)), float(sum(m * size for m, size in enumerate(sizes, start=1)))
+
+
+def list_sets(
+    draft: FloatArray, n: int, ignored: float = 0.0, memory_limit: int = MEMORY_LIMIT
+) -> TokenSets:
+    """List all sets of 1 to n tokens with the mass of the n-tuples that draft just this set.
+
+    Parameters
+    ----------
+    draft : ndarray, shape (k,)
+        Probabilities of the k tokens; they need not sum to one.
+    n : int
+        Number of drafts.
+    ignored : float
+        Probability of further tokens, which a tuple may hold beside the set.
+    memory_limit : int
+        Bytes that the list may need.
+
+    Returns
+    -------
+    TokenSets
+        By size and then lexicographically; sets whose mass underflows are left out.
+
+    Raises
+    ------
+    SizeLimitError
+        If the list would need more than `memory_limit` bytes.
+
+    Notes
+    -----
+    Set S has mass n! [x^n] exp(ignored x) prod_{i in S} (exp(q_i x) - 1): positive terms only.
+    O(n^2) a set.
+    """
+    count, total = set_count(draft.size, n)
+    check_memory(
+        f"listing the {count:,.0f} sets of up to {n} of {draft.size} tokens",
+        8.0 * (2 * total + 2 * count + 1),
+        memory_limit,
+    )
+    members, offsets, mass = _list_sets(draft, n, ignored, int(count), int(total))
+    if not mass.all():
+        keep = mass > 0.0
+        lengths = np.diff(offsets)
+        members = members[np.repeat(keep, lengths)]
+        offsets = np.concatenate(([0], np.cumsum(lengths[keep]))).astype(np.int64)
+        mass = mass[keep]
+    return TokenSets(members, offsets, mass)
+
+
 @njit(cache=True)
 def _list_sets(
-    draft: FloatArray, n: int, count: int, total: int
+    draft: FloatArray, n: int, ignored: float, count: int, total: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """All sets of 1 to n tokens, by size and then lexicographically, with their masses."""
     k = draft.size
@@ -172,7 +211,9 @@ def _list_sets(
     row, at = 0, 0
     chosen = np.zeros(n, np.int64)
     series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
-    series[0, 0] = 1.0
+    series[0, 0] = 1.0  # and, before them, exp(ignored x)
+    for d in range(1, n + 1):
+        series[0, d] = series[0, d - 1] * ignored / d
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j
