@@ -1,0 +1,87 @@
+"""The decode harness: draft with a small model, verify with a large one, keep the large one's law.
+
+A round of decoding has three parts, and one small interface each.
+
+- `Model`: next-token laws at the nodes of a token tree, after a context.  ``start(context)``,
+  ``laws(tree, nodes)`` (or raw ``logits``), ``advance(tree, node, token)``.  `TabularModel` is a
+  model written out as tables, for exact tests.
+- `Drafting`: from a draft model to a `DraftTree`.  `iid_paths(K, L)`, `prefix_tree([k1, ...])`,
+  `without_replacement([k1, ...])`, `hub_pairs(L)`, `tree_shape(parents, kind)`, `no_draft()`.
+- `Verification`: from a draft tree and the target's laws at its nodes to a `Verdict`, the accepted
+  node and the law of the correction token.  ``supports(drafting)`` says yes, or why not.
+  `ALGORITHMS` names them all.
+
+`play_round` puts them together::
+
+    draft.start(context); target.start(context)
+    round = play_round(draft, target, iid_paths(4, 8), Martingale(), rng)
+    round.tokens            # accepted tokens and the correction; both models have advanced
+
+For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
+law T(q, p) as its target.
+
+All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
+`otlp.decode.exact.round_law` gives the exact law of the next L + 1 tokens on tabular models, and
+the exact block efficiency.
+"""
+
+from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
+from otlp.decode.drafting import (
+    Drafting,
+    greedy_law,
+    hub_pairs,
+    iid_paths,
+    no_draft,
+    prefix_tree,
+    tree_shape,
+    without_replacement,
+)
+from otlp.decode.draws import Draws
+from otlp.decode.model import Model, Sampling, check_pair
+from otlp.decode.round import Round, Transform, check_round, play_round
+from otlp.decode.tabular import TabularModel, random_pair
+from otlp.decode.tree import DraftTree, TokenTree
+from otlp.decode.verification import (
+    ALGORITHMS,
+    Autoregressive,
+    Block,
+    Speculative,
+    TopDown,
+    Traversal,
+    Verdict,
+    Verification,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "Autoregressive",
+    "Block",
+    "Chooser",
+    "DraftTree",
+    "Drafting",
+    "Draws",
+    "Model",
+    "RandomChooser",
+    "Round",
+    "Sampling",
+    "Speculative",
+    "TabularModel",
+    "TokenTree",
+    "TopDown",
+    "Transform",
+    "Traversal",
+    "Verdict",
+    "Verification",
+    "check_pair",
+    "check_round",
+    "enumerate_choices",
+    "greedy_law",
+    "hub_pairs",
+    "iid_paths",
+    "no_draft",
+    "play_round",
+    "prefix_tree",
+    "random_pair",
+    "tree_shape",
+    "without_replacement",
+]

@@ -1,0 +1,275 @@
+"""Drafting: grow a tree of tokens from the draft model, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser
+from otlp.decode.draws import Draws
+from otlp.decode.model import Model
+from otlp.decode.tree import DraftTree, TokenTree
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError
+
+__all__ = [
+    "Drafting",
+    "greedy_law",
+    "hub_pairs",
+    "iid_paths",
+    "no_draft",
+    "prefix_tree",
+    "tree_shape",
+    "without_replacement",
+]
+
+
+def same_law(law: FloatArray) -> FloatArray:
+    """Draft from the draft model's own law."""
+    return law
+
+
+def greedy_law(law: FloatArray) -> FloatArray:
+    """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
+    point = np.zeros_like(law)
+    point[int(np.argmax(law))] = 1.0
+    return point
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """A shape and a way of drawing children.
+
+    Each slot of the shape is filled with one drawn token.  I.i.d. draws may fill two sibling
+    slots with the same token: the slots then become one node, which has the children of both.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The parent of each slot; slot 0 is the root, with -1, and parents stand before their
+        children.  Siblings are drawn in the order of their slots.
+    kind : Draws
+        How the children of a node are drawn.
+    law : callable
+        From the draft model's next-token law to the one drafted from.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape is no tree.
+    """
+
+    shape: tuple[int, ...]
+    kind: Draws = Draws.IID
+    law: Callable[[FloatArray], FloatArray] = same_law
+
+    def __post_init__(self) -> None:
+        rest = list(enumerate(self.shape))[1:]
+        if not self.shape or self.shape[0] != -1 or any(not 0 <= p < s for s, p in rest):
+            raise InvalidInputError(
+                f"the tree shape {self.shape[:8]}... must begin with -1 for the root and then "
+                "name for each slot a parent that stands before it"
+            )
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """Child slots of each slot."""
+        children: list[list[int]] = [[] for _ in self.shape]
+        for slot, parent in enumerate(self.shape[1:], start=1):
+            children[parent].append(slot)
+        return children
+
+    @property
+    def paths(self) -> int:
+        """Number K of drafted paths, the leaves of the shape; 0 if nothing is drafted."""
+        return sum(not below for below in self.children) if len(self.shape) > 1 else 0
+
+    @property
+    def length(self) -> int:
+        """Length L of the longest drafted path."""
+        depths = [0]
+        for parent in self.shape[1:]:
+            depths.append(depths[parent] + 1)
+        return max(depths)
+
+    @property
+    def is_iid_paths(self) -> bool:
+        """Whether it drafts K i.i.d. paths, all of length L."""
+        below = self.children
+        chains = all(len(slots) <= 1 for slots in below[1:])
+        return (
+            self.kind is Draws.IID and chains and len(below[0]) * self.length == len(self.shape) - 1
+        )
+
+    def draft(self, model: Model, chooser: Chooser) -> DraftTree:
+        """Draft one tree.
+
+        Parameters
+        ----------
+        model : Model
+            The draft model, at the end of the context.
+        chooser : Chooser
+            Takes the random decisions.
+
+        Returns
+        -------
+        DraftTree
+
+        Notes
+        -----
+        One call of the model a level, with all nodes of that level in one batch.
+        """
+        tokens, parents, slots = [-1], [-1], [[0]]
+        laws: dict[int, FloatArray] = {}
+        model_laws: dict[int, FloatArray] = {}
+        draws: dict[int, IntArray] = {}
+        level = [0]
+        while True:
+            inner = [node for node in level if any(self.children[s] for s in slots[node])]
+            if not inner:
+                break
+            found = model.laws(_tree(tokens, parents), np.array(inner, dtype=np.int64))
+            for node, law in zip(inner, found, strict=True):
+                model_laws[node] = law
+                laws[node] = self.law(law)
+                open_slots = [child for slot in slots[node] for child in self.children[slot]]
+                drawn = self._draw(laws[node], len(open_slots), chooser)
+                draws[node] = _add(node, drawn, open_slots, tokens, parents, slots)
+            level = list(range(level[-1] + 1, len(tokens)))
+        ends = {slot: node for node, filled in enumerate(slots) for slot in filled}
+        leaves = [ends[s] for s, below in enumerate(self.children) if not below and s in ends]
+        return DraftTree(
+            np.array(tokens, dtype=np.int64),
+            np.array(parents, dtype=np.int64),
+            self.kind,
+            laws,
+            model_laws,
+            draws,
+            np.array(leaves, dtype=np.int64),
+        )
+
+    def _draw(self, law: FloatArray, n: int, chooser: Chooser) -> IntArray:
+        if self.kind is Draws.IID:
+            return chooser.draws(law, n)
+        drawn = np.empty(0, dtype=np.int64)
+        for _ in range(n):
+            rest = self.kind.next_law(law, drawn, n)
+            if rest is None:
+                break
+            drawn = np.append(drawn, chooser.choose(rest))
+        return drawn
+
+
+def _tree(tokens: list[int], parents: list[int]) -> TokenTree:
+    return TokenTree(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int64))
+
+
+def _add(
+    node: int,
+    drawn: IntArray,
+    open_slots: list[int],
+    tokens: list[int],
+    parents: list[int],
+    slots: list[list[int]],
+) -> IntArray:
+    """Append the children of a node, one for each distinct token; return the child of each draw."""
+    made: dict[int, int] = {}
+    order = []
+    for token, slot in zip(drawn.tolist(), open_slots, strict=False):
+        if token not in made:
+            made[token] = len(tokens)
+            tokens.append(token)
+            parents.append(node)
+            slots.append([])
+        slots[made[token]].append(slot)
+        order.append(made[token])
+    return np.array(order, dtype=np.int64)
+
+
+def iid_paths(paths: int, length: int) -> Drafting:
+    """Draft K i.i.d. paths of length L (SpecTr, Eq. 7).
+
+    Raises
+    ------
+    InvalidInputError
+        If `paths` or `length` is less than 1.
+    """
+    _check(paths, "the number of paths K")
+    _check(length, "the path length L")
+    shape = [-1]
+    for _ in range(paths):
+        shape.append(0)
+        shape.extend(range(len(shape) - 1, len(shape) + length - 2))
+    return Drafting(tuple(shape))
+
+
+def prefix_tree(branching: Sequence[int]) -> Drafting:
+    """Draft a prefix tree: each node at depth i has k_(i+1) i.i.d. children (SpecTr, Appendix D).
+
+    Parameters
+    ----------
+    branching : sequence of int
+        k_1, ..., k_L.
+
+    Raises
+    ------
+    InvalidInputError
+        If the sequence is empty or an entry is less than 1.
+    """
+    return Drafting(_full_tree(branching))
+
+
+def without_replacement(branching: Sequence[int]) -> Drafting:
+    """Draft a prefix tree whose siblings are drawn without replacement; see `prefix_tree`."""
+    return Drafting(_full_tree(branching), Draws.WITHOUT_REPLACEMENT)
+
+
+def hub_pairs(length: int) -> Drafting:
+    """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
+    return Drafting(_full_tree([2] * length), Draws.HUB)
+
+
+def tree_shape(parents: Sequence[int], kind: Draws = Draws.WITHOUT_REPLACEMENT) -> Drafting:
+    """Draft a given tree shape, such as one that Sequoia optimised.
+
+    Parameters
+    ----------
+    parents : sequence of int
+        The parent of each slot; slot 0 is the root, with -1.
+    kind : Draws
+        How siblings are drawn; `Draws.HUB` needs exactly two children at each inner slot.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no tree, has only a root, or does not suit the kind.
+    """
+    drafting = Drafting(tuple(int(parent) for parent in parents), kind)
+    _check(len(drafting.shape) - 1, "the number of slots below the root")
+    if kind is Draws.HUB and any(len(below) not in (0, 2) for below in drafting.children):
+        raise InvalidInputError("pairs with a hub need exactly two children at each inner slot")
+    return drafting
+
+
+def no_draft() -> Drafting:
+    """Draft nothing: what the autoregressive baseline runs on."""
+    return Drafting((-1,))
+
+
+def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
+    _check(len(branching), "the path length L")
+    shape, level = [-1], [0]
+    for depth, count in enumerate(branching, start=1):
+        _check(count, f"the number of children at depth {depth}")
+        start = len(shape)
+        shape.extend(slot for slot in level for _ in range(count))
+        level = list(range(start, len(shape)))
+    return tuple(shape)
+
+
+def _check(number: int, what: str) -> None:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+        raise InvalidInputError(f"{what} is {number!r}: it must be a whole number of at least 1")

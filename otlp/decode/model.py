@@ -1,0 +1,139 @@
+"""What a language model must answer: next-token laws at the nodes of a token tree."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.decode.tree import TokenTree
+from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p
+from otlp.errors import InvalidInputError
+
+__all__ = ["Model", "Sampling", "check_pair"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """From logits to the law that tokens are sampled from.
+
+    Parameters
+    ----------
+    temperature : float
+        Divides the logits; 0 stands for greedy decoding, a point mass on the arg max.
+    top_k : int or None
+        Keep this many most likely tokens; None keeps all.
+    top_p : float
+        Then keep the fewest most likely tokens whose mass reaches this; 1 keeps all.
+
+    Raises
+    ------
+    InvalidInputError
+        If a value is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.temperature) and self.temperature >= 0.0):
+            raise InvalidInputError(
+                f"temperature is {self.temperature}: it must be finite and at least 0"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise InvalidInputError(f"top_k is {self.top_k}: it must be at least 1, or None")
+        if not 0.0 < self.top_p <= 1.0:
+            raise InvalidInputError(f"top_p is {self.top_p}: it must be in (0, 1]")
+
+    def laws(self, logits: npt.ArrayLike) -> FloatArray:
+        """Laws of rows of logits, shape (m, V) -> (m, V), float64; ties go to the lowest id."""
+        rows = np.asarray(logits)
+        if self.temperature == 0.0:
+            laws = np.zeros(rows.shape)
+            laws[np.arange(len(rows)), rows.argmax(axis=1)] = 1.0
+            return laws
+        laws = softmax(rows, self.temperature)
+        if self.top_k is not None:
+            laws = np.stack([top_k(law, self.top_k) for law in laws])
+        if self.top_p < 1.0:
+            laws = np.stack([top_p(law, self.top_p) for law in laws])
+        return laws
+
+
+class Model(ABC):
+    """A language model that is in the middle of a text.
+
+    The text so far is the context.  `start` sets it; `logits` and `laws` look beyond it, at the
+    nodes of a token tree whose root is the context's end; `advance` commits to one path of that
+    tree and forgets the rest.  An implementation keeps its key-value cache between these calls,
+    and may assume that within one round each tree contains the one before, node by node.
+
+    Attributes
+    ----------
+    sampling : Sampling
+        How `laws` comes from `logits`.
+    """
+
+    sampling: Sampling = Sampling()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What to call the model in messages and tables."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+
+    @abstractmethod
+    def start(self, context: IntArray) -> None:
+        """Begin a text: `context` holds its token ids, shape (T,)."""
+
+    @abstractmethod
+    def logits(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.floating]:
+        """Next-token logits after the given nodes, in one call of the model.
+
+        Parameters
+        ----------
+        tree : TokenTree
+            Node 0 is the end of the context.
+        nodes : ndarray of int64, shape (m,)
+            Nodes of the tree.
+
+        Returns
+        -------
+        ndarray, shape (m, V), any floating type
+        """
+
+    def laws(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """Next-token laws after the given nodes, shape (m, V), float64, rows sum to one.
+
+        Override it where the softmax is better computed on the device.
+        """
+        return self.sampling.laws(self.logits(tree, nodes))
+
+    @abstractmethod
+    def advance(self, tree: TokenTree, node: int, token: int) -> None:
+        """Append the path from the root to `node`, then `token`, to the context.
+
+        The cache of that path is kept, that of all other nodes is rolled back.
+        """
+
+
+def check_pair(draft: Model, target: Model) -> None:
+    """Refuse a draft and a target model over different vocabularies.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming both sizes.
+    """
+    if draft.vocab_size != target.vocab_size:
+        raise InvalidInputError(
+            f"the draft model {draft.name} has {draft.vocab_size} tokens and the target model "
+            f"{target.name} has {target.vocab_size}: both must be over the same vocabulary"
+        )

@@ -1,0 +1,130 @@
+"""One round of decoding: draft a tree, score it in one target call, verify, go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser, RandomChooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.model import Model, check_pair
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Verdict, Verification
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import UnsupportedProblemError
+
+__all__ = ["Round", "Transform", "aim", "check_round", "play_round"]
+
+Transform = Callable[[FloatArray, FloatArray], FloatArray]
+"""From the draft's and the target's next-token laws q and p to the law that is aimed at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What one round did.
+
+    Attributes
+    ----------
+    tree : DraftTree
+        What was drafted.
+    verdict : Verdict
+        What was accepted.
+    token : int
+        The correction token.
+    draft_seconds, target_seconds, verify_seconds : float
+        Wall time of drafting, of the target's call, and of verification.
+    """
+
+    tree: DraftTree
+    verdict: Verdict
+    token: int
+    draft_seconds: float
+    target_seconds: float
+    verify_seconds: float
+
+    @property
+    def accepted(self) -> IntArray:
+        """The accepted drafted tokens."""
+        return self.tree.path(self.verdict.node)
+
+    @property
+    def tokens(self) -> IntArray:
+        """All tokens of the round: the accepted ones and the correction."""
+        return np.append(self.accepted, self.token)
+
+
+def check_round(
+    draft: Model, target: Model, drafting: Drafting, verification: Verification
+) -> None:
+    """Refuse models, drafting and verification that do not go together.
+
+    Raises
+    ------
+    InvalidInputError
+        If the vocabularies differ.
+    UnsupportedProblemError
+        If the algorithm does not take the drafting; says why.
+    """
+    check_pair(draft, target)
+    capability = verification.supports(drafting)
+    if not capability:
+        raise UnsupportedProblemError(f"{verification.name}: {capability.reason}")
+
+
+def aim(
+    draft: Model, tree: DraftTree, target_laws: FloatArray, transform: Transform | None
+) -> FloatArray:
+    """Laws that the verification aims at, shape (N, V).
+
+    Without a transform these are the target's.  A transform needs the draft model's law at the
+    leaves too: one more draft call.
+    """
+    if transform is None:
+        return target_laws
+    missing = np.array([n for n in range(len(tree)) if n not in tree.model_laws], dtype=np.int64)
+    found = draft.laws(tree, missing) if missing.size else []
+    laws = {**tree.model_laws, **dict(zip(missing.tolist(), found, strict=True))}
+    return np.stack([transform(laws[node], target_laws[node]) for node in range(len(tree))])
+
+
+def play_round(
+    draft: Model,
+    target: Model,
+    drafting: Drafting,
+    verification: Verification,
+    rng: np.random.Generator | Chooser,
+    transform: Transform | None = None,
+) -> Round:
+    """Draft, score, verify, and advance both models.
+
+    Parameters
+    ----------
+    draft, target : Model
+        Both at the end of the same context (`Model.start`).
+    drafting : Drafting
+    verification : Verification
+        Takes this drafting; see `check_round`.
+    rng : numpy.random.Generator or Chooser
+    transform : callable, optional
+        For a cascade: see `otlp.decode.cascades`.
+
+    Returns
+    -------
+    Round
+    """
+    chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
+    begin = perf_counter()
+    tree = drafting.draft(draft, chooser)
+    drafted = perf_counter()
+    target_laws = target.laws(tree, np.arange(len(tree)))
+    scored = perf_counter()
+    aimed = aim(draft, tree, target_laws, transform)
+    verdict = verification.verify(tree, aimed, chooser)
+    token = chooser.choose(verdict.correction)
+    end = perf_counter()
+    draft.advance(tree, verdict.node, token)
+    target.advance(tree, verdict.node, token)
+    return Round(tree, verdict, token, drafted - begin, scored - drafted, end - scored)

@@ -1,0 +1,89 @@
+"""Token trees: the drafted prefixes, without repetition, and how each level was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from otlp.decode.draws import Draws
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import IID, DraftScheme
+
+__all__ = ["DraftTree", "TokenTree"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTree:
+    """A tree of tokens that continue a context; a path from the root is a continuation.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (N,), int64
+        The token of each node.  Node 0, the root, stands for the context; its entry is -1.
+    parents : ndarray, shape (N,), int64
+        The parent of each node, which stands before it; -1 for the root.
+    """
+
+    tokens: IntArray
+    parents: IntArray
+
+    def __len__(self) -> int:
+        """Return the number of nodes N, the root included."""
+        return self.tokens.size
+
+    @cached_property
+    def depths(self) -> IntArray:
+        """Number of tokens from the root to each node, shape (N,)."""
+        depths = np.zeros(len(self), dtype=np.int64)
+        for node in range(1, len(self)):
+            depths[node] = depths[self.parents[node]] + 1
+        return depths
+
+    def ancestry(self, node: int) -> list[int]:
+        """Nodes from the root to `node`, both included."""
+        nodes = []
+        while node >= 0:
+            nodes.append(node)
+            node = int(self.parents[node])
+        return nodes[::-1]
+
+    def path(self, node: int) -> IntArray:
+        """Tokens from the root to `node`; empty for the root."""
+        return self.tokens[self.ancestry(node)[1:]]
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree(TokenTree):
+    """What was drafted, and the laws it was drafted from.
+
+    Attributes
+    ----------
+    kind : Draws
+        How the children of a node were drawn.
+    laws : mapping from node to ndarray of shape (V,)
+        The next-token law q that the children of each inner node were drawn from.
+    model_laws : mapping from node to ndarray of shape (V,)
+        The draft model's own law at these nodes: the same, unless the drafting sharpens it.
+    draws : mapping from node to ndarray of int64
+        The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
+    leaves : ndarray, shape (K,), int64
+        Where each of the K drafted paths ends; equal paths end at the same node.
+    """
+
+    kind: Draws
+    laws: Mapping[int, FloatArray]
+    model_laws: Mapping[int, FloatArray]
+    draws: Mapping[int, IntArray]
+    leaves: IntArray
+
+    def drawn(self, node: int) -> IntArray:
+        """Tokens drawn at an inner node, in order, with repeats, shape (n,)."""
+        return self.tokens[self.draws[node]]
+
+    def scheme(self, node: int) -> DraftScheme:
+        """Law of the tuple of tokens drawn at an inner node, for the single-step solvers."""
+        n = self.draws[node].size
+        return IID(self.laws[node], 1) if n == 1 else self.kind.scheme(self.laws[node], n)

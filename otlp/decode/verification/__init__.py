@@ -1,0 +1,35 @@
+"""Verification algorithms, one file each, behind one interface."""
+
+from collections.abc import Mapping
+
+from otlp.decode.verification.autoregressive import Autoregressive
+from otlp.decode.verification.block import Block
+from otlp.decode.verification.speculative import Speculative
+from otlp.decode.verification.top_down import TopDown
+from otlp.decode.verification.traversal import Traversal
+from otlp.decode.verification.verification import Verdict, Verification
+
+__all__ = [
+    "ALGORITHMS",
+    "Autoregressive",
+    "Block",
+    "Speculative",
+    "TopDown",
+    "Traversal",
+    "Verdict",
+    "Verification",
+]
+
+ALGORITHMS: Mapping[str, Verification] = {
+    "autoregressive": Autoregressive(),
+    "speculative": Speculative(),
+    "block": Block(),
+    "naive": TopDown("naive"),
+    "recursive-rejection": TopDown("recursive-rejection"),
+    "k-seq": TopDown("k-seq"),
+    "hub": TopDown("hub"),
+    "optimal": TopDown("auto"),
+    "global-resolution": TopDown("global-resolution", fallback="auto"),
+    "traversal": Traversal(),
+}
+"""All algorithms by name, with their default settings."""

@@ -1,0 +1,30 @@
+"""The baseline: sample the next token from the target, accept nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.capability import Capability
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Verdict, Verification
+from otlp.distribution import FloatArray
+
+__all__ = ["Autoregressive"]
+
+
+@dataclass(frozen=True)
+class Autoregressive(Verification):
+    """Ignore the draft; meant for `otlp.decode.no_draft()`, valid on every tree."""
+
+    name: ClassVar[str] = "autoregressive"
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take everything."""
+        return Capability(True)
+
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+        """Keep the root; see `Verification.verify`."""
+        return Verdict(0, target_laws[0])

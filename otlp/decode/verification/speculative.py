@@ -1,0 +1,53 @@
+"""Speculative sampling: verify one drafted path token by token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.capability import Capability
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Verdict, Verification
+from otlp.distribution import FloatArray
+from otlp.plan.plan import residual_law
+
+__all__ = ["Speculative", "one_path"]
+
+
+def one_path(drafting: Drafting, name: str) -> Capability:
+    """Whether a single path is drafted."""
+    if drafting.paths == 1 and drafting.is_iid_paths:
+        return Capability(True)
+    return Capability(
+        False,
+        f"{name} verifies one path and {drafting.paths} are drafted with {drafting.kind.value} "
+        "draws: use iid_paths(1, L), or a multi-path algorithm such as martingale",
+    )
+
+
+@dataclass(frozen=True)
+class Speculative(Verification):
+    """Accept each token with probability min(1, p/q), stop at the first rejection.
+
+    Source: Leviathan et al. 2023; Chen et al. 2023.  O(V) for the token that is rejected.
+    """
+
+    name: ClassVar[str] = "speculative"
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take one path."""
+        return one_path(drafting, self.name)
+
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+        """Go down the path; see `Verification.verify`."""
+        node = 0
+        while node in tree.draws:
+            child = int(tree.draws[node][0])
+            token = tree.tokens[child]
+            p, q = target_laws[node], tree.laws[node]
+            if p[token] < q[token] and not chooser.accept(p[token] / q[token]):
+                return Verdict(node, residual_law(p, q))
+            node = child
+        return Verdict(node, target_laws[node])

@@ -1,0 +1,96 @@
+"""Top-down verification: solve a single-step OTLP at each node, follow its plan down the tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+import otlp
+from otlp.capability import Capability
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Verdict, Verification
+from otlp.distribution import FloatArray
+from otlp.errors import SolveError
+from otlp.plan import Plan
+from otlp.solution import Guarantee
+from otlp.solvers.solver import Solver
+
+__all__ = ["TopDown"]
+
+
+@dataclass(frozen=True)
+class TopDown(Verification):
+    """At each node draw the plan's token; go on where it was drafted, stop where it was not.
+
+    The framework of SpecTr (Sun et al. 2023, Algorithm 3), and with the respective rule SpecTr
+    (``k-seq``), SpecInfer (``recursive-rejection``), NSS (``naive``) and SpecHub (``hub``).
+
+    Parameters
+    ----------
+    solver : str or Solver
+        The single-step solver or rule, by name or as an object.
+    fallback : str, Solver or None
+        Used at a node where `solver` finds no plan, or none that holds `guarantee`; without one
+        that is an error.
+    guarantee : Guarantee
+        What a plan must be.  The default refuses plans that change the target's law.
+
+    Notes
+    -----
+    One problem a level, of n drafts each: with i.i.d. paths n is the number of drafted paths
+    that share the accepted prefix.
+    """
+
+    name: ClassVar[str] = "top-down"
+    solver: str | Solver = "auto"
+    fallback: str | Solver | None = None
+    guarantee: Guarantee = Guarantee.LOSSLESS
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Ask the solver about a small problem of the same kind."""
+        from otlp.solve import make_solver
+
+        most = max((len(below) for below in drafting.children), default=0)
+        if most < 2:
+            return Capability(True)
+        uniform = np.full(most + 1, 1.0 / (most + 1))
+        scheme = drafting.kind.scheme(uniform, most)
+        return make_solver(self.solver).supports(otlp.Problem(uniform, scheme))
+
+    def plan(self, tree: DraftTree, node: int, target_law: FloatArray) -> Plan:
+        """Solve the problem at an inner node.
+
+        Raises
+        ------
+        SolveError
+            If neither the solver nor the fallback finds a plan with the guarantee.
+        """
+        problem = otlp.Problem(target_law, tree.scheme(node))
+        solution = otlp.solve(problem, self.solver, throw=False)
+        if solution.plan is None or solution.guarantee < self.guarantee:
+            if self.fallback is None:
+                raise SolveError(solution)
+            solution = otlp.solve(problem, self.fallback)
+        if solution.plan is None or solution.guarantee < self.guarantee:
+            raise SolveError(solution)
+        return solution.plan
+
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+        """Go down the tree; see `Verification.verify`."""
+        node = 0
+        while node in tree.draws:
+            law = self.plan(tree, node, target_laws[node]).conditional(tree.drawn(node))
+            children = np.unique(tree.draws[node])
+            tokens = tree.tokens[children]
+            masses = law[tokens]
+            law[tokens] = 0.0
+            rest = float(law.sum())
+            chosen = chooser.choose(np.append(masses, rest))
+            if chosen == children.size:
+                return Verdict(node, law / rest)
+            node = int(children[chosen])
+        return Verdict(node, target_laws[node])

@@ -1,0 +1,65 @@
+"""What every verification algorithm answers: which drafted prefix to keep, and what comes next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.capability import Capability
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.distribution import FloatArray
+
+__all__ = ["Verdict", "Verification"]
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """The accepted prefix, and the law of the correction token that follows it.
+
+    Attributes
+    ----------
+    node : int
+        The tokens on the path from the root to this node of the draft tree are accepted.
+    correction : ndarray, shape (V,)
+        Law of the next token; sums to one.
+    """
+
+    node: int
+    correction: FloatArray
+
+
+class Verification(ABC):
+    """Base class of the verification algorithms; subclasses are frozen dataclasses.
+
+    An algorithm is lossless if the accepted tokens, the correction, and then tokens sampled from
+    the target follow the target's law.  It sees only what one call of each model gives: the
+    laws at the nodes of the draft tree.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def supports(self, drafting: Drafting) -> Capability:
+        """Whether the algorithm takes what this drafting makes, or the reason why not."""
+
+    @abstractmethod
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+        """Accept a drafted prefix.
+
+        Parameters
+        ----------
+        tree : DraftTree
+            What was drafted.
+        target_laws : ndarray, shape (N, V)
+            The target's next-token law p at each node, leaves included; for a cascade, the law
+            that it aims at.
+        chooser : Chooser
+            Takes the random decisions.
+
+        Returns
+        -------
+        Verdict
+        """
