@@ -89,7 +89,8 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
         """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
         problem, tuples, groups = inverse.problem, inverse.tuples, inverse.groups
         slices = np.zeros((len(groups), problem.vocab_size))
-        slices[groups.rows, groups.members] = np.maximum(answer, 0.0) / groups.mass[groups.rows]
+        available = groups.mass[groups.rows]
+        slices[groups.rows, groups.members] = np.clip(answer, 0.0, available) / available
         slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
         taken = tuples.mass @ slices
         slices *= np.minimum(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.capability import Capability
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.plan import LiftedPlan, Plan
 from otlp.problem import Problem
 from otlp.reductions.reduction import Reduction
@@ -63,3 +63,9 @@ class Support(Reduction[Problem, Problem, SupportInverse, Plan, Plan]):
         if answer.problem is inverse.problem:
             return answer
         return LiftedPlan(inverse.problem, answer, inverse.tokens, inverse.outside)
+
+    def lift_subset(self, subset: Mask, inverse: SupportInverse) -> Mask:
+        """Lift a subset H of the restricted problem; tokens that are never drafted stay outside."""
+        lifted = np.zeros(inverse.problem.vocab_size, dtype=bool)
+        lifted[inverse.tokens] = subset[: inverse.tokens.size]
+        return lifted

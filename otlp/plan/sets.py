@@ -35,7 +35,8 @@ class SetPlan(Plan):
     def __init__(self, problem: Problem, sets: TokenSets, flow: FloatArray) -> None:
         super().__init__(problem)
         self.sets = sets
-        share = np.maximum(flow, 0.0) / sets.mass[sets.rows]
+        available = sets.mass[sets.rows]
+        share = np.clip(flow, 0.0, available) / available
         given = sum_by(sets.rows, share, len(sets))
         share /= np.maximum(given, 1.0)[sets.rows]
         taken = self._taken(share)

@@ -1,0 +1,74 @@
+"""graph-tool: push-relabel on floats, the paper's own engine, in a process of its own.
+
+graph-tool has no wheel, and its builds for the system's Python crash beside another numpy, which
+no `except` catches.  So it is never imported here: an interpreter that has it runs `flow_server`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+
+from otlp.distribution import FloatArray
+from otlp.errors import EngineNotFoundError
+from otlp.reductions.flow_network import FlowNetwork
+from otlp.solvers.engines.flow_process import FlowProcess, flow_process
+
+__all__ = ["INTERPRETER_VARIABLE", "max_flow"]
+
+INTERPRETER_VARIABLE = "OTLP_GRAPH_TOOL_PYTHON"
+"""Environment variable that names the Python that has graph-tool."""
+
+
+def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:
+    """Arc flows of a maximum flow, in float64.
+
+    Parameters
+    ----------
+    network : FlowNetwork
+    time_limit : float, optional
+        Seconds, after which the engine's process is killed.
+
+    Returns
+    -------
+    ndarray, shape (arcs,)
+
+    Raises
+    ------
+    EngineNotFoundError
+        If no interpreter has graph-tool: tried are the one that the environment variable
+        OTLP_GRAPH_TOOL_PYTHON names, or else the running one and /usr/bin/python3.
+    TimeoutError
+        If the time limit ends first.
+    RuntimeError
+        If the engine fails, in its own words.
+    """
+    named = os.environ.get(INTERPRETER_VARIABLE)
+    interpreter = _find((named,) if named else (sys.executable, "/usr/bin/python3"))
+    flows: FloatArray = _start(interpreter).max_flow(network, network.capacities, time_limit)
+    return flows
+
+
+def _start(interpreter: str) -> FlowProcess:
+    # -I: what this process added to Python's paths is not for another Python.
+    return flow_process((interpreter, "-I"), "graph-tool")
+
+
+@cache
+def _find(candidates: tuple[str, ...]) -> str:
+    """First interpreter in which the engine works; its process is then already there."""
+    reasons = []
+    for interpreter in candidates:
+        try:
+            _start(interpreter)
+        except (OSError, RuntimeError) as error:
+            reasons.append(f"{interpreter}: {error}")
+        else:
+            return interpreter
+    raise EngineNotFoundError(
+        "no Python with graph-tool was found; pip does not have it: `apt-get install "
+        "python3-graph-tool` (Debian, Ubuntu) or `conda install -c conda-forge graph-tool`, and "
+        f"name that Python in {INTERPRETER_VARIABLE} if it is not one of those tried "
+        f"({'; '.join(reasons)})"
+    )

@@ -1,0 +1,138 @@
+"""HiGHS: the simplex and interior point methods, through highspy's array interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray
+
+__all__ = ["HighsResult", "TransportProgram", "solve"]
+
+SIMPLEX_LIMIT = 20_000
+"""Up to so many variables the dual simplex method is the faster one."""
+
+TOLERANCE = 1e-10
+"""The smallest feasibility tolerance that HiGHS takes."""
+
+UNIT = 2.0**-10
+"""Masses are passed in this unit: the tolerance, which is absolute, is then 1e-13 of the total."""
+
+
+@dataclass(frozen=True, eq=False)
+class TransportProgram:
+    """Maximise reward @ x over x >= 0 with bounds on the sums of x by row and by column.
+
+    Attributes
+    ----------
+    rows, columns : ndarray, shape (m,), int64
+        Where each variable stands in the table.
+    reward : ndarray, shape (m,)
+    row_mass, column_mass : ndarray
+        The sums, or upper bounds on them.
+    exact : bool
+        Whether the sums must be met.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    reward: FloatArray
+    row_mass: FloatArray
+    column_mass: FloatArray
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class HighsResult:
+    """What HiGHS found.
+
+    Attributes
+    ----------
+    status : str
+        The model status in HiGHS's own words: "Optimal", "Time limit reached", ...
+    method : str
+        "simplex" or "ipx".
+    x : ndarray, shape (m,)
+        The variables; of use only if the status is "Optimal".
+    row_price : ndarray
+        What one unit more of each row's mass is worth.
+    iterations : int
+    """
+
+    status: str
+    method: str
+    x: FloatArray
+    row_price: FloatArray
+    iterations: int
+
+
+def solve(program: TransportProgram, time_limit: float | None = None) -> HighsResult:
+    """Solve a transport program.
+
+    Parameters
+    ----------
+    program : TransportProgram
+    time_limit : float, optional
+        Seconds.
+
+    Returns
+    -------
+    HighsResult
+
+    Raises
+    ------
+    RuntimeError
+        If HiGHS rejects an option or the model.
+    """
+    import highspy
+
+    method = "simplex" if program.reward.size <= SIMPLEX_LIMIT else "ipx"
+    options: dict[str, object] = {
+        "output_flag": False,
+        "solver": method,
+        "primal_feasibility_tolerance": TOLERANCE,
+        "dual_feasibility_tolerance": TOLERANCE,
+        "ipm_optimality_tolerance": TOLERANCE,
+    }
+    if time_limit is not None:
+        options["time_limit"] = float(time_limit)
+    highs = highspy.Highs()
+    for name, value in options.items():
+        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise RuntimeError(f"HiGHS {highs.version()} rejected the option {name} = {value}")
+    if highs.passModel(_model(program)) != highspy.HighsStatus.kOk:
+        raise RuntimeError(f"HiGHS {highs.version()} rejected the model")
+    highs.run()
+    found, info = highs.getSolution(), highs.getInfo()
+    return HighsResult(
+        status=highs.modelStatusToString(highs.getModelStatus()),
+        method=method,
+        x=np.asarray(found.col_value) * UNIT,
+        row_price=-np.asarray(found.row_dual)[: program.row_mass.size],
+        iterations=info.simplex_iteration_count + info.ipm_iteration_count,
+    )
+
+
+def _model(program: TransportProgram) -> Any:
+    """Fill HiGHS's arrays: rows of the table, then its columns, two entries a variable."""
+    import highspy
+
+    count = program.reward.size
+    masses = np.concatenate((program.row_mass, program.column_mass)) / UNIT
+    index = np.stack((program.rows, program.row_mass.size + program.columns), axis=1).ravel()
+    infinite: npt.NDArray[np.float64] = np.full(masses.size, -highspy.kHighsInf)
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = count, masses.size
+    model.col_cost_ = -program.reward
+    model.col_lower_ = np.zeros(count)
+    model.col_upper_ = np.full(count, highspy.kHighsInf)
+    model.row_lower_ = masses if program.exact else infinite
+    model.row_upper_ = masses
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = 2 * np.arange(count + 1, dtype=np.int32)
+    model.a_matrix_.index_ = index.astype(np.int32)
+    model.a_matrix_.value_ = np.ones(2 * count)
+    return model
