@@ -83,13 +83,12 @@ class FlowProcess:
         """
         real = capacities.dtype.kind == "f"
         kind = np.dtype(CAPACITY_TYPES[real])
-        header = HEADER.pack(
-            network.sink + 1, capacities.size, network.source, network.sink, real, 0
-        )
+        size = capacities.size
+        header = HEADER.pack(network.sink + 1, size, network.source, network.sink, real, 0)
         given = (network.tails, "<i8"), (network.heads, "<i8"), (capacities, kind)
-        arrays = [memoryview(np.ascontiguousarray(array, dtype)) for array, dtype in given]
+        request = [header, *(np.asarray(array, dtype).tobytes() for array, dtype in given)]
         with self._lock, self._deadline(time_limit):
-            for part in (header, *arrays):
+            for part in request:
                 self._requests.write(part)
             self._requests.flush()
             reply = self._receive()

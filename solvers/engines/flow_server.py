@@ -79,13 +79,12 @@ def serve(engine: str, requests: BinaryIO, replies: BinaryIO) -> None:
         except Exception as error:
             send(replies, 1, f"{type(error).__name__}: {error}".encode())
         else:
-            send(replies, 0, np.ascontiguousarray(flows, dtype=capacities.dtype).data)
+            send(replies, 0, np.asarray(flows, dtype=capacities.dtype).tobytes())
 
 
-def send(replies: BinaryIO, failed: int, content: bytes | memoryview) -> None:
+def send(replies: BinaryIO, failed: int, content: bytes) -> None:
     """Write one reply."""
-    size = content.nbytes if isinstance(content, memoryview) else len(content)
-    replies.write(HEADER.pack(failed, size, 0, 0, 0, 0))
+    replies.write(HEADER.pack(failed, len(content), 0, 0, 0, 0))
     replies.write(content)
     replies.flush()
 
