@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
+from otlp.decode.verification.greedy_multipath import GreedyMultipath
+from otlp.decode.verification.martingale import Martingale
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal
@@ -13,6 +15,8 @@ __all__ = [
     "ALGORITHMS",
     "Autoregressive",
     "Block",
+    "GreedyMultipath",
+    "Martingale",
     "Speculative",
     "TopDown",
     "Traversal",
@@ -30,6 +34,8 @@ ALGORITHMS: Mapping[str, Verification] = {
     "hub": TopDown("hub"),
     "optimal": TopDown("auto"),
     "global-resolution": TopDown("global-resolution", fallback="auto"),
+    "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
+    "martingale": Martingale(),
 }
 """All algorithms by name, with their default settings."""
