@@ -2,7 +2,15 @@
 
 from otlp.capability import Capability
 from otlp.distribution import as_distribution, softmax
-from otlp.drafts import IID, DraftScheme, Explicit
+from otlp.drafts import (
+    IID,
+    DraftScheme,
+    Explicit,
+    Greedy,
+    Hub,
+    Independent,
+    WithoutReplacement,
+)
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, Status
@@ -14,11 +22,15 @@ __all__ = [
     "Capability",
     "DraftScheme",
     "Explicit",
+    "Greedy",
     "Guarantee",
+    "Hub",
+    "Independent",
     "Plan",
     "Problem",
     "Solution",
     "Status",
+    "WithoutReplacement",
     "__version__",
     "as_distribution",
     "softmax",

@@ -6,14 +6,17 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf, sum_by
 from otlp.drafts.scheme import (
     MEMORY_LIMIT,
     DraftScheme,
     DraftTuples,
+    TokenSets,
     check_mask,
     check_memory,
+    check_order,
 )
 from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
 
@@ -100,6 +103,22 @@ class Explicit(DraftScheme):
         return sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size)
 
     @cached_property
+    def inclusion(self) -> FloatArray:
+        """Mass of the tuples that have token i, shape (V,)."""
+        sets = self._sets
+        return np.bincount(sets.members, weights=sets.mass[sets.rows], minlength=self.vocab_size)
+
+    @cached_property
+    def _sets(self) -> TokenSets:
+        return TokenSets.from_tuples(self._tuples)
+
+    def priority_marginals(self, order: IntArray) -> FloatArray:
+        """Mass of the tuples whose first token in `order` is i; O(m n) after merging once."""
+        rank = np.empty(self.vocab_size, dtype=np.int64)
+        rank[check_order(order, self.vocab_size)] = np.arange(self.vocab_size)
+        return _priority_marginals(self._sets.members, self._sets.offsets, self._sets.mass, rank)
+
+    @cached_property
     def _index(self) -> dict[bytes, float]:
         return {
             row.tobytes(): float(mass)
@@ -137,6 +156,10 @@ class Explicit(DraftScheme):
         check_memory("listing the tuples", needed, memory_limit)
         return self._tuples
 
+    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+        """List the tuples, merged by their set of distinct tokens; merged once."""
+        return self._sets
+
     def top_k(self, k: int) -> Explicit:
         """Keep the k most likely tuples and renormalise; ties go to the first in token order."""
         if k < 1:
@@ -150,3 +173,17 @@ class Explicit(DraftScheme):
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
         return Explicit(names[self._tuples.tokens], self._tuples.mass, vocab_size)
+
+
+@njit(cache=True)
+def _priority_marginals(
+    members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray
+) -> FloatArray:
+    result = np.zeros(rank.size)
+    for j in range(mass.size):
+        first = members[offsets[j]]
+        for at in range(offsets[j] + 1, offsets[j + 1]):
+            if rank[members[at]] < rank[first]:
+                first = members[at]
+        result[first] += mass[j]
+    return result

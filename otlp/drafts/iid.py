@@ -19,6 +19,7 @@ from otlp.drafts.scheme import (
     check_count,
     check_mask,
     check_memory,
+    check_order,
 )
 
 __all__ = ["IID", "list_sets", "set_count"]
@@ -71,6 +72,17 @@ class IID(DraftScheme):
     def mean_draft(self) -> FloatArray:
         """The draft distribution itself, shape (V,)."""
         return self.draft
+
+    @cached_property
+    def inclusion(self) -> FloatArray:
+        """1 - (1 - q)^n, accurate for tiny q; shape (V,)."""
+        with np.errstate(divide="ignore"):
+            result: FloatArray = -np.expm1(self.n * np.log1p(-np.minimum(self.draft, 1.0)))
+        return result
+
+    def priority_marginals(self, order: IntArray) -> FloatArray:
+        """(B + q_i)^n - B^n for the mass B below i, without the difference; O(nV)."""
+        return _priority_marginals(self.draft, self.n, check_order(order, self.vocab_size))
 
     @cached_property
     def _cumulative(self) -> FloatArray:
@@ -187,6 +199,21 @@ def list_sets(
         offsets = np.concatenate(([0], np.cumsum(lengths[keep]))).astype(np.int64)
         mass = mass[keep]
     return TokenSets(members, offsets, mass)
+
+
+@njit(cache=True)
+def _priority_marginals(draft: FloatArray, n: int, order: IntArray) -> FloatArray:
+    result = np.empty(draft.size)
+    below = 0.0
+    for place in range(order.size - 1, -1, -1):
+        own = draft[order[place]]
+        value, power = 0.0, own
+        for _ in range(n):
+            value = value * (below + own) + power
+            power *= below
+        result[order[place]] = value
+        below += own
+    return result
 
 
 @njit(cache=True)

@@ -130,6 +130,35 @@ class DraftScheme(ABC):
         mask: Mask = self.mean_draft > 0.0
         return mask
 
+    @property
+    @abstractmethod
+    def inclusion(self) -> FloatArray:
+        """Probability that token i is among the drafts, shape (V,)."""
+
+    @abstractmethod
+    def priority_marginals(self, order: IntArray) -> FloatArray:
+        """Law of the drafted token that stands first in a priority ordering.
+
+        The laws of all orderings are the extreme points of the selections that are possible:
+        y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  Sums of positive terms
+        only, so the running sums of the result are the masses that touch the prefixes of `order`.
+
+        Parameters
+        ----------
+        order : ndarray, shape (V,), int64
+            A permutation of the tokens, the preferred one first.
+
+        Returns
+        -------
+        ndarray, shape (V,)
+            By token, not by place in `order`.
+
+        Raises
+        ------
+        InvalidInputError
+            If `order` is not a permutation of the tokens.
+        """
+
     @abstractmethod
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples.
@@ -221,6 +250,18 @@ def check_count(n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise InvalidInputError(f"n is {n!r}: the number of drafts must be a whole number >= 1")
     return int(n)
+
+
+def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
+    """Validate a permutation of the V tokens; O(V)."""
+    given = np.asarray(order)
+    valid = given.shape == (vocab_size,) and given.dtype.kind in "iu"
+    if valid and 0 <= given.min() and given.max() < vocab_size:
+        seen = np.zeros(vocab_size, dtype=bool)
+        seen[given] = True
+        if seen.all():
+            return given.astype(np.int64, copy=False)
+    raise InvalidInputError(f"order must be a permutation of the tokens 0 .. {vocab_size - 1}")
 
 
 def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:

@@ -1,0 +1,68 @@
+"""The n - 1 most likely tokens, always, and one more sampled from the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp import distribution
+from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.drafts.scheme import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.top_and_one import TopAndOne
+
+__all__ = ["Greedy"]
+
+
+class Greedy(TopAndOne):
+    """The tuple (a_1, ..., a_(n-1), x): the top n - 1 tokens of q, and x from q without them.
+
+    Parameters
+    ----------
+    draft : array_like, shape (V,)
+        The draft distribution q.
+    n : int
+        Number of drafts, at least 1; with n = 1 the only draft is sampled from q.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft` is not a probability vector.
+    InvalidInputError
+        If `n` is not a whole number of at least 1, or larger than the support of q.
+
+    Notes
+    -----
+    The greedy construction of Hu et al. 2025 (Global Resolution, Appendix O).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.Greedy([0.5, 0.3, 0.2], n=2)
+    >>> drafts.top.tolist(), drafts.rest.round(3).tolist()
+    ([0], [0.0, 0.6, 0.4])
+    """
+
+    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Probability of drafted tuples, shape (..., n) -> (...)."""
+        tokens = np.asarray(draft_tokens)
+        result: FloatArray = np.where(
+            (tokens[..., :-1] == self.top).all(axis=-1), self.rest[tokens[..., -1]], 0.0
+        )
+        return result
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
+        """Draw tuples by inversion; O(V) a call, and O(n + log V) a tuple."""
+        last = invert_cdf(np.cumsum(self.rest), rng.random(size))
+        head = np.broadcast_to(self.top, (*last.shape, self.top.size))
+        return np.concatenate((head, last[..., None]), axis=-1)
+
+    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+        """List the tuples, one for each token that x can be."""
+        check_memory("listing the tuples", 8.0 * self.tuple_count() * (self.n + 1), memory_limit)
+        last = np.flatnonzero(self.rest).astype(np.int64)
+        head = np.broadcast_to(self.top, (last.size, self.top.size))
+        return DraftTuples(np.column_stack((head, last)), self.rest[last])
+
+    def top_k(self, k: int) -> Greedy:
+        """Return the scheme for q cut to its k most likely tokens; k must be at least n."""
+        return Greedy(distribution.top_k(self.draft, k), self.n)

@@ -1,0 +1,111 @@
+"""SpecHub's pairs: the most likely token, and one other."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp import distribution
+from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.drafts.scheme import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.top_and_one import TopAndOne
+
+__all__ = ["Hub"]
+
+
+class Hub(TopAndOne):
+    """Pairs (x, a) with probability q_x and (a, x) with probability q_a q_x / (1 - q_a).
+
+    a is the most likely token, the hub; x is any other token.
+
+    Parameters
+    ----------
+    draft : array_like, shape (V,)
+        The draft distribution q.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft` is not a probability vector.
+    InvalidInputError
+        If q is a point mass: there is no second token.
+
+    Notes
+    -----
+    SpecHub, section 4.  The law of the set {a, x} is that of ``Greedy(q, n=2)``; the order of the
+    two tokens, which SpecHub's verification looks at, is not.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.Hub([0.5, 0.3, 0.2])
+    >>> float(drafts.probability([1, 0])), float(drafts.probability([0, 1]))
+    (0.3, 0.3)
+    """
+
+    def __init__(self, draft: npt.ArrayLike) -> None:
+        super().__init__(draft, 2)
+
+    def __repr__(self) -> str:
+        """Name the scheme and its size."""
+        return f"Hub(V={self.vocab_size})"
+
+    @property
+    def hub(self) -> int:
+        """The token a; ties go to the lowest token id."""
+        return int(self.top[0])
+
+    @property
+    def before_hub(self) -> FloatArray:
+        """Probabilities q_x of the pairs (x, a), by x; zero at a; shape (V,)."""
+        result = self.draft.copy()
+        result[self.hub] = 0.0
+        return result
+
+    @property
+    def after_hub(self) -> FloatArray:
+        """Probabilities q_a q_x / (1 - q_a) of the pairs (a, x), by x; zero at a; shape (V,)."""
+        return self.draft[self.hub] * self.rest
+
+    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Probability of drafted pairs, shape (..., 2) -> (...)."""
+        tokens = np.asarray(draft_tokens)
+        one, two, hub = tokens[..., 0], tokens[..., 1], self.hub
+        after = np.where(one == hub, self.draft[hub] * self.rest[two], 0.0)
+        result: FloatArray = np.where((two == hub) & (one != hub), self.draft[one], after)
+        return result
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
+        """Draw pairs by inversion; O(V) a call, and O(log V) a pair."""
+        cumulative = np.cumsum(np.concatenate((self.before_hub, self.after_hub)))
+        drawn = invert_cdf(cumulative, rng.random(size))
+        other, after = drawn % self.vocab_size, drawn >= self.vocab_size
+        return np.stack(
+            (np.where(after, self.hub, other), np.where(after, other, self.hub)), axis=-1
+        )
+
+    def tuple_count(self) -> float:
+        """Two pairs for each token that x can be."""
+        return 2.0 * super().tuple_count()
+
+    def set_count(self) -> tuple[float, float]:
+        """One set for each token that x can be."""
+        count = super().tuple_count()
+        return count, 2.0 * count
+
+    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+        """List the pairs (x, a), then the pairs (a, x)."""
+        check_memory("listing the pairs", 8.0 * self.tuple_count() * 3, memory_limit)
+        before, after = self.before_hub, self.after_hub
+        one, two = np.flatnonzero(before), np.flatnonzero(after)
+        listed = np.concatenate(
+            (
+                np.column_stack((one, np.full_like(one, self.hub))),
+                np.column_stack((np.full_like(two, self.hub), two)),
+            )
+        )
+        return DraftTuples(listed.astype(np.int64), np.concatenate((before[one], after[two])))
+
+    def top_k(self, k: int) -> Hub:
+        """Return the scheme for q cut to its k most likely tokens; k must be at least 2."""
+        return Hub(distribution.top_k(self.draft, k))

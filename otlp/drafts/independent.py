@@ -1,0 +1,170 @@
+"""n independent drafts, each from a law of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from otlp import distribution
+from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
+from otlp.drafts.scheme import (
+    MEMORY_LIMIT,
+    DraftScheme,
+    DraftTuples,
+    check_mask,
+    check_memory,
+    check_order,
+)
+from otlp.errors import InvalidInputError
+
+__all__ = ["Independent"]
+
+
+class Independent(DraftScheme):
+    """n tokens drawn independently, the j-th from the j-th draft distribution.
+
+    Parameters
+    ----------
+    drafts : sequence of array_like, each of shape (V,)
+        The draft distributions q_1, ..., q_n, over one vocabulary.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If one of them is not a probability vector; the message says which.
+    InvalidInputError
+        If there is none, or if they are over different vocabularies.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.Independent([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
+    >>> float(drafts.probability([0, 2]))
+    0.4
+    """
+
+    def __init__(self, drafts: Sequence[npt.ArrayLike]) -> None:
+        laws = [as_distribution(law, f"drafts[{j}]") for j, law in enumerate(drafts)]
+        if not laws:
+            raise InvalidInputError("drafts is empty: pass at least one draft distribution")
+        sizes = {law.size for law in laws}
+        if len(sizes) > 1:
+            raise InvalidInputError(
+                f"the drafts have {[law.size for law in laws]} tokens: all must be over the same "
+                "vocabulary"
+            )
+        self.drafts: FloatArray = np.stack(laws)
+        self.drafts.flags.writeable = False
+
+    def __repr__(self) -> str:
+        """Name the scheme and its sizes."""
+        return f"Independent(V={self.vocab_size}, n={self.n})"
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return int(self.drafts.shape[0])
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return int(self.drafts.shape[1])
+
+    @cached_property
+    def mean_draft(self) -> FloatArray:
+        """Mean of the draft distributions, shape (V,)."""
+        result: FloatArray = self.drafts.mean(axis=0)
+        return result
+
+    @cached_property
+    def inclusion(self) -> FloatArray:
+        """1 - prod_j (1 - q_j), accurate for tiny q; shape (V,)."""
+        with np.errstate(divide="ignore"):
+            misses = np.log1p(-np.minimum(self.drafts, 1.0)).sum(axis=0)
+        result: FloatArray = -np.expm1(misses)
+        return result
+
+    @cached_property
+    def _by_token(self) -> FloatArray:
+        # All masses of a token side by side: the orderings visit tokens in any order.
+        return np.ascontiguousarray(self.drafts.T)
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        return np.cumsum(self.drafts, axis=1)
+
+    def priority_marginals(self, order: IntArray) -> FloatArray:
+        """prod_j (B_j + q_j) - prod_j B_j for the masses B_j below, as a positive sum; O(nV)."""
+        return _priority_marginals(self._by_token, check_order(order, self.vocab_size))
+
+    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Probability of drafted tuples, shape (..., n) -> (...)."""
+        tokens = np.asarray(draft_tokens)
+        result: FloatArray = np.prod(self.drafts[np.arange(self.n), tokens], axis=-1)
+        return result
+
+    def mass_within(self, subset: npt.ArrayLike) -> float:
+        """prod_j q_j(S); O(nV)."""
+        inside = check_mask(subset, self.vocab_size)
+        return float(np.prod(np.minimum(self.drafts[:, inside].sum(axis=1), 1.0)))
+
+    def mass_touching(self, subset: npt.ArrayLike) -> float:
+        """1 - prod_j (1 - q_j(S)), accurate for tiny q_j(S); O(nV)."""
+        inside = self.drafts[:, check_mask(subset, self.vocab_size)].sum(axis=1)
+        if inside.max() >= 1.0:
+            return 1.0
+        return float(-np.expm1(np.log1p(-inside).sum()))
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
+        """Draw tuples by inversion; O(nV) once, then O(n log V) a tuple."""
+        uniform = rng.random((self.n,) if size is None else (size, self.n))
+        drawn = [invert_cdf(self._cumulative[j], uniform[..., j]) for j in range(self.n)]
+        return np.stack(drawn, axis=-1)
+
+    def tuple_count(self) -> float:
+        """Product of the sizes of the supports."""
+        return float(np.prod(np.count_nonzero(self.drafts, axis=1).astype(np.float64)))
+
+    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+        """List all tuples of positive probability."""
+        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
+        check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
+        supports = [np.flatnonzero(law) for law in self.drafts]
+        grid = np.indices([support.size for support in supports]).reshape(self.n, -1)
+        listed = np.stack(
+            [support[places] for support, places in zip(supports, grid, strict=True)], axis=1
+        ).astype(np.int64)
+        mass = self.probability(listed)
+        positive = mass > 0.0  # a product of tiny probabilities can underflow
+        return DraftTuples(listed[positive], mass[positive])
+
+    def top_k(self, k: int) -> Independent:
+        """Cut each draft to its own k most likely tokens, renormalised."""
+        return Independent([distribution.top_k(law, k) for law in self.drafts])
+
+    def restrict(self, tokens: IntArray, vocab_size: int) -> Independent:
+        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
+        laws = np.zeros((self.n, vocab_size))
+        laws[:, : tokens.size] = self.drafts[:, tokens]
+        return Independent(list(laws))
+
+
+@njit(cache=True)
+def _priority_marginals(by_token: FloatArray, order: IntArray) -> FloatArray:
+    size, n = by_token.shape
+    result = np.empty(size)
+    below = np.zeros(n)
+    for place in range(size - 1, -1, -1):
+        token = order[place]
+        value, product = 0.0, 1.0
+        for j in range(n):
+            own = by_token[token, j]
+            value = value * (below[j] + own) + own * product
+            product *= below[j]
+            below[j] += own
+        result[token] = value
+    return result

@@ -1,0 +1,124 @@
+"""Drafts that always hold the most likely tokens, and one more: what `Greedy` and `Hub` share."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.drafts.scheme import DraftScheme, check_count, check_mask, check_order
+from otlp.errors import InvalidInputError
+
+__all__ = ["TopAndOne", "check_support"]
+
+
+class TopAndOne(DraftScheme):
+    """The top n - 1 tokens of q, and one token x from q without them, in some order.
+
+    Attributes
+    ----------
+    draft : ndarray, shape (V,)
+        The draft distribution q.
+    top : ndarray, shape (n - 1,), int64
+        The tokens that are always drafted, most likely first; ties go to the lowest token id.
+    rest : ndarray, shape (V,)
+        The law of x: q without the top tokens, normalised.
+    """
+
+    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
+        self.draft: FloatArray = as_distribution(draft, "draft")
+        check_support(self.draft, check_count(n))
+        order = np.argsort(-self.draft, kind="stable") if n > 1 else np.arange(0)
+        self.top: IntArray = order[: n - 1].astype(np.int64)
+        rest = self.draft.copy()
+        rest[self.top] = 0.0
+        # Scaled before it is normalised: all of it may be subnormal.
+        rest /= rest.max()
+        self.rest: FloatArray = rest / rest.sum()
+
+    def __repr__(self) -> str:
+        """Name the scheme and its sizes."""
+        return f"{type(self).__name__}(V={self.vocab_size}, n={self.n})"
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return self.top.size + 1
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return self.rest.size
+
+    @cached_property
+    def inclusion(self) -> FloatArray:
+        """1 for the top tokens, the law of x for the others; shape (V,)."""
+        result = self.rest.copy()
+        result[self.top] = 1.0
+        return result
+
+    @cached_property
+    def mean_draft(self) -> FloatArray:
+        """Mean over the places of the law of the token there, shape (V,)."""
+        return self.inclusion / self.n
+
+    def priority_marginals(self, order: IntArray) -> FloatArray:
+        """Law of x down to the first top token, which takes all that is below; O(V)."""
+        order = check_order(order, self.vocab_size)
+        result = self.rest.copy()
+        if self.top.size:
+            rank = np.empty(order.size, dtype=np.int64)
+            rank[order] = np.arange(order.size)
+            first = self.top[np.argmin(rank[self.top])]
+            below = order[rank[first] + 1 :]
+            result[below] = 0.0
+            result[first] = self.rest[below].sum()
+        return result
+
+    def mass_within(self, subset: npt.ArrayLike) -> float:
+        """Mass of x in S if all top tokens lie in S, else 0; O(V)."""
+        inside = check_mask(subset, self.vocab_size)
+        return float(self.rest[inside].sum()) if inside[self.top].all() else 0.0
+
+    def mass_touching(self, subset: npt.ArrayLike) -> float:
+        """1 if a top token lies in S, else the mass of x in S; O(V)."""
+        inside = check_mask(subset, self.vocab_size)
+        return 1.0 if inside[self.top].any() else float(self.rest[inside].sum())
+
+    def tuple_count(self) -> float:
+        """Number of tokens that x can be."""
+        return float(np.count_nonzero(self.rest))
+
+    def restrict(self, tokens: IntArray, vocab_size: int) -> Self:
+        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
+        # Renamed, not built anew: among ties the top tokens must stay the same.
+        renamed = copy(self)
+        for name in ("inclusion", "mean_draft"):
+            renamed.__dict__.pop(name, None)
+        renamed.draft, renamed.rest = np.zeros(vocab_size), np.zeros(vocab_size)
+        renamed.draft[: tokens.size] = self.draft[tokens]
+        renamed.rest[: tokens.size] = self.rest[tokens]
+        names = np.full(self.vocab_size, -1, dtype=np.int64)
+        names[tokens] = np.arange(tokens.size)
+        renamed.top = names[self.top]
+        return renamed
+
+
+def check_support(draft: FloatArray, n: int) -> None:
+    """Refuse more different drafts than the support of q has tokens.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming both numbers.
+    """
+    support = int(np.count_nonzero(draft))
+    if support < n:
+        raise InvalidInputError(
+            f"n is {n} and the draft has {support} tokens of positive probability: that many "
+            "different tokens cannot be drafted; use a smaller n, a larger top-k, or otlp.IID"
+        )
