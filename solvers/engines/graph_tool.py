@@ -1,4 +1,4 @@
-"""graph-tool: push-relabel on floats, the paper's own engine, in a process of its own.
+"""graph-tool: push-relabel on float64 capacities, in a process of its own.
 
 graph-tool has no wheel, and its builds for the system's Python crash beside another numpy, which
 no `except` catches.  So it is never imported here: an interpreter that has it runs `flow_server`.
@@ -10,19 +10,26 @@ import os
 import sys
 from functools import cache
 
+import numpy as np
+
 from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines.flow_process import FlowProcess, flow_process
+from otlp.solvers.engines.integers import to_integers
 
 __all__ = ["INTERPRETER_VARIABLE", "max_flow"]
+
+BITS = 52
+"""Whole numbers below 2^53 add up exactly in float64; with other numbers a node's excess may never
+drain, by a rounding error, and the engine was seen to crash on that."""
 
 INTERPRETER_VARIABLE = "OTLP_GRAPH_TOOL_PYTHON"
 """Environment variable that names the Python that has graph-tool."""
 
 
 def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:
-    """Arc flows of a maximum flow, in float64.
+    """Arc flows of a maximum flow, exact for capacities rounded to 2^-51 of their total.
 
     Parameters
     ----------
@@ -46,8 +53,9 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     """
     named = os.environ.get(INTERPRETER_VARIABLE)
     interpreter = _find((named,) if named else (sys.executable, "/usr/bin/python3"))
-    flows: FloatArray = _start(interpreter).max_flow(network, network.capacities, time_limit)
-    return flows
+    capacities, exponent = to_integers(network, BITS)
+    flows = _start(interpreter).max_flow(network, capacities, time_limit)
+    return np.ldexp(flows, -exponent)
 
 
 def _start(interpreter: str) -> FlowProcess:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray
 
@@ -24,7 +23,7 @@ UNIT = 2.0**-10
 
 @dataclass(frozen=True, eq=False)
 class TransportProgram:
-    """Maximise reward @ x over x >= 0 with bounds on the sums of x by row and by column.
+    """Maximise reward @ x over x >= 0 with limits on the sums of x by row and by column.
 
     Attributes
     ----------
@@ -32,9 +31,11 @@ class TransportProgram:
         Where each variable stands in the table.
     reward : ndarray, shape (m,)
     row_mass, column_mass : ndarray
-        The sums, or upper bounds on them.
+        Upper bounds on the sums.
     exact : bool
-        Whether the sums must be met.
+        Whether the column sums must meet theirs.  If the masses have the same total, then so do
+        the row sums; two sets of equations would be contradictory by a rounding error, which
+        HiGHS's presolve may find.
     """
 
     rows: IntArray
@@ -122,15 +123,16 @@ def _model(program: TransportProgram) -> Any:
 
     count = program.reward.size
     masses = np.concatenate((program.row_mass, program.column_mass)) / UNIT
+    least = np.full(masses.size, -highspy.kHighsInf)
+    if program.exact:
+        least[program.row_mass.size :] = masses[program.row_mass.size :]
     index = np.stack((program.rows, program.row_mass.size + program.columns), axis=1).ravel()
-    infinite: npt.NDArray[np.float64] = np.full(masses.size, -highspy.kHighsInf)
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = count, masses.size
     model.col_cost_ = -program.reward
     model.col_lower_ = np.zeros(count)
     model.col_upper_ = np.full(count, highspy.kHighsInf)
-    model.row_lower_ = masses if program.exact else infinite
-    model.row_upper_ = masses
+    model.row_lower_, model.row_upper_ = least, masses
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     model.a_matrix_.start_ = 2 * np.arange(count + 1, dtype=np.int32)
     model.a_matrix_.index_ = index.astype(np.int32)

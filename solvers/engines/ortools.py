@@ -1,4 +1,4 @@
-"""OR-Tools: push-relabel on integers, with capacities scaled to 61 bits."""
+"""OR-Tools: push-relabel on int64 capacities."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines.flow_process import flow_process
 from otlp.solvers.engines.flow_server import run_ortools
+from otlp.solvers.engines.integers import to_integers
 
-__all__ = ["max_flow", "to_integers"]
+__all__ = ["max_flow"]
+
+BITS = 61
+"""The totals stay far enough below 2^63: where a capacity overflows, OR-Tools answers OPTIMAL."""
 
 ARCS_PER_SECOND = 100_000.0
 """A hundredth of the usual pace: below it, a time limit is not at risk."""
@@ -41,7 +45,8 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     EngineNotFoundError
         If OR-Tools cannot be loaded.
     """
-    capacities, exponent = to_integers(network)
+    scaled, exponent = to_integers(network, BITS)
+    capacities = scaled.astype(np.int64)
     if time_limit is None or capacities.size <= ARCS_PER_SECOND * time_limit:
         flows = _run_here(network, capacities)
     else:
@@ -61,34 +66,3 @@ def _run_here(network: FlowNetwork, capacities: IntArray) -> IntArray:
             "which newer ones do not share a process with"
         ) from error
     return flows
-
-
-def to_integers(network: FlowNetwork) -> tuple[IntArray, int]:
-    """Scale capacities to integers by a power of two, so that no sum of flows overflows int64.
-
-    OR-Tools answers OPTIMAL with a wrong value where a capacity has overflowed, so the scale
-    follows the totals at source and sink, and no arc keeps more than both.
-
-    Returns
-    -------
-    capacities : ndarray of int64, shape (arcs,)
-    exponent : int
-        Each is ``rint(2^exponent * capacity)``; the totals stay below 2^61.
-
-    Raises
-    ------
-    RuntimeError
-        If a capacity is NaN or negative, or the totals are not finite.
-    """
-    given = network.capacities
-    at_source = float(given[: network.tokens].sum())
-    at_sink = float(given[given.size - network.groups :].sum())
-    total = max(at_source, at_sink)
-    if not (np.isfinite(total) and given.min() >= 0.0):
-        raise RuntimeError(
-            f"capacities must be at least 0 with finite totals: the least is {given.min()}, "
-            f"the totals are {at_source} and {at_sink}"
-        )
-    exponent = 61 - int(np.frexp(total)[1])
-    scaled = np.rint(np.ldexp(np.minimum(given, total), exponent))
-    return scaled.astype(np.int64), exponent
