@@ -1,0 +1,12 @@
+"""Audit any verification rule: whether it is lossless, and its drafts follow what it is told.
+
+One idea a file: `enumeration` follows every random draw of a program, `gtest` tests counts against
+a law, `draft_check` compares drafted tuples with a scheme, `auditor` puts them together.
+"""
+
+from otlp.audit.auditor import audit
+from otlp.audit.draft_check import DraftCheck
+from otlp.audit.gtest import GTest
+from otlp.audit.report import AuditReport, Verdict
+
+__all__ = ["AuditReport", "DraftCheck", "GTest", "Verdict", "audit"]

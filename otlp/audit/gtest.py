@@ -1,0 +1,182 @@
+"""The G-test of counts against a known law, what it could have found, and bounds on the distance.
+
+Cells are pooled by the law alone, before any count is seen.  The interval for the total variation
+is proven for every sample size; the p-value uses the chi-squared limit with Williams' correction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from otlp.distribution import FloatArray, IntArray
+
+__all__ = ["GTest", "g_test", "total_variation", "total_variation_interval"]
+
+LEAST_EXPECTED = 10.0
+"""Cells with a smaller expected count are pooled."""
+
+
+@dataclass(frozen=True)
+class GTest:
+    """A G-test (likelihood ratio test) of counts against a law.
+
+    Attributes
+    ----------
+    statistic : float
+        G with Williams' correction; infinite if something of probability zero occurred.
+    degrees : int
+        Degrees of freedom: cells less one.
+    p_value : float
+        Probability of a statistic at least as large if the law is right.
+    samples : int
+    impossible : int
+        How many of the samples have probability zero under the law.
+    detectable : float
+        A total variation at least this large is found with probability `power`.
+    power : float
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    samples: int
+    impossible: int
+    detectable: float
+    power: float
+
+    def rejects(self, rate: float) -> bool:
+        """Whether the law is rejected at this false-alarm rate."""
+        return self.impossible > 0 or self.p_value < rate
+
+
+def g_test(counts: IntArray, law: FloatArray, rate: float, power: float = 0.9) -> GTest:
+    """Test counts against a law.
+
+    Parameters
+    ----------
+    counts : ndarray of int, shape (m,)
+        How often each outcome occurred, N in all; N >= 1.
+    law : ndarray, shape (m,)
+        Its probability; sums to one.
+    rate : float
+        False-alarm rate that `GTest.detectable` refers to.
+    power : float
+        Probability of detection that it refers to.
+
+    Returns
+    -------
+    GTest
+
+    Notes
+    -----
+    Outcomes whose expected count is under 10 become one cell.  Williams (1976) divides G by
+    1 + (sum_i 1 / law_i - 1) / (6 N (k - 1)) for k cells, which brings its mean to k - 1 up to
+    O(1/N^2).  The noncentrality of a law r is N sum (r - p)^2 / p >= 4 N TV^2 over the cells
+    (Cauchy-Schwarz), and pooling hides at most the pooled mass: hence `detectable`.
+    """
+    samples = int(counts.sum())
+    expected = samples * law
+    impossible = int(counts[law <= 0.0].sum())
+    heavy = expected >= LEAST_EXPECTED
+    light = ~heavy & (law > 0.0)
+    observed, means = counts[heavy].astype(np.float64), expected[heavy]
+    pooled = float(law[light].sum())
+    if pooled > 0.0:
+        if samples * pooled >= LEAST_EXPECTED or means.size == 0:
+            observed = np.append(observed, counts[light].sum())
+            means = np.append(means, samples * pooled)
+        else:
+            least = int(np.argmin(means))
+            observed[least] += counts[light].sum()
+            means[least] += samples * pooled
+    degrees = means.size - 1
+    if degrees == 0:
+        found = np.inf if impossible else 0.0
+        return GTest(found, 0, float(not impossible), samples, impossible, 1.0, power)
+    statistic = 2.0 * float(
+        scipy.special.rel_entr(observed, means).sum() + samples - observed.sum()
+    )
+    correction = 1.0 + (samples * float((1.0 / means).sum()) - 1.0) / (6.0 * samples * degrees)
+    statistic = np.inf if impossible else max(0.0, statistic / correction)
+    critical = scipy.special.chdtri(degrees, rate)
+    noncentrality = _noncentrality(float(critical), degrees, power)
+    return GTest(
+        statistic=statistic,
+        degrees=degrees,
+        p_value=float(scipy.special.chdtrc(degrees, statistic)),
+        samples=samples,
+        impossible=impossible,
+        detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + pooled),
+        power=power,
+    )
+
+
+def _noncentrality(critical: float, degrees: int, power: float) -> float:
+    """The noncentrality at which chi-squared exceeds the critical value with this probability."""
+    low, high = 0.0, critical
+    while scipy.special.chndtr(critical, degrees, high) > 1.0 - power:
+        high *= 2.0
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        if scipy.special.chndtr(critical, degrees, middle) > 1.0 - power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def total_variation(one: FloatArray, other: FloatArray) -> float:
+    """Half the L1 distance: the largest difference in the probability of any event."""
+    return 0.5 * float(np.abs(one - other).sum())
+
+
+def total_variation_interval(
+    first: IntArray, second: IntArray, law: FloatArray, confidence: float
+) -> tuple[float, float]:
+    """Bounds on the total variation between the law of the samples and a known law.
+
+    Parameters
+    ----------
+    first, second : ndarray of int, shape (m,)
+        Counts of two independent halves of the sample.
+    law : ndarray, shape (m,)
+    confidence : float
+        The interval covers the total variation with at least this probability.
+
+    Returns
+    -------
+    low, high : float
+
+    Notes
+    -----
+    Low: the outcomes that are too frequent in the first half form an event; its probability is
+    bounded from the second half (Clopper and Pearson), and exceeds its probability under the law
+    by at most the total variation.
+
+    High: on k cells the empirical law is within sqrt((k - 1) / N) / 2 of the true one in mean
+    total variation (Jensen), and within sqrt(log(1 / delta) / (2 N)) of that mean with
+    probability 1 - delta (McDiarmid).  The least likely outcomes are pooled, which hides no more
+    than their mass under the law; how many to pool is decided from the law alone.
+    """
+    delta = 0.5 * (1.0 - confidence)
+    excess = first > first.sum() * law
+    size, hits = int(second.sum()), int(second[excess].sum())
+    least = float(scipy.special.betaincinv(hits, size - hits + 1, delta)) if hits else 0.0
+    low = max(0.0, least - float(law[excess].sum()))
+
+    counts = first + second
+    samples = int(counts.sum())
+    order = np.argsort(-law, kind="stable")
+    cells = np.arange(1, law.size + 1)
+    hidden = np.append(np.cumsum(law[order][::-1])[::-1][1:], 0.0)  # mass after the first k
+    kept = int(np.argmin(0.5 * np.sqrt(cells / samples) + hidden)) + 1
+    empirical = counts[order] / samples
+    apart = total_variation(
+        np.append(empirical[:kept], empirical[kept:].sum()),
+        np.append(law[order][:kept], hidden[kept - 1]),
+    )
+    noise = 0.5 * np.sqrt(kept / samples) + np.sqrt(np.log(1.0 / delta) / (2.0 * samples))
+    return low, min(1.0, apart + float(noise) + float(hidden[kept - 1]))
