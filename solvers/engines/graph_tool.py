@@ -55,7 +55,8 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     interpreter = _find((named,) if named else (sys.executable, "/usr/bin/python3"))
     capacities, exponent = to_integers(network, BITS)
     flows = _start(interpreter).max_flow(network, capacities, time_limit)
-    return np.ldexp(flows, -exponent)
+    result: FloatArray = np.ldexp(flows, -exponent)
+    return result
 
 
 def _start(interpreter: str) -> FlowProcess:
