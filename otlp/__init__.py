@@ -1,5 +1,6 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling."""
 
+from otlp.audit import AuditReport, Verdict, audit
 from otlp.capability import Capability
 from otlp.distribution import as_distribution, softmax
 from otlp.drafts import (
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IID",
+    "AuditReport",
     "Capability",
     "DraftScheme",
     "Explicit",
@@ -30,8 +32,10 @@ __all__ = [
     "Problem",
     "Solution",
     "Status",
+    "Verdict",
     "WithoutReplacement",
     "__version__",
     "as_distribution",
+    "audit",
     "softmax",
 ]

@@ -160,7 +160,7 @@ def audit(
     ...     return rng.choice(len(p), p=residual / residual.sum())
     >>> report = otlp.audit(rule, [0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
     >>> report.verdict.name, round(report.total_variation, 6)
-    ('NOT_LOSSLESS', 0.04)
+    ('NOT_LOSSLESS', 0.06)
     """
     _check_numbers(samples, false_alarm_rate, confidence, tolerance, max_paths)
     if not isinstance(drafts, DraftScheme) and declared is None:
