@@ -5,6 +5,7 @@ Each has ``accepts(problem)``, ``apply(problem) -> (result, inverse)`` and
 and the cost.
 """
 
+from otlp.reductions.complementary_slackness import ComplementarySlackness
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
@@ -12,6 +13,7 @@ from otlp.reductions.subset_selection import subset_selection
 from otlp.reductions.support import Support
 
 __all__ = [
+    "ComplementarySlackness",
     "FlowNetwork",
     "MergeTuples",
     "NetworkReduction",

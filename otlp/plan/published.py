@@ -1,0 +1,89 @@
+"""The plan of the paper's Eq. 18: a softmax over all drafted tokens, close to the target only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.drafts import TokenSets
+from otlp.drafts.iid import list_sets, set_count
+from otlp.plan.plan import Marginals
+from otlp.plan.slackness import System, softmax_by_set, softmax_shares
+
+__all__ = ["PublishedSystem"]
+
+ENUMERATED_SETS = 500_000
+"""Up to so many token sets the marginals are enumerated; beyond, they are a bound."""
+
+
+class PublishedSystem(System):
+    """One system of Eq. 18: accept by the softmax, untouched, and replace by a fixed law.
+
+    Not lossless: the output is off by what the truncation and the gradient leave (Lemma 6.6).
+
+    Parameters
+    ----------
+    draft : ndarray, shape (V,)
+        q.
+    n : int
+        Number of drafts.
+    side : ndarray of bool, shape (V,)
+        The tokens that the system accepts: those outside H*, or those inside.
+    ignored : float
+        Draft probability of the tokens that its tuples may hold beside.
+    mass : float
+        Probability of the system's tuples.
+    alpha : ndarray, shape (V,)
+        The variables; 0 for tokens left out by the truncation.
+    slack : float
+        0 for the outer system, 1 for the inner.
+    residual : ndarray, shape (V,)
+        Law of the replacement.
+    truncated : ndarray of int64
+        The truncation set T.
+    left_out : float
+        Mass of the tuples that leave T: epsilon_T or gamma_T.
+    """
+
+    def __init__(
+        self,
+        draft: FloatArray,
+        n: int,
+        side: Mask,
+        ignored: float,
+        mass: float,
+        alpha: FloatArray,
+        slack: float,
+        residual: FloatArray,
+        truncated: IntArray,
+        left_out: float,
+    ) -> None:
+        self.draft, self.n, self.side, self.ignored, self.mass = draft, n, side, ignored, mass
+        self.alpha, self.slack, self.residual = alpha, slack, residual
+        self.truncated, self.left_out = truncated, left_out
+
+    def conditional(self, tokens: IntArray) -> FloatArray:
+        """Slice of the plan, C(., tuple) normalised; see `System.conditional`."""
+        shown = np.unique(tokens)
+        shown = shown[self.side[shown]]
+        share = softmax_shares(self.alpha[shown], self.slack)
+        law = max(0.0, 1.0 - float(share.sum())) * self.residual
+        law[shown] += share
+        return law
+
+    def marginals(self) -> Marginals:
+        """Sum over all token sets where they can be listed, else over those inside T.
+
+        In the second case the rest of the mass is known to be at most `left_out`, and where it
+        goes is not; the acceptance is then a lower bound.
+        """
+        drafted = np.flatnonzero(self.side & (self.draft > 0.0)).astype(np.int64)
+        every = set_count(drafted.size, self.n)[0] <= ENUMERATED_SETS
+        tokens, unknown = (drafted, 0.0) if every else (self.truncated, self.left_out)
+        sets = list_sets(self.draft[tokens], self.n, self.ignored)
+        sets = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
+        share = softmax_by_set(sets, self.alpha, self.slack)
+        given = sum_by(sets.members, share * sets.mass[sets.rows], self.draft.size)
+        rejected = max(0.0, self.mass - unknown - float(given.sum()))
+        method = "enumerated" if every else "bound"
+        return Marginals(given, given + rejected * self.residual, method, unknown)

@@ -1,0 +1,189 @@
+"""The convex functions of the outer and the inner system, with merged LogSumExp terms.
+
+A token accepts its share e^alpha_i / (slack + sum of e^alpha_j over the drafted tokens) of each
+tuple.  The alpha for which token i gets w_i in all minimise
+
+    sum over sets A of c_A log(slack + sum_{i in A} e^alpha_i)  -  sum_i w_i alpha_i,
+
+where c_A is the mass of all tuples that hold just the tokens A.  Slack is 0 for the outer system
+(Global Resolution, Eq. 12), whose tuples must all be accepted, and 1 for the inner (Eq. 15).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numba import njit
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import TokenSets
+from otlp.drafts.iid import list_sets
+
+__all__ = ["LogSumExp", "alternating_coefficient", "merged_terms"]
+
+
+def merged_terms(draft: FloatArray, n: int, ignored: float = 0.0) -> TokenSets:
+    """Coefficients c_A of the merged LogSumExp terms, for i.i.d. drafts.
+
+    Parameters
+    ----------
+    draft : ndarray, shape (G,)
+        Probabilities of the tokens that have a variable.
+    n : int
+        Number of drafts.
+    ignored : float
+        Probability of the tokens that a tuple may hold beside A: q(H*) for the outer system
+        (Eq. 117), 0 for the inner (Eq. 119).
+
+    Returns
+    -------
+    TokenSets
+        Sets A and coefficients.  They sum to (ignored + sum of draft)^n - ignored^n.
+
+    Raises
+    ------
+    SizeLimitError
+        If the list needs too much memory.
+
+    Notes
+    -----
+    By dynamic programming over the members, as sums of positive terms:
+    c_A = n! [x^n] exp(ignored x) prod_{i in A} (exp(q_i x) - 1).  The paper's alternating sums
+    (`alternating_coefficient`) cancel.  O(n^2) a set; binom(G, 1) + ... + binom(G, n) sets
+    (Eq. 121).
+    """
+    return list_sets(draft, n, ignored)
+
+
+def alternating_coefficient(members: FloatArray, n: int, ignored: float = 0.0) -> float:
+    """The same coefficient by inclusion and exclusion (Eq. 118, 120), as a reference.
+
+    Parameters
+    ----------
+    members : ndarray, shape (m,)
+        Draft probabilities of the tokens of A.
+    n, ignored
+        As in `merged_terms`.
+
+    Returns
+    -------
+    float
+        Of absolute error around 2^m 1e-16, so worthless for rare sets.
+    """
+    return sum(
+        (-1.0) ** (members.size - size) * (ignored + float(sum(chosen))) ** n
+        for size in range(members.size + 1)
+        for chosen in combinations(members.tolist(), size)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LogSumExp:
+    """One of the two convex functions.
+
+    Attributes
+    ----------
+    terms : TokenSets
+        Sets of variables and their coefficients.
+    wanted : ndarray, shape (G,)
+        The mass w_i that each variable should get.
+    slack : float
+        0 or 1, the constant inside the logarithm.
+    """
+
+    terms: TokenSets
+    wanted: FloatArray
+    slack: float
+
+    def value_and_gradient(self, alpha: FloatArray) -> tuple[float, FloatArray]:
+        """Value, and gradient of shape (G,); O(nnz)."""
+        sets = self.terms
+        value, given = _evaluate(sets.members, sets.offsets, sets.mass, alpha, self.slack)
+        return value - float(self.wanted @ alpha), given - self.wanted
+
+    def given(self, alpha: FloatArray) -> FloatArray:
+        """Mass that each variable gets, shape (G,); the gradient is this less `wanted`."""
+        sets = self.terms
+        return _evaluate(sets.members, sets.offsets, sets.mass, alpha, self.slack)[1]
+
+    def hessian(self, alpha: FloatArray) -> FloatArray:
+        """Hessian, shape (G, G); O(sum of squared set sizes)."""
+        sets = self.terms
+        return _hessian(sets.members, sets.offsets, sets.mass, alpha, self.slack)
+
+
+# Below this a sum of exponentials, scaled by the largest of all, is computed on its own scale.
+SMALL = 1e-250
+
+
+@njit(cache=True)
+def _evaluate(
+    members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
+) -> tuple[float, FloatArray]:
+    """Sum of the LogSumExp terms, and its gradient."""
+    given = np.zeros(alpha.size)
+    if alpha.size == 0:
+        return 0.0, given
+    peak = alpha.max()
+    if slack > 0.0:
+        peak = max(peak, 0.0)
+    weight = np.exp(alpha - peak)
+    rest = slack * np.exp(-peak)
+    value = 0.0
+    for j in range(mass.size):
+        first, last = offsets[j], offsets[j + 1]
+        total = rest
+        for at in range(first, last):
+            total += weight[members[at]]
+        if total > SMALL:
+            value += mass[j] * (np.log(total) + peak)
+            scale = mass[j] / total
+            for at in range(first, last):
+                given[members[at]] += scale * weight[members[at]]
+        else:
+            own = alpha[members[first]]
+            for at in range(first + 1, last):
+                own = max(own, alpha[members[at]])
+            if slack > 0.0:
+                own = max(own, 0.0)
+            total = slack * np.exp(-own)
+            for at in range(first, last):
+                total += np.exp(alpha[members[at]] - own)
+            value += mass[j] * (np.log(total) + own)
+            for at in range(first, last):
+                given[members[at]] += mass[j] * np.exp(alpha[members[at]] - own) / total
+    return value, given
+
+
+@njit(cache=True)
+def _hessian(
+    members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
+) -> FloatArray:
+    """Hessian of the LogSumExp terms."""
+    hessian = np.zeros((alpha.size, alpha.size))
+    for j in range(mass.size):
+        first, last = offsets[j], offsets[j + 1]
+        own = alpha[members[first]]
+        for at in range(first + 1, last):
+            own = max(own, alpha[members[at]])
+        if slack > 0.0:
+            own = max(own, 0.0)
+        rest = slack * np.exp(-own)
+        total = rest
+        for at in range(first, last):
+            total += np.exp(alpha[members[at]] - own)
+        rest /= total
+        for at in range(first, last):
+            a = members[at]
+            share = np.exp(alpha[a] - own) / total
+            diagonal = rest  # 1 - share, without cancellation
+            for other in range(first, last):
+                b = members[other]
+                if b != a:
+                    off = np.exp(alpha[b] - own) / total
+                    diagonal += off
+                    hessian[a, b] -= mass[j] * share * off
+            hessian[a, a] += mass[j] * share * diagonal
+    return hessian

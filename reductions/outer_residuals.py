@@ -1,0 +1,169 @@
+"""Outer residuals: how much of each token outside H* the outer system has to accept.
+
+The outer system leaves open how much it accepts of a token outside H*, up to p(i).  Any accepted
+masses p_i that satisfy Theorem 6.1 can be fixed beforehand: then the inner and the outer system
+are independent, and every condition on tokens is an equality.  The outer residuals p(i) - p_i
+are what rejected tuples draw from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.errors import InvalidInputError
+from otlp.reductions.subset_selection import ratio_order
+
+__all__ = ["least_psi", "level_masses", "ordered_masses", "outer_masses"]
+
+
+def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) -> FloatArray:
+    """Solve Theorem 6.1 by Theorem 6.2, in the order of q/p ascending, for i.i.d. drafts.
+
+    Parameters
+    ----------
+    target, draft : ndarray, shape (V,)
+        p and q.
+    n : int
+        Number of drafts.
+    subset : ndarray of bool, shape (V,)
+        H*, a minimiser of psi.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        p_i outside H*, at most p(i), and 0 inside; they sum to 1 - q(H*)^n.
+
+    Notes
+    -----
+    In this order all minima of psi in Eq. 10 are cumulative minima over one list (Global
+    Resolution, section 6.1); O(V log V).
+    """
+    order, never_drafted = _by_ratio(target, draft, subset)
+    p, q = target[order], draft[order]
+    # Mass of the tuples that hold this token but none before it: psi rises by it and falls by p.
+    before = float(draft[subset].sum()) + np.cumsum(q[::-1])[::-1]
+    with np.errstate(divide="ignore"):
+        first = before**n * -np.expm1(n * np.log1p(-q / before))
+    psi = np.concatenate(([-never_drafted], np.cumsum(first - p) - never_drafted))
+    least = np.minimum.accumulate(psi)
+    at_least = psi == least
+    # Where the minimum moves one step, p_i is that mass itself, free of cancellation.
+    result = np.zeros(target.size)
+    result[order] = np.where(
+        at_least[1:] & at_least[:-1],
+        np.minimum(first, p),
+        np.clip(p + np.diff(least), 0.0, p),
+    )
+    return result
+
+
+def ordered_masses(
+    target: FloatArray, draft: FloatArray, n: int, subset: Mask, order: IntArray
+) -> FloatArray:
+    """Solve Theorem 6.1 by Theorem 6.2 in any order of the tokens outside H*, for i.i.d. drafts.
+
+    Parameters
+    ----------
+    target, draft, n, subset
+        As in `outer_masses`.
+    order : ndarray of int
+        The tokens outside H*, each once: v_1, ..., v_k.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        Another solution for another order: the vertices of the polymatroid.
+
+    Raises
+    ------
+    InvalidInputError
+        If `order` is not an order of the tokens outside H*.
+
+    Notes
+    -----
+    One search over prefixes (Lemma 6.3) a token: O(V^2 log V).
+    """
+    if not np.array_equal(np.sort(order), np.flatnonzero(~subset)):
+        raise InvalidInputError("order must hold every token outside the subset exactly once")
+    everything = np.ones(target.size, dtype=bool)
+    inner = everything.copy()
+    result = np.zeros(target.size)
+    last = least_psi(target, draft, n, inner, everything)
+    for token in order:
+        inner[token] = False
+        least = least_psi(target, draft, n, inner, everything)
+        result[token] = min(max(target[token] + least - last, 0.0), target[token])
+        last = least
+    return result
+
+
+def least_psi(target: FloatArray, draft: FloatArray, n: int, inner: Mask, outer: Mask) -> float:
+    """Minimum of psi(S) = p(S) - q(S)^n over inner <= S <= outer, for i.i.d. drafts (Lemma 6.3).
+
+    Parameters
+    ----------
+    target, draft : ndarray, shape (V,)
+    n : int
+    inner, outer : ndarray of bool, shape (V,)
+        Masks; `outer` contains `inner`.
+
+    Returns
+    -------
+    float
+        The best prefix of ``outer & ~inner`` by q/p descending; O(V log V).
+    """
+    order, _ = _by_ratio(target, draft, inner | ~outer)
+    order = order[::-1]
+    p = float(target[inner].sum()) + np.concatenate(([0.0], np.cumsum(target[order])))
+    q = float(draft[inner].sum()) + np.concatenate(([0.0], np.cumsum(draft[order])))
+    return float((p - q**n).min())
+
+
+def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) -> FloatArray:
+    """Solve Theorem 6.1 by a level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
+
+    Not in the paper.  Theorem 6.2 gives vertices, where as many constraints as can be are tight;
+    a tight constraint sends the variables of the convex solver to infinity.  This solution lies
+    in the interior as far as there is one, and is proportional to q at the level.
+
+    Parameters
+    ----------
+    target, draft, n, subset
+        As in `outer_masses`.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        As in `outer_masses`; O(V log V).
+
+    Notes
+    -----
+    Feasible: with delta = -psi(H*), tokens by p/q ascending and prefix sums P, Q, the curve P +
+    delta stays above Q^n; past the point where p/q reaches C it is replaced by a line to (1, 1),
+    a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
+    """
+    order, _ = _by_ratio(target, draft, subset)
+    order = order[::-1]
+    p, q = target[order], draft[order]
+    with np.errstate(divide="ignore"):
+        total = float(-np.expm1(n * np.log1p(-min(float(q.sum()), 1.0))))
+    result = np.zeros(target.size)
+    if order.size == 0:
+        return result
+    below = np.concatenate(([0.0], np.cumsum(p)[:-1]))
+    levels = (total - below) / np.cumsum(q[::-1])[::-1]
+    # The first token whose own ratio exceeds the level that it and those after it would need.
+    clipped = np.flatnonzero(levels * q < p)
+    start = int(clipped[0]) if clipped.size else order.size
+    masses = p.copy()
+    if start < order.size:
+        masses[start:] = max(float(levels[start]), 0.0) * q[start:]
+    result[order] = np.minimum(masses, p)
+    return result
+
+
+def _by_ratio(target: FloatArray, draft: FloatArray, ignored: Mask) -> tuple[IntArray, float]:
+    """Drafted tokens by p/q descending without the ignored ones, and the mass never drafted."""
+    order = ratio_order(target, draft)[::-1]
+    return order[~ignored[order]], float(target[~ignored & (draft == 0.0)].sum())

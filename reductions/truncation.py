@@ -1,0 +1,159 @@
+"""Which tokens get a variable of their own in the convex systems.
+
+The paper keeps the most likely tokens and leaves the tuples with any other token to chance
+(section 6.3); the mass of those tuples bounds the error.  Lumps leave no tuple out: tokens of
+nearly the same ratio w/q of wanted to drafted mass share a variable, and one of their drafts is
+taken at random, which splits the lump's mass in proportion to q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+
+__all__ = ["Lumps", "inner_truncation", "lump", "outer_truncation", "singletons"]
+
+
+def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
+    """Smallest T outside H* with epsilon_T = 1 - q(H* + T)^n at most tau (Eq. 13, Algorithm 1).
+
+    Parameters
+    ----------
+    draft : ndarray, shape (V,)
+        q.
+    n : int
+        Number of drafts.
+    subset : ndarray of bool, shape (V,)
+        H*.
+    tau : float
+        Error threshold.
+
+    Returns
+    -------
+    tokens : ndarray of int64
+        T, by q descending.
+    error : float
+        epsilon_T: the mass of the tuples that leave H* and T.
+
+    Notes
+    -----
+    O(V log V).
+    """
+    return _truncate(draft, n, ~subset, 1.0, tau)
+
+
+def inner_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
+    """Smallest T inside H* with gamma_T = q(H*)^n - q(T)^n at most tau (Eq. 16, Algorithm 1).
+
+    Parameters and returns are those of `outer_truncation`.
+    """
+    return _truncate(draft, n, subset, float(draft[subset].sum()), tau)
+
+
+def _truncate(
+    draft: FloatArray, n: int, candidates: Mask, total: float, tau: float
+) -> tuple[IntArray, float]:
+    tokens = np.flatnonzero(candidates & (draft > 0.0))
+    tokens = tokens[np.argsort(-draft[tokens], kind="stable")].astype(np.int64)
+    if tokens.size == 0:
+        return tokens, 0.0
+    # left_out[m] = mass of all but the first m; total^n - (total - left_out)^n without cancelling
+    left_out = np.append(np.cumsum(draft[tokens][::-1])[::-1], 0.0)
+    with np.errstate(divide="ignore"):
+        error = total**n * -np.expm1(n * np.log1p(-np.minimum(left_out / total, 1.0)))
+    size = int(np.flatnonzero(error <= tau)[0])
+    return tokens[:size], float(error[size])
+
+
+@dataclass(frozen=True, eq=False)
+class Lumps:
+    """A partition of tokens into lumps, one variable each.
+
+    Attributes
+    ----------
+    labels : ndarray, shape (V,), int64
+        The lump of each token; -1 for tokens without a variable, which are never accepted.
+    draft, wanted : ndarray, shape (G,)
+        Draft probability and wanted mass of each lump.
+    mismatch : float
+        L1 distance between the wanted masses and those that a lump's mass split by q gives.
+    """
+
+    labels: IntArray
+    draft: FloatArray
+    wanted: FloatArray
+    mismatch: float
+
+    def __len__(self) -> int:
+        """Return the number of lumps G."""
+        return self.draft.size
+
+
+def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Lumps:
+    """Every token its own lump; no mismatch."""
+    labels = np.full(draft.size, -1, dtype=np.int64)
+    labels[tokens] = np.arange(tokens.size)
+    return Lumps(labels, draft[tokens], wanted[tokens], 0.0)
+
+
+def lump(
+    draft: FloatArray, wanted: FloatArray, tokens: IntArray, tolerance: float, limit: int
+) -> Lumps:
+    """Lump tokens by their ratio w/q, with few lumps and a mismatch of at most `tolerance`.
+
+    Parameters
+    ----------
+    draft, wanted : ndarray, shape (V,)
+        q and w.
+    tokens : ndarray of int64
+        The tokens to lump, of positive q.
+    tolerance : float
+        Mismatch to stay below.
+    limit : int
+        Most lumps that are tried; with that many the mismatch may stay above the tolerance.
+
+    Returns
+    -------
+    Lumps
+
+    Notes
+    -----
+    The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many lumps.
+    O(V log V) once, then O(V) a trial; a handful of trials.
+    """
+    order = tokens[np.argsort(wanted[tokens] / draft[tokens], kind="stable")]
+    q, ratio = draft[order], wanted[order] / draft[order]
+    steps = np.sqrt(np.diff(ratio) * 0.5 * (q[1:] + q[:-1]))
+    position = np.concatenate(([0.0], np.cumsum(steps)))
+    position /= max(float(position[-1]) * (1.0 + 1e-12), 5e-324)
+
+    def cut(count: int) -> Lumps:
+        lump_of = np.unique(np.floor(position * count), return_inverse=True)[1]
+        return _lumps(draft, wanted, order, lump_of.astype(np.int64))
+
+    low, high = 0, min(8, limit)
+    lumps = cut(high)
+    while lumps.mismatch > tolerance and high < limit:
+        # the mismatch falls as 1 / count
+        low, high = high, min(limit, max(high + 1, int(high * lumps.mismatch / tolerance)))
+        lumps = cut(high)
+    while lumps.mismatch <= tolerance and high > 1.1 * low + 1.0:
+        middle = (low + high) // 2
+        fewer = cut(middle)
+        if fewer.mismatch <= tolerance:
+            high, lumps = middle, fewer
+        else:
+            low = middle
+    return lumps
+
+
+def _lumps(draft: FloatArray, wanted: FloatArray, tokens: IntArray, lump_of: IntArray) -> Lumps:
+    count = int(lump_of[-1]) + 1
+    mass, goal = sum_by(lump_of, draft[tokens], count), sum_by(lump_of, wanted[tokens], count)
+    split = (goal / mass)[lump_of] * draft[tokens]
+    labels = np.full(draft.size, -1, dtype=np.int64)
+    labels[tokens] = lump_of
+    return Lumps(labels, mass, goal, float(np.abs(wanted[tokens] - split).sum()))

@@ -1,0 +1,178 @@
+"""Maximum flow in two networks: one for the tuples inside H*, one for those that leave it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray
+from otlp.drafts import IID
+from otlp.drafts.iid import set_count
+from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.errors import SolveError, UnsupportedProblemError
+from otlp.plan import Plan
+from otlp.plan.slackness import FlowSystem, SlacknessPlan
+from otlp.problem import Problem
+from otlp.reductions import NetworkReduction, Support
+from otlp.reductions.complementary_slackness import (
+    Split,
+    inner_flow,
+    inner_system,
+    not_iid,
+    outer_flow,
+    outer_system,
+    split,
+)
+from otlp.reductions.relaxation import RelaxedOTLP
+from otlp.reductions.subset_selection import best_prefix
+from otlp.solution import Guarantee, Status
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
+from otlp.solvers.max_flow import BYTES_PER_ARC
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer, certify
+
+__all__ = ["Slackness"]
+
+
+@dataclass(frozen=True)
+class Slackness(Solver):
+    """Solve the inner and the outer system as maximum flows of their own.
+
+    Global Resolution, section 5.3 and Theorem 5.1, with the outer masses fixed as in section
+    6.1, so that neither network needs the other.  Exact, for i.i.d. drafts.
+
+    Parameters
+    ----------
+    engine : str
+        "ortools", or "graph-tool" (the paper's own; not on PyPI).
+    memory_limit : int
+        Bytes that the solve may need.
+    time_limit : float, optional
+        Seconds for the engine in each network; `Status.TIME_LIMIT` and no plan when they end.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range; for an unknown engine, suggests the nearest.
+
+    Notes
+    -----
+    The outer network has a group a set of tokens outside H*, the inner one a set inside: together
+    far fewer than `max-flow` has, unless H* is nearly empty or nearly full.  `lazy_plan` solves
+    a network when the first tuple comes that needs it.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solve(problem, "slackness")
+    >>> round(solution.acceptance, 6), solution.guarantee.name
+    (0.85, 'OPTIMAL')
+    """
+
+    engine: str = "ortools"
+    memory_limit: int = MEMORY_LIMIT
+    time_limit: float | None = None
+    name: ClassVar[str] = "slackness"
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, FLOW_ENGINES)
+        check_memory_limit(self.memory_limit)
+        check_time_limit(self.time_limit)
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept i.i.d. drafts whose larger network fits the memory limit; O(V log V)."""
+        if not isinstance(problem.drafts, IID):
+            return Capability(False, not_iid(problem))
+        arcs = self.work(problem)
+        return fits(f"networks of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
+
+    def work(self, problem: Problem) -> float:
+        """Return the number of arcs of both networks."""
+        if not isinstance(problem.drafts, IID):
+            return 0.0
+        subset = best_prefix(problem.target, problem.drafts.draft, problem.n)
+        drafted = problem.drafts.support
+        sides = (np.count_nonzero(side & drafted) for side in (subset, ~subset))
+        return problem.vocab_size + sum(sum(set_count(int(size), problem.n)) for size in sides)
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Solve both networks."""
+        support = Support()
+        small, to_problem = support.apply(problem)
+        details: dict[str, object] = {"engine": self.engine}
+        plan = self._plan(small, clock, details)
+        subset = support.lift_subset(plan.subset, to_problem)
+        details["subset_size"] = int(subset.sum())
+        try:
+            _ = plan.outer, plan.inner
+        except SolveError as error:
+            failed = error.solution
+            return Answer(None, Guarantee.NONE, subset, failed.status, failed.message, details)
+        lifted = support.invert(plan, to_problem)
+        clock.lap("recover")
+        return Answer(lifted, subset=subset, details=details)
+
+    def lazy_plan(self, problem: Problem) -> Plan:
+        """Prepare the plan; each slice then solves only the network that its tuple needs.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        Plan
+            Not certified. `conditional` and `sample` raise `SolveError` if the engine fails.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If `supports` says no.
+        """
+        capability = self.supports(problem)
+        if not capability:
+            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+        small, to_problem = Support().apply(problem)
+        return Support().invert(self._plan(small, Stopwatch(), {}), to_problem)
+
+    def _plan(
+        self, problem: Problem, clock: Stopwatch, details: dict[str, object]
+    ) -> SlacknessPlan:
+        parts = split(problem)
+        clock.lap("reduce")
+
+        def outer() -> FlowSystem:
+            system = outer_system(parts, self.memory_limit)
+            details["outer_sets"] = len(system.groups)
+            return outer_flow(parts, system, self._flow("outer", parts, system, clock))
+
+        def inner() -> FlowSystem:
+            system = inner_system(parts, self.memory_limit)
+            details["inner_sets"] = len(system.groups)
+            return inner_flow(parts, system, self._flow("inner", parts, system, clock))
+
+        return SlacknessPlan(problem, parts.subset, outer, inner)
+
+    def _flow(self, which: str, parts: Split, system: RelaxedOTLP, clock: Stopwatch) -> FloatArray:
+        """Solve one network."""
+        if len(system.groups) == 0:
+            return np.empty(0)
+        network, inverse = NetworkReduction().apply(system)
+        clock.lap("build")
+        try:
+            flows = FLOW_ENGINES[self.engine](network, self.time_limit)
+        except (RuntimeError, TimeoutError) as error:
+            late = isinstance(error, TimeoutError)
+            status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
+            message = f"{self.engine}, {which} system: {error}"
+            failed = Answer(None, Guarantee.NONE, parts.subset, status, message)
+            raise SolveError(certify(parts.problem, self.name, failed, clock)) from error
+        clock.lap("solve")
+        flow = NetworkReduction().invert(flows, inverse)
+        return flow
