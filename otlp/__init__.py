@@ -15,6 +15,7 @@ from otlp.drafts import (
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, Status
+from otlp.solve import optimal_acceptance, solve
 
 __version__ = "0.1.0"
 
@@ -37,5 +38,7 @@ __all__ = [
     "__version__",
     "as_distribution",
     "audit",
+    "optimal_acceptance",
     "softmax",
+    "solve",
 ]

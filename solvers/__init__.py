@@ -1,1 +1,23 @@
-"""Solvers: from a problem to a certified plan.  One file a solver."""
+"""Solvers: from a problem to a certified plan.  One file a solver; `SOLVERS` has their names."""
+
+from collections.abc import Mapping
+
+from otlp.solvers.global_resolution import GlobalResolution
+from otlp.solvers.linear_program import LinearProgram
+from otlp.solvers.max_flow import MaxFlow
+from otlp.solvers.slackness import Slackness
+from otlp.solvers.solver import Solver
+
+__all__ = [
+    "SOLVERS",
+    "GlobalResolution",
+    "LinearProgram",
+    "MaxFlow",
+    "Slackness",
+    "Solver",
+]
+
+SOLVERS: Mapping[str, type[Solver]] = {
+    solver.name: solver
+    for solver in (LinearProgram, MaxFlow, Slackness, GlobalResolution)
+}
