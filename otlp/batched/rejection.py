@@ -1,0 +1,48 @@
+"""Single-draft rejection sampling on a selected token: what makes every selection lossless."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otlp.batched.coupling import draw_index
+from otlp.batched.rows import Rows
+
+__all__ = ["accept_or_replace", "is_drafted"]
+
+
+def accept_or_replace(
+    rows: Rows, selection_law: Tensor, selected: Tensor, accept: Tensor, replace: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Accept the selected token i with probability min(1, p_i / y_i), or replace it.
+
+    The replacement follows (p - y)^+, so the output follows p exactly if y is the true law of
+    the selected token.
+
+    Parameters
+    ----------
+    rows : Rows
+    selection_law : Tensor, shape (B, V), float64
+        y.
+    selected : Tensor, shape (B, 1), int64
+    accept, replace : Tensor, shape (B,)
+        Independent uniform numbers.
+
+    Returns
+    -------
+    tokens : Tensor, shape (B,), int64
+    accepted : Tensor, shape (B,), bool
+        Whether the token is one of the drafted ones.
+    """
+    target = rows.target.double() / rows.target_sum
+    wanted, drawn = target.gather(1, selected)[:, 0], selection_law.gather(1, selected)[:, 0]
+    left = (target - selection_law).clamp_(min=0.0)
+    # a row without drafts selects nothing; a row without residual can reject by rounding only
+    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0) | (left.amax(1) <= 0)
+    tokens = torch.where(keep, selected[:, 0], draw_index(left, replace))
+    return tokens, is_drafted(rows, tokens)
+
+
+def is_drafted(rows: Rows, tokens: Tensor) -> Tensor:
+    """Whether each row's verified token is one of its drafted ones, shape (B,)."""
+    return ((rows.tokens == tokens[:, None]) & rows.drafted).any(1)
