@@ -101,8 +101,8 @@ def audit(
     ----------
     rule : callable, Plan or Solver
         ``rule(draft_tokens, p, q, rng) -> token``.  `draft_tokens` has shape (n,), `p` is the
-        target, `q` what the rule is told of the drafts, `rng` a `numpy.random.Generator` or a
-        look-alike of one; the rule may write to its arguments.
+        target, `q` what the rule is told of the drafts, `rng` a `numpy.random.Generator`; the
+        rule may write to its arguments.
     target : array_like, shape (V,)
         The target distribution p.
     drafts : DraftScheme or callable

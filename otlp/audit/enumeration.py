@@ -1,11 +1,11 @@
 """The exact law of what a program returns, by following every branch of its random draws.
 
-A program is a function of a random generator.  It is handed a look-alike of numpy's `Generator`
-that answers from two primitives only: a category of a finite law, and a uniform number.  A
-category branches into its outcomes.  A uniform number is left undecided until the program
-compares it with a threshold; then its interval is split there, and both sides are followed.  So a
-rule written with ``rng.random() < p / q``, ``rng.choice(V, p=law)`` or
-``np.searchsorted(cumulative, rng.random())`` has finitely many paths, each of known probability.
+A program is a function of a random generator.  It is handed a numpy `Generator` that answers
+from two primitives only: a category of a finite law, and a uniform number.  A category branches
+into its outcomes.  A uniform number is left undecided until the program compares it with a
+threshold; then its interval is split there, and both sides are followed.  So a rule written with
+``rng.random() < p / q``, ``rng.choice(V, p=law)`` or ``np.searchsorted(cumulative, rng.random())``
+has finitely many paths, each of known probability.
 
 Every path is then run once more with ordinary numbers drawn from the intervals that it was found
 to stand for.  A program that draws randomness from elsewhere, or that does with a number what
@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import random
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
@@ -76,26 +75,31 @@ class Law(Generic[Result]):
     paths: int
 
 
-class RandomSource(ABC):
-    """The methods of numpy's `Generator` that verification rules use, from two primitives."""
+_GENERATOR: Any = np.random.Generator
+_BITS = np.random.PCG64(0)
 
-    @abstractmethod
+
+class RandomSource(_GENERATOR):  # type: ignore[misc]
+    """The methods of numpy's `Generator` that verification rules use, from two primitives.
+
+    A subclass, so that ``np.random.default_rng(rng)`` and `isinstance` take it for what it stands
+    for; its own bits are never drawn from.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_BITS)
+
     def uniform_number(self) -> Any:
         """A number uniform on [0, 1)."""
+        raise NotImplementedError
 
-    @abstractmethod
     def category(self, law: FloatArray) -> int:
         """An index drawn from a probability vector."""
+        raise NotImplementedError
 
-    @abstractmethod
     def give_up(self, reason: str) -> NoReturn:
         """Declare that the program cannot be enumerated."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse methods that are not here."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        self.give_up(f"it calls rng.{name}, which has no finite set of outcomes here")
+        raise NotImplementedError
 
     def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Uniform numbers on [0, 1), as `Generator.random`."""
@@ -187,6 +191,19 @@ class RandomSource(ABC):
         x[:] = self.permutation(np.array(x), axis)
 
 
+def _refusal(name: str) -> property:
+    def refuse(source: RandomSource) -> NoReturn:
+        source.give_up(f"it uses rng.{name}, which has no finite set of outcomes here")
+
+    return property(refuse)
+
+
+_COPIES = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__")
+_PUBLIC = (name for name in dir(np.random.Generator) if not name.startswith("_"))
+for _name in {*_PUBLIC, *_COPIES} - vars(RandomSource).keys():
+    setattr(RandomSource, _name, _refusal(_name))
+
+
 class _Interval:
     """What is known of a uniform number: it lies in [low, high)."""
 
@@ -203,6 +220,7 @@ class _Explorer(RandomSource):
     """Follows a prefix of decisions, then always the likelier branch; notes the other ones."""
 
     def __init__(self, prefix: tuple[int, ...]) -> None:
+        super().__init__()
         self.decisions = list(prefix)
         self.known = len(prefix)
         self.depth = 0
@@ -264,6 +282,7 @@ class _Replay(RandomSource):
     """Repeats a path with ordinary numbers from its intervals."""
 
     def __init__(self, drawn: list[_Drawn], rng: np.random.Generator) -> None:
+        super().__init__()
         self._drawn = iter(drawn)
         self._rng = rng
 
@@ -442,7 +461,7 @@ def enumerate_law(
     Parameters
     ----------
     program : callable
-        Takes a look-alike of `numpy.random.Generator`, returns something hashable.  An exception
+        Takes a `numpy.random.Generator` of its own kind, returns something hashable.  An exception
         is a result too, if the program catches it.
     max_paths : int
         Give up beyond this many paths.
@@ -525,9 +544,9 @@ def _replay(
 
 
 def _other_randomness() -> list[object]:
-    """The states of the global generators, to see whether somebody draws from them."""
+    """States of generators that no program should touch, to see whether one does."""
     _, key, *rest = np.random.get_state(legacy=True)
-    states: list[object] = [random.getstate(), np.asarray(key).tobytes(), *rest]
+    states: list[object] = [random.getstate(), np.asarray(key).tobytes(), *rest, str(_BITS.state)]
     if "torch" in sys.modules:
         states.append(sys.modules["torch"].random.get_rng_state().numpy().tobytes())
     return states

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect
 from collections.abc import Callable
 from itertools import permutations
@@ -30,6 +31,7 @@ CATEGORICAL: dict[str, Callable[[Any], Any]] = {
     "bisect": lambda rng: bisect(CDF.tolist(), rng.random()),
     "argmax of a comparison": lambda rng: int((CDF > rng.random()).argmax()),
     "count": lambda rng: int(np.count_nonzero(rng.random() >= CDF)),
+    "default_rng": lambda rng: int(np.random.default_rng(rng).choice(4, p=LAW)),
     "loop": lambda rng: walk(rng.random()),
     "one of a vector": lambda rng: walk(rng.random(3)[1]),
     "logarithm": lambda rng: int(np.searchsorted(np.log(CDF), np.log(rng.random()))),
@@ -132,6 +134,8 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
     ("program", "words"),
     [
         (lambda rng: rng.normal() < 0.0, "rng.normal"),
+        (lambda rng: copy.deepcopy(rng).random() < 0.5, "copy"),
+        (lambda rng: np.random.Generator(rng.bit_generator).random() < 0.5, "bit_generator"),
         (lambda rng: float(rng.random()), "float"),
         (lambda rng: np.asarray(rng.random(), dtype=np.float64) < 0.5, "float"),
         (lambda rng: bool(rng.random() < rng.random()), "two random numbers"),

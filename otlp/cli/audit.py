@@ -1,0 +1,203 @@
+"""``otlp audit``: whether a verification rule is lossless."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from otlp.audit import AuditReport, audit
+from otlp.cli.options import open_capture, row_options
+from otlp.cli.output import console, write_json
+from otlp.compare import SCHEMES, make_scheme
+from otlp.distribution import FloatArray, top_k
+from otlp.solve import make_solver
+
+__all__ = ["command"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp audit mine.py:verify --n 2                 rule(draft_tokens, p, q, rng) -> token
+  otlp audit mine.py:verify --scheme without-replacement --n 3 --random 6
+  otlp audit mine.py:verify --drafts mine.py:draft --n 1     and are the drafts what they should be?
+  otlp audit mine.py:verify --capture mine.safetensors --row 3 --samples 1000000
+  otlp audit package.module:verify --row 0 --temperature 0.6
+  otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
+"""
+)
+@click.argument("rule")
+@click.option(
+    "--scheme",
+    type=click.Choice(list(SCHEMES)),
+    default="iid",
+    show_default=True,
+    help="The scheme that the drafts follow, or are said to follow.",
+)
+@click.option("--n", type=click.IntRange(1), default=1, show_default=True, help="Number of drafts.")
+@click.option(
+    "--drafts",
+    help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
+    "scheme.",
+)
+@click.option("--capture", type=click.Path(), help="Take p and q from a capture file.")
+@click.option("--row", type=int, help="Row of the capture; alone, of the built-in capture.")
+@click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
+@row_options
+@click.option(
+    "--random",
+    "vocab_size",
+    type=click.IntRange(1),
+    help="Take random p and q over so many tokens [default, without a capture: 5].",
+)
+@click.option("--samples", type=int, default=100_000, show_default=True, help="If sampled.")
+@click.option("--false-alarm-rate", type=float, default=1e-6, show_default=True, help="If sampled.")
+@click.option("--tolerance", type=float, default=1e-6, show_default=True, help="If exact.")
+@click.option(
+    "--max-paths",
+    type=int,
+    default=100_000,
+    show_default=True,
+    help="Sample if the exact law needs more paths; 0 samples always.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--json", "json_path", type=click.Path(), help="Write the report to a file.")
+def command(
+    rule: str,
+    scheme: str,
+    n: int,
+    drafts: str | None,
+    capture: str | None,
+    row: int | None,
+    vocab_size: int | None,
+    seed: int,
+    json_path: str | None,
+    samples: int,
+    false_alarm_rate: float,
+    tolerance: float,
+    max_paths: int,
+    **cut: Any,
+) -> None:
+    """Say whether a verification rule is lossless; exit status 1 if something is wrong.
+
+    RULE is FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, called as function(draft_tokens, p, q,
+    rng) and returning a token, or the name of a solver.  Its exact output law is computed where
+    its random draws can be followed, otherwise it is sampled and tested.
+
+    The file is run, so audit only what you trust.
+    """
+    if vocab_size is not None and (capture is not None or row is not None):
+        raise click.UsageError("--random makes p and q up: leave out --capture and --row")
+    if capture is None and row is None:
+        p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
+    else:
+        p, q = open_capture(capture).distributions(row or 0, **cut)
+    declared = make_scheme(scheme, q, n)
+    sampler = None if drafts is None else _function(drafts, "--drafts")
+    checked = _function(rule, "RULE") if ":" in rule else make_solver(rule)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("auditing", total=1.0)
+        report = audit(
+            checked,
+            p,
+            declared if sampler is None else lambda rng: sampler(q.copy(), rng),
+            declared=declared,
+            samples=samples,
+            false_alarm_rate=false_alarm_rate,
+            tolerance=tolerance,
+            max_paths=max_paths,
+            rng=np.random.default_rng(seed),
+            progress=lambda label, done: bar.update(task, description=label, completed=done),
+        )
+    text = Text(str(report))
+    text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
+    console.print(text, soft_wrap=True)
+    if json_path:
+        write_json(json_path, _record(report))
+    if not report.passed:
+        raise SystemExit(1)
+
+
+def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(vocab_size), size=2)
+    return p, q if cut is None else top_k(q, cut)
+
+
+def _function(name: str, what: str) -> Callable[..., Any]:
+    """Import a function from a file or a module."""
+    origin, _, attribute = name.rpartition(":")
+    path = Path(origin)
+    # Neighbours of the file, and modules of the working folder, as `python` itself has them.
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        if path.suffix == ".py":
+            specification = importlib.util.spec_from_file_location(path.stem, path)
+            assert specification is not None
+            assert specification.loader is not None
+            module = importlib.util.module_from_spec(specification)
+            specification.loader.exec_module(module)
+        else:
+            module = importlib.import_module(origin)
+        found = getattr(module, attribute)
+    except (ImportError, OSError, AttributeError, SyntaxError) as error:
+        raise click.BadParameter(
+            f"cannot load {name!r}: {error}; write it as FILE.py:FUNCTION or "
+            "PACKAGE.MODULE:FUNCTION",
+            param_hint=what,
+        ) from None
+    if not callable(found):
+        raise click.BadParameter(f"{name!r} is a {type(found).__name__}", param_hint=what)
+    function: Callable[..., Any] = found
+    return function
+
+
+def _record(report: AuditReport) -> dict[str, object]:
+    """The report without its vectors, for JSON."""
+    return {
+        "verdict": report.verdict.name,
+        "method": report.method,
+        "why_sampled": report.why_sampled,
+        "acceptance": report.acceptance,
+        "total_variation": report.total_variation,
+        "interval": report.interval,
+        "confidence": report.confidence,
+        "false_alarm_rate": report.false_alarm_rate,
+        "size": report.size,
+        "failures": dict(report.failures),
+        "worst_tokens": report.worst_tokens(),
+        "test": None if report.test is None else _finite(asdict(report.test)),
+        "drafts": None
+        if report.drafts is None
+        else {
+            "agrees": report.drafts.agrees,
+            "declared": report.drafts.declared,
+            "tests": {name: _finite(asdict(test)) for name, test in report.drafts.tests.items()},
+        },
+    }
+
+
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
