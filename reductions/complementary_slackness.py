@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,12 +26,17 @@ __all__ = [
     "SlacknessInverse",
     "Split",
     "Systems",
+    "best_subset",
     "inner_flow",
     "inner_system",
     "outer_flow",
     "outer_system",
     "split",
 ]
+
+
+ROUNDING = 1e-14
+"""How far alpha* may be below one and still be one."""
 
 
 class Systems(NamedTuple):
@@ -101,15 +107,18 @@ def not_iid(problem: Problem) -> str:
     )
 
 
-def split(problem: Problem, masses: FloatArray | None = None) -> Split:
+def split(
+    problem: Problem,
+    masses: Callable[[FloatArray, FloatArray, int, Mask], FloatArray] = level_masses,
+) -> Split:
     """Find H* and divide the target between the tuples inside and outside it.
 
     Parameters
     ----------
     problem : Problem
         With i.i.d. drafts.
-    masses : ndarray, shape (V,), optional
-        A solution p_i of Theorem 6.1; by default `level_masses`.
+    masses : callable
+        A solution p_i of Theorem 6.1: `level_masses`, or the paper's `outer_masses`.
 
     Returns
     -------
@@ -125,10 +134,18 @@ def split(problem: Problem, masses: FloatArray | None = None) -> Split:
     O(V log V).
     """
     drafts, target = iid_drafts(problem), problem.target
-    subset = best_prefix(target, drafts.draft, drafts.n)
-    if masses is None:
-        masses = level_masses(target, drafts.draft, drafts.n, subset)
-    return Split(problem, subset, masses, target - masses)
+    subset = best_subset(problem)
+    outer = masses(target, drafts.draft, drafts.n, subset)
+    return Split(problem, subset, outer, target - outer)
+
+
+def best_subset(problem: Problem) -> Mask:
+    """H* for i.i.d. drafts; empty where it is so by all but rounding, as psi(H*) < 0 must hold."""
+    drafts = iid_drafts(problem)
+    subset = best_prefix(problem.target, drafts.draft, drafts.n)
+    if problem.dual_value(subset) > 1.0 - ROUNDING:
+        subset = np.zeros_like(subset)
+    return subset
 
 
 def outer_system(parts: Split, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
@@ -146,12 +163,14 @@ def inner_system(parts: Split, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
 
 def outer_flow(parts: Split, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
     """Turn S of the outer system into its slices (Eq. 8)."""
-    return FlowSystem(parts.outer_wanted, parts.outer_mass, system.groups, flow)
+    target = parts.problem.target
+    return FlowSystem(parts.outer_wanted, parts.outer_mass, system.groups, flow, target)
 
 
 def inner_flow(parts: Split, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
     """Turn S of the inner system into its slices (Eq. 8)."""
-    return FlowSystem(parts.inner_wanted, parts.inner_mass, system.groups, flow)
+    target = parts.problem.target
+    return FlowSystem(parts.inner_wanted, parts.inner_mass, system.groups, flow, target)
 
 
 def _sets(problem: Problem, side: Mask, ignored: float, memory_limit: int) -> TokenSets:
@@ -191,7 +210,7 @@ class ComplementarySlackness(
         """Accept i.i.d. drafts whose sets, at worst all on one side of H*, fit the memory."""
         if not isinstance(source.drafts, IID):
             return Capability(False, not_iid(source))
-        subset = best_prefix(source.target, source.drafts.draft, source.n)
+        subset = best_subset(source)
         drafted = source.drafts.support
         needed = 0.0
         for side in (subset, ~subset):

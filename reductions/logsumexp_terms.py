@@ -130,7 +130,7 @@ def _evaluate(
     if slack > 0.0:
         peak = max(peak, 0.0)
     weight = np.exp(alpha - peak)
-    rest = slack * np.exp(-peak)
+    rest = slack * np.exp(-peak) if slack > 0.0 else 0.0
     value = 0.0
     for j in range(mass.size):
         first, last = offsets[j], offsets[j + 1]
@@ -148,7 +148,7 @@ def _evaluate(
                 own = max(own, alpha[members[at]])
             if slack > 0.0:
                 own = max(own, 0.0)
-            total = slack * np.exp(-own)
+            total = slack * np.exp(-own) if slack > 0.0 else 0.0
             for at in range(first, last):
                 total += np.exp(alpha[members[at]] - own)
             value += mass[j] * (np.log(total) + own)
@@ -170,7 +170,7 @@ def _hessian(
             own = max(own, alpha[members[at]])
         if slack > 0.0:
             own = max(own, 0.0)
-        rest = slack * np.exp(-own)
+        rest = slack * np.exp(-own) if slack > 0.0 else 0.0
         total = rest
         for at in range(first, last):
             total += np.exp(alpha[members[at]] - own)

@@ -50,7 +50,8 @@ def subset_selection(problem: Problem) -> tuple[float, Mask]:
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
     """Tokens with q > 0, by p/q ascending."""
     tokens = np.flatnonzero(draft)
-    order = np.argsort(target[tokens] / draft[tokens])
+    with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
+        order = np.argsort(target[tokens] / draft[tokens])
     return tokens[order].astype(np.int64)
 
 

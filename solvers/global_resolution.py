@@ -14,14 +14,14 @@ from otlp.drafts import IID
 from otlp.drafts.iid import set_count
 from otlp.errors import InvalidInputError, SolveError, UnsupportedProblemError
 from otlp.plan import Plan
+from otlp.plan.plan import residual_law
 from otlp.plan.published import PublishedSystem
 from otlp.plan.slackness import SlacknessPlan, SoftmaxSystem, System
 from otlp.problem import Problem
 from otlp.reductions import Support
 from otlp.reductions.complementary_slackness import Split, iid_drafts, not_iid, split
 from otlp.reductions.logsumexp_terms import LogSumExp, merged_terms
-from otlp.reductions.outer_residuals import outer_masses
-from otlp.reductions.subset_selection import best_prefix
+from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.truncation import (
     Lumps,
     inner_truncation,
@@ -251,15 +251,12 @@ class _Resolution:
         details: dict[str, object],
     ) -> None:
         self.solver, self.problem, self.clock, self.details = solver, problem, clock, details
-        drafts, target = iid_drafts(problem), problem.target
+        drafts = iid_drafts(problem)
         self.draft, self.n = drafts.draft, drafts.n
-        if solver.plan == "published":
-            subset = best_prefix(target, self.draft, self.n)
-            self.parts = split(problem, outer_masses(target, self.draft, self.n, subset))
-        else:
-            self.parts = split(problem)
+        published = solver.plan == "published"
+        self.parts = split(problem, outer_masses if published else level_masses)
         clock.lap("reduce")
-        make = self._published if solver.plan == "published" else self._lossless
+        make = self._published if published else self._lossless
         self.result = SlacknessPlan(
             problem, self.parts.subset, lambda: make("outer"), lambda: make("inner")
         )
@@ -277,8 +274,9 @@ class _Resolution:
             which, lumps, float(self.draft[ignored].sum()), slack, 5.0 * tau - lumps.mismatch
         )
         self.details[f"{which}_deviation"] = lumps.mismatch + minimum.gradient_norm
+        target = self.problem.target
         system = SoftmaxSystem(
-            wanted, mass, function.terms, lumps.labels, self.draft, minimum.alpha, slack
+            wanted, mass, function.terms, lumps.labels, self.draft, target, minimum.alpha, slack
         )
         self.clock.lap("recover")
         return system
@@ -306,8 +304,7 @@ class _Resolution:
         self.details[f"{which}_deviation"] = 3.0 * left_out + minimum.gradient_norm
         alpha = np.zeros(self.draft.size)
         alpha[tokens] = minimum.alpha
-        residual = parts.inner_wanted * ~parts.subset
-        residual = residual / max(float(residual.sum()), 5e-324)
+        residual = residual_law(self.problem.target, parts.outer_wanted + parts.subset)
         return PublishedSystem(
             self.draft, self.n, side, ignored, mass, alpha, slack, residual, tokens, left_out
         )

@@ -19,6 +19,7 @@ from otlp.problem import Problem
 from otlp.reductions import NetworkReduction, Support
 from otlp.reductions.complementary_slackness import (
     Split,
+    best_subset,
     inner_flow,
     inner_system,
     not_iid,
@@ -27,7 +28,6 @@ from otlp.reductions.complementary_slackness import (
     split,
 )
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import best_prefix
 from otlp.solution import Guarantee, Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
@@ -96,7 +96,7 @@ class Slackness(Solver):
         """Return the number of arcs of both networks."""
         if not isinstance(problem.drafts, IID):
             return 0.0
-        subset = best_prefix(problem.target, problem.drafts.draft, problem.n)
+        subset = best_subset(problem)
         drafted = problem.drafts.support
         sides = (np.count_nonzero(side & drafted) for side in (subset, ~subset))
         return problem.vocab_size + sum(sum(set_count(int(size), problem.n)) for size in sides)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import TokenSets
-from otlp.plan.plan import Marginals, Plan
+from otlp.plan.plan import Marginals, Plan, residual_law
 from otlp.problem import Problem
 
 __all__ = [
@@ -116,6 +116,8 @@ class LosslessSystem(System):
         Label of each token, -1 for tokens that are not accepted.
     draft : ndarray, shape (V,)
         Weights that split a label's mass among its tokens.
+    target : ndarray, shape (V,)
+        Replacement of last resort, where `wanted` is zero throughout by rounding.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class LosslessSystem(System):
         share: FloatArray,
         labels: IntArray,
         draft: FloatArray,
+        target: FloatArray,
     ) -> None:
         self.wanted, self.mass = wanted, mass
         self.sets, self.share, self.labels = sets, share, labels
@@ -141,9 +144,9 @@ class LosslessSystem(System):
         raw[self._labelled] = given[own] * part
         self.accept = np.divide(wanted, raw, out=np.ones(wanted.size), where=raw > wanted)
         self.accepted = raw * self.accept
-        left = np.maximum(wanted - self.accepted, 0.0)
-        left = left if left.any() else wanted
-        self.residual = left / max(float(left.sum()), 5e-324)
+        self.residual = residual_law(wanted, self.accepted)
+        if self.residual is wanted:
+            self.residual = target
 
     @abstractmethod
     def shares(self, labels: IntArray) -> FloatArray:
@@ -181,18 +184,25 @@ class FlowSystem(LosslessSystem):
 
     Parameters
     ----------
-    wanted, mass, sets
+    wanted, mass, sets, target
         As in `LosslessSystem`; labels are the tokens themselves.
     flow : ndarray, shape (nnz,)
         S(i, set); negative entries and what exceeds a set's mass are cut off.
     """
 
-    def __init__(self, wanted: FloatArray, mass: float, sets: TokenSets, flow: FloatArray) -> None:
+    def __init__(
+        self,
+        wanted: FloatArray,
+        mass: float,
+        sets: TokenSets,
+        flow: FloatArray,
+        target: FloatArray,
+    ) -> None:
         share = np.maximum(flow, 0.0) / sets.mass[sets.rows]
         share /= np.maximum(sum_by(sets.rows, share, len(sets)), 1.0)[sets.rows]
         labels = np.full(wanted.size, -1, dtype=np.int64)
         labels[sets.members] = sets.members
-        super().__init__(wanted, mass, sets, share, labels, np.ones(wanted.size))
+        super().__init__(wanted, mass, sets, share, labels, np.ones(wanted.size), target)
 
     def shares(self, labels: IntArray) -> FloatArray:
         """Look the set up; a set that is not listed, of a mass that underflows, has no shares."""
@@ -207,7 +217,7 @@ class SoftmaxSystem(LosslessSystem):
 
     Parameters
     ----------
-    wanted, mass, sets, labels, draft
+    wanted, mass, sets, labels, draft, target
         As in `LosslessSystem`.
     alpha : ndarray, shape (G,)
         The variables.
@@ -222,11 +232,12 @@ class SoftmaxSystem(LosslessSystem):
         sets: TokenSets,
         labels: IntArray,
         draft: FloatArray,
+        target: FloatArray,
         alpha: FloatArray,
         slack: float,
     ) -> None:
         share = softmax_by_set(sets, alpha, slack)
-        super().__init__(wanted, mass, sets, share, labels, draft)
+        super().__init__(wanted, mass, sets, share, labels, draft, target)
         self.alpha, self.slack = alpha, slack
 
     def shares(self, labels: IntArray) -> FloatArray:
@@ -238,9 +249,9 @@ def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:
     """e^alpha / (slack + sum of e^alpha), shape (m,), without overflow."""
     if alpha.size == 0:
         return alpha
-    peak = max(float(alpha.max()), 0.0 if slack else -np.inf)
+    peak = max(float(alpha.max()), 0.0) if slack else float(alpha.max())
     weight: FloatArray = np.exp(alpha - peak)
-    weight /= weight.sum() + slack * np.exp(-peak)
+    weight /= weight.sum() + (slack * np.exp(-peak) if slack else 0.0)
     return weight
 
 
@@ -252,6 +263,8 @@ def softmax_by_set(sets: TokenSets, alpha: FloatArray, slack: float) -> FloatArr
     if slack:
         peak = np.maximum(peak, 0.0)
     weight: FloatArray = np.exp(alpha[sets.members] - peak[sets.rows])
-    total = sum_by(sets.rows, weight, len(sets)) + slack * np.exp(-peak)
+    total = sum_by(sets.rows, weight, len(sets))
+    if slack:
+        total += slack * np.exp(-peak)
     weight /= total[sets.rows]
     return weight

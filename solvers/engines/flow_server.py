@@ -91,8 +91,8 @@ def send(replies: BinaryIO, failed: int, content: bytes) -> None:
 
 if __name__ == "__main__":
     # The modules beside this file are named like the engines, and must not be found for them.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path = [entry for entry in sys.path if os.path.realpath(entry) != here]
     # What an engine prints goes to stderr, not among the replies.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,0 +1,133 @@
+"""Every solution of Theorem 6.1, against all subsets of the tokens outside H*."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp import IID
+from otlp.errors import InvalidInputError
+from otlp.reductions.complementary_slackness import split
+from otlp.reductions.outer_residuals import (
+    least_psi,
+    level_masses,
+    ordered_masses,
+    outer_masses,
+)
+from otlp.reductions.subset_selection import best_prefix
+from tests.instances import DEGENERATE, iid_problems
+
+TOLERANCE = 1e-12
+
+
+def parts(problem):
+    p, q, n = problem.target, problem.drafts.draft, problem.n
+    return p, q, n, best_prefix(p, q, n)
+
+
+def check_theorem_6_1(masses, p, q, n, subset):
+    """Nonnegative, at most p, below every subset's bound, and equal to it for all outside H*."""
+    assert (masses >= 0.0).all()
+    assert (masses <= p).all()
+    assert not masses[subset].any()
+    outside = np.flatnonzero(~subset)
+    for size in range(outside.size + 1):
+        for chosen in combinations(outside, size):
+            rest = np.delete(q, list(chosen)).sum()
+            # p(S) + psi(V - S) = 1 - q(V - S)^n
+            assert masses[list(chosen)].sum() <= 1.0 - rest**n + TOLERANCE
+    assert masses.sum() == pytest.approx(1.0 - q[subset].sum() ** n, abs=TOLERANCE)
+
+
+@given(iid_problems(), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_feasible_for_every_subset(problem, random):
+    p, q, n, subset = parts(problem)
+    order = np.flatnonzero(~subset).tolist()
+    random.shuffle(order)
+    check_theorem_6_1(outer_masses(p, q, n, subset), p, q, n, subset)
+    check_theorem_6_1(level_masses(p, q, n, subset), p, q, n, subset)
+    check_theorem_6_1(ordered_masses(p, q, n, subset, np.array(order, int)), p, q, n, subset)
+
+
+@pytest.mark.parametrize("name", [k for k, v in DEGENERATE.items() if isinstance(v.drafts, IID)])
+def test_feasible_at_the_edges(name):
+    problem = DEGENERATE[name]
+    p, q, n, subset = parts(problem)
+    check_theorem_6_1(outer_masses(p, q, n, subset), p, q, n, subset)
+    check_theorem_6_1(level_masses(p, q, n, subset), p, q, n, subset)
+
+
+@given(iid_problems())
+@settings(max_examples=100, deadline=None)
+def test_cumulative_minima_agree_with_one_search_a_token(problem):
+    """The fast order is Theorem 6.2 in the order of q/p ascending."""
+    p, q, n, subset = parts(problem)
+    outside = np.flatnonzero(~subset)
+    with np.errstate(all="ignore"):
+        ratio = np.where(q[outside] > 0.0, p[outside] / q[outside], np.inf)
+    order = outside[np.argsort(-ratio, kind="stable")]
+    np.testing.assert_allclose(
+        outer_masses(p, q, n, subset).sum(),
+        ordered_masses(p, q, n, subset, order).sum(),
+        rtol=0.0,
+        atol=TOLERANCE,
+    )
+    if np.unique(ratio).size == ratio.size:  # ties may be in any order
+        np.testing.assert_allclose(
+            outer_masses(p, q, n, subset),
+            ordered_masses(p, q, n, subset, order),
+            rtol=0.0,
+            atol=TOLERANCE,
+        )
+
+
+@given(iid_problems(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
+    p, q, n, _ = parts(problem)
+    sides = st.lists(st.sampled_from("iof"), min_size=p.size, max_size=p.size)
+    side = np.array(data.draw(sides))  # inside, outside, free
+    free = np.flatnonzero(side == "f")
+    inner, outer = side == "i", side != "o"
+    values = [
+        p[inner].sum() + p[list(s)].sum() - (q[inner].sum() + q[list(s)].sum()) ** n
+        for size in range(free.size + 1)
+        for s in combinations(free, size)
+    ]
+    assert least_psi(p, q, n, inner, outer) == pytest.approx(min(values), abs=TOLERANCE)
+
+
+@given(iid_problems())
+@settings(max_examples=100, deadline=None)
+def test_residuals_are_zero_exactly_where_eq_7_says(problem):
+    """Residuals vanish on H*, and are what the rejected tuples inside H* need: -psi(H*)."""
+    p, q, n, subset = parts(problem)
+    residual = np.where(subset, 0.0, p - outer_masses(p, q, n, subset))
+    delta = q[subset].sum() ** n - p[subset].sum()
+    assert residual.sum() == pytest.approx(delta if subset.any() else 0.0, abs=TOLERANCE)
+    halves = split(problem)
+    np.testing.assert_allclose(halves.outer_wanted + halves.inner_wanted, p, atol=1e-15)
+    np.testing.assert_array_equal(halves.inner_wanted[subset], p[subset])
+    assert halves.outer_wanted.sum() == pytest.approx(halves.outer_mass, abs=TOLERANCE)
+    assert halves.inner_wanted.sum() == pytest.approx(halves.inner_mass, abs=TOLERANCE)
+
+
+def test_large_vocabulary_keeps_its_digits():
+    rng = np.random.default_rng(3)
+    q, p = rng.dirichlet(np.full(20_000, 0.05)), rng.dirichlet(np.full(20_000, 0.05))
+    for n in (1, 3, 50):
+        subset = best_prefix(p, q, n)
+        for masses in (outer_masses(p, q, n, subset), level_masses(p, q, n, subset)):
+            assert (masses >= 0.0).all()
+            assert (masses <= p).all()
+            assert masses.sum() == pytest.approx(1.0 - q[subset].sum() ** n, abs=TOLERANCE)
+
+
+def test_an_order_that_is_none_is_refused():
+    p, q = np.array([0.1, 0.6, 0.3]), np.array([0.5, 0.3, 0.2])
+    subset = best_prefix(p, q, 2)
+    with pytest.raises(InvalidInputError, match="exactly once"):
+        ordered_masses(p, q, 2, subset, np.array([1, 1]))

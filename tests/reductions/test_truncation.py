@@ -1,0 +1,74 @@
+"""Truncation sets are minimal and keep their error; lumps leave no token out."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.reductions.complementary_slackness import split
+from otlp.reductions.truncation import inner_truncation, lump, outer_truncation, singletons
+from tests.instances import iid_problems
+
+taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
+
+
+@given(iid_problems(), taus)
+@settings(max_examples=150, deadline=None)
+def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
+    q, n, subset = problem.drafts.draft, problem.n, split(problem).subset
+    sides = [(outer_truncation, ~subset, subset, 1.0), (inner_truncation, subset, None, None)]
+    for truncate, side, beside, total in sides:
+        tokens, error = truncate(q, n, subset, tau)
+        base = q[beside].sum() if beside is not None else 0.0
+        whole = total if total is not None else q[subset].sum()
+        assert error <= tau
+        assert error == pytest.approx(whole**n - (base + q[tokens].sum()) ** n, abs=1e-12)
+        assert side[tokens].all()
+        if tokens.size:  # one token fewer, however chosen, would leave out more than tau
+            fewer = base + q[tokens[:-1]].sum()
+            assert whole**n - fewer**n > tau - 1e-12
+            others = side.copy()
+            others[tokens] = False
+            assert q[tokens].min() >= q[others].max(initial=0.0)
+
+
+@given(iid_problems(max_vocab=6), taus, st.integers(1, 6))
+@settings(max_examples=150, deadline=None)
+def test_lumps_partition_and_say_their_mismatch(problem, tau, limit):
+    q, parts = problem.drafts.draft, split(problem)
+    wanted = parts.outer_wanted
+    tokens = np.flatnonzero((q > 0.0) & (wanted > 0.0)).astype(np.int64)
+    if not tokens.size:
+        return
+    lumps = lump(q, wanted, tokens, tau, limit)
+    assert len(lumps) <= limit
+    assert (np.flatnonzero(lumps.labels >= 0) == tokens).all()
+    assert sorted(set(lumps.labels[tokens].tolist())) == list(range(len(lumps)))
+    own = lumps.labels[tokens]
+    np.testing.assert_allclose(np.bincount(own, q[tokens]), lumps.draft, rtol=1e-12)
+    np.testing.assert_allclose(np.bincount(own, wanted[tokens]), lumps.wanted, rtol=1e-12)
+    parts_of_lumps = lumps.wanted[own] * (q[tokens] / lumps.draft[own])
+    error = np.abs(wanted[tokens] - parts_of_lumps).sum()
+    assert lumps.mismatch == pytest.approx(error, rel=1e-9, abs=1e-15)
+    if len(lumps) == tokens.size:
+        assert lumps.mismatch <= 1e-15
+    assert singletons(q, wanted, tokens).mismatch == 0.0
+
+
+def test_few_lumps_are_enough_for_many_tokens():
+    rng = np.random.default_rng(0)
+    draft = rng.dirichlet(np.full(50_000, 0.1))
+    draft = draft[draft > 0.0]
+    wanted = draft * (1.0 + np.tanh(rng.standard_normal(draft.size)))
+    tokens = np.arange(draft.size)
+    for tolerance in (1e-1, 1e-2, 1e-3):
+        lumps = lump(draft, wanted, tokens, tolerance, 10_000)
+        assert lumps.mismatch <= tolerance
+        assert len(lumps) <= 1.0 / tolerance
+
+
+def test_tokens_of_equal_ratio_are_one_lump():
+    draft = np.array([0.1, 0.2, 0.3, 0.4])
+    lumps = lump(draft, 0.5 * draft, np.arange(4), 1e-9, 4)
+    assert len(lumps) == 1
+    assert lumps.mismatch <= 1e-16

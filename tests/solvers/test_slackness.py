@@ -1,0 +1,106 @@
+"""Slackness: exact, engine by engine; a slice solves its own network only."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.errors import EngineNotFoundError, InvalidInputError, SolveError, UnsupportedProblemError
+from otlp.solution import Guarantee, Status
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.slackness import Slackness
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
+
+IID_CASES = [name for name, case in DEGENERATE.items() if isinstance(case.drafts, otlp.IID)]
+
+
+def language_like(k, n, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = -2.0 * np.log(np.arange(1, 2 * k + 1)) + rng.standard_normal(2 * k)
+    target, draft = otlp.softmax(logits), otlp.softmax(logits + rng.standard_normal(2 * k))
+    return otlp.Problem(target, otlp.IID(draft, n).top_k(k))
+
+
+@given(iid_problems())
+@settings(max_examples=120, deadline=None)
+def test_exact(problem):
+    solution = Slackness().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-9)
+    check_solution(solution)
+
+
+@pytest.mark.parametrize("name", IID_CASES)
+def test_exact_at_the_edges(name):
+    solution = Slackness().solve(DEGENERATE[name])
+    assert solution.guarantee is Guarantee.OPTIMAL
+    check_solution(solution)
+
+
+@pytest.mark.parametrize("engine", FLOW_ENGINES)
+def test_every_engine_reaches_the_optimum_of_larger_problems(engine):
+    for k, n in [(10, 4), (40, 2)]:
+        problem = language_like(k, n)
+        try:
+            solution = Slackness(engine=engine).solve(problem)
+        except EngineNotFoundError as error:
+            pytest.skip(str(error))
+        alpha, _ = otlp.reductions.subset_selection(problem)
+        assert solution.guarantee is Guarantee.OPTIMAL
+        assert solution.acceptance == pytest.approx(alpha, abs=1e-9)
+
+
+def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
+    problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
+    whole = Slackness().solve(problem)
+    subset = whole.subset
+    assert subset.tolist() == [True, False, False]
+    solved = []
+    run = FLOW_ENGINES["ortools"]
+
+    def counting(network, time_limit):
+        solved.append(network.groups)
+        return run(network, time_limit)
+
+    monkeypatch.setattr("otlp.solvers.slackness.FLOW_ENGINES", {"ortools": counting})
+    plan = Slackness().lazy_plan(problem)
+    assert solved == []
+    for row in ([0, 1], [1, 2], [2, 2]):
+        np.testing.assert_allclose(plan.conditional(row), whole.plan.conditional(row), atol=1e-12)
+    assert len(solved) == 1  # the outer network: every tuple so far leaves H* = {0}
+    np.testing.assert_allclose(plan.conditional([0, 0]), whole.plan.conditional([0, 0]), atol=1e-12)
+    assert len(solved) == 2
+
+
+def test_networks_are_smaller_than_that_of_max_flow():
+    problem = language_like(30, 3)
+    solution = Slackness().solve(problem)
+    sets = solution.details["outer_sets"] + solution.details["inner_sets"]
+    assert sets < len(problem.drafts.tuples())
+    assert Slackness().work(problem) >= sets
+
+
+def test_bad_input():
+    explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
+    assert not Slackness().supports(explicit)
+    with pytest.raises(UnsupportedProblemError, match="max-flow"):
+        Slackness().solve(explicit)
+    with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
+        Slackness().lazy_plan(explicit)
+    with pytest.raises(UnsupportedProblemError, match="memory_limit"):
+        Slackness(memory_limit=1000).solve(language_like(20, 2))
+    with pytest.raises(InvalidInputError, match="did you mean 'ortools'"):
+        Slackness(engine="or-tools")
+    with pytest.raises(InvalidInputError, match="time_limit"):
+        Slackness(time_limit=0.0)
+
+
+def test_a_time_limit_is_a_status_and_no_plan():
+    problem = language_like(100, 3)
+    solution = Slackness(time_limit=1e-4).solve(problem)
+    assert solution.status is Status.TIME_LIMIT
+    assert solution.plan is None
+    assert solution.guarantee is Guarantee.NONE
+    plan = Slackness(time_limit=1e-4).lazy_plan(problem)
+    with pytest.raises(SolveError, match="inner system"):
+        plan.conditional(np.flatnonzero(solution.subset)[:3])
