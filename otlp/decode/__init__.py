@@ -7,7 +7,7 @@ A round of decoding has three parts, and one small interface each.
   model written out as tables, for exact tests.
 - `Drafting`: from a draft model to a `DraftTree`.  `iid_paths(K, L)`, `prefix_tree([k1, ...])`,
   `without_replacement([k1, ...])`, `hub_pairs(L)`, `tree_shape(parents, kind)`, `no_draft()`.
-- `Verification`: from a draft tree and the target's laws at its nodes to a `Verdict`, the accepted
+- `Verification`: from a draft tree and the target's laws at its nodes to an `Outcome`, the accepted
   node and the law of the correction token.  ``supports(drafting)`` says yes, or why not.
   `ALGORITHMS` names them all.
 
@@ -50,7 +50,7 @@ from otlp.decode.verification import (
     Speculative,
     TopDown,
     Traversal,
-    Verdict,
+    Outcome,
     Verification,
 )
 
@@ -74,7 +74,7 @@ __all__ = [
     "TopDown",
     "Transform",
     "Traversal",
-    "Verdict",
+    "Outcome",
     "Verification",
     "check_pair",
     "check_round",

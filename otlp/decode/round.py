@@ -12,7 +12,7 @@ from otlp.decode.choosing import Chooser, RandomChooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.model import Model, check_pair
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import UnsupportedProblemError
 
@@ -30,7 +30,7 @@ class Round:
     ----------
     tree : DraftTree
         What was drafted.
-    verdict : Verdict
+    outcome : Outcome
         What was accepted.
     token : int
         The correction token.
@@ -39,7 +39,7 @@ class Round:
     """
 
     tree: DraftTree
-    verdict: Verdict
+    outcome: Outcome
     token: int
     draft_seconds: float
     target_seconds: float
@@ -48,7 +48,7 @@ class Round:
     @property
     def accepted(self) -> IntArray:
         """The accepted drafted tokens."""
-        return self.tree.path(self.verdict.node)
+        return self.tree.path(self.outcome.node)
 
     @property
     def tokens(self) -> IntArray:
@@ -122,9 +122,9 @@ def play_round(
     target_laws = target.laws(tree, np.arange(len(tree)))
     scored = perf_counter()
     aimed = aim(draft, tree, target_laws, transform)
-    verdict = verification.verify(tree, aimed, chooser)
-    token = chooser.choose(verdict.correction)
+    outcome = verification.verify(tree, aimed, chooser)
+    token = chooser.choose(outcome.correction)
     end = perf_counter()
-    draft.advance(tree, verdict.node, token)
-    target.advance(tree, verdict.node, token)
-    return Round(tree, verdict, token, drafted - begin, scored - drafted, end - scored)
+    draft.advance(tree, outcome.node, token)
+    target.advance(tree, outcome.node, token)
+    return Round(tree, outcome, token, drafted - begin, scored - drafted, end - scored)

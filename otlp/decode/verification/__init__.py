@@ -9,7 +9,7 @@ from otlp.decode.verification.martingale import Martingale
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 
 __all__ = [
     "ALGORITHMS",
@@ -20,7 +20,7 @@ __all__ = [
     "Speculative",
     "TopDown",
     "Traversal",
-    "Verdict",
+    "Outcome",
     "Verification",
 ]
 

@@ -9,7 +9,7 @@ from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 
 __all__ = ["Autoregressive"]
@@ -25,6 +25,6 @@ class Autoregressive(Verification):
         """Take everything."""
         return Capability(True)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Keep the root; see `Verification.verify`."""
-        return Verdict(0, target_laws[0])
+        return Outcome(0, target_laws[0])

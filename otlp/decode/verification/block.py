@@ -14,7 +14,7 @@ from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.speculative import one_path
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 
 __all__ = ["Block", "accept_prefix", "next_weight"]
@@ -31,7 +31,7 @@ def accept_prefix(
     target_laws: FloatArray,
     draft_law: Callable[[int], FloatArray],
     chooser: Chooser,
-) -> Verdict:
+) -> Outcome:
     """Run block verification on one path.
 
     Parameters
@@ -49,7 +49,7 @@ def accept_prefix(
 
     Returns
     -------
-    Verdict
+    Outcome
 
     Notes
     -----
@@ -59,7 +59,7 @@ def accept_prefix(
     """
     last = len(path) - 1
     if chooser.accept(weights[last]):
-        return Verdict(path[last], target_laws[path[last]])
+        return Outcome(path[last], target_laws[path[last]])
     for at in range(last - 1, -1, -1):
         p = target_laws[path[at]]
         left = np.maximum(weights[at] * p - draft_law(at), 0.0)
@@ -67,10 +67,10 @@ def accept_prefix(
         if total <= 0.0:
             # Nothing is missing here; at the root that happens with probability zero.
             if at == 0:
-                return Verdict(path[0], p)
+                return Outcome(path[0], p)
             continue
         if at == 0 or chooser.accept(total / (total + 1.0 - weights[at])):
-            return Verdict(path[at], left / total)
+            return Outcome(path[at], left / total)
     raise AssertionError("unreachable: the root is always accepted")
 
 
@@ -88,7 +88,7 @@ class Block(Verification):
         """Take one path."""
         return one_path(drafting, self.name)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh the prefixes downwards, accept upwards; see `Verification.verify`."""
         path = tree.ancestry(int(tree.leaves[0])) if tree.leaves.size else [0]
         weights = [1.0]

@@ -28,6 +28,8 @@ __all__ = ["Martingale", "ScoreLaw"]
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
+SETTLED = 1e-10
+"""How well the threshold is solved for; validity does not depend on it."""
 REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
 """Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
 
@@ -94,40 +96,51 @@ def _slices(
 
 
 @njit(cache=True, fastmath=REASSOCIATE)
-def _clipped_sum(wanted: FloatArray, q: FloatArray, count: int, low: float, high: float) -> float:
-    """Sum of w p clipped to [low q, high q]."""
+def _clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> float:
+    """Sum of w p clipped to [low q, high q]: what a node passes on under these slices."""
     total = 0.0
-    for x in range(count):
-        total += min(max(wanted[x], low * q[x]), high * q[x])
+    for x in range(q.size):
+        total += min(max(weight * p[x], low * q[x]), high * q[x])
+    return total
+
+
+@njit(cache=True, fastmath=REASSOCIATE)
+def _clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
+    """Mass that the lower slice's mean forces upon tokens beyond w p."""
+    total = 0.0
+    for x in range(q.size):
+        total += max(low * q[x] - weight * p[x], 0.0)
     return total
 
 
 @njit(cache=True)
 def _flat_middle(
-    edges: FloatArray, masses: FloatArray, paths: int, least: float, most: float
+    edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> float:
-    """Middle of the thresholds whose slices have means outside (least, most), or -1 if none.
+    """Middle of the thresholds that clip no token, or -1 if there is none.
 
-    Needs no pass over the vocabulary: both means rise with the threshold.
+    Both means rise with the threshold, so two bisections without a look at the tokens find them.
     """
-    first, last = edges[0], edges[-1]
-    a, b = edges[0], edges[-1]
+    least, most = np.inf, 0.0
+    for x in range(p.size):
+        if q[x] > 0.0:
+            wanted = weight * p[x] / q[x]
+            least = min(least, wanted)
+            most = max(most, wanted)
+    a, first = edges[0], edges[-1]
+    last, b = edges[0], edges[-1]
     for _ in range(50):
-        u = 0.5 * (a + b)
+        u = 0.5 * (a + first)
         if _slices(edges, masses, paths, u)[3] >= most:
-            b = u
+            first = u
         else:
             a = u
-    first = b
-    a, b = edges[0], edges[-1]
-    for _ in range(50):
-        u = 0.5 * (a + b)
+        u = 0.5 * (last + b)
         if _slices(edges, masses, paths, u)[2] <= least:
-            a = u
+            last = u
         else:
             b = u
-    last = a
-    return 0.5 * (first + last) if first < last else -1.0
+    return 0.5 * (first + last) if first <= last else -1.0
 
 
 @njit(cache=True)
@@ -136,67 +149,40 @@ def _threshold(
 ) -> float:
     """Solve sum_x min(max(w p, low q), high q) = 1 for the threshold u.
 
-    Bisection in u; tokens whose clipping is settled by the bracket are summed once and dropped.
+    The sum rises with u.  Regula falsi (Illinois), with a bisection whenever three steps have
+    not halved the bracket.
     """
-    wanted, drafted = np.empty(p.size), np.empty(p.size)
-    count = 0
-    for x in range(p.size):
-        if q[x] > 0.0:
-            wanted[count] = weight * p[x]
-            drafted[count] = q[x]
-            count += 1
-    if _clipped_sum(wanted, drafted, count, 0.0, np.inf) >= 1.0 - FLAT:
-        least, most = np.inf, 0.0
-        for x in range(count):
-            least = min(least, wanted[x] / drafted[x])
-            most = max(most, wanted[x] / drafted[x])
-        u = _flat_middle(edges, masses, paths, least, most)
-        if u >= 0.0:
-            return u
     a, b = edges[0], edges[-1]
-    at_low = at_high = free = 0.0
-    for step in range(40):
-        u = 0.5 * (a + b)
+    _, _, low, high = _slices(edges, masses, paths, a)
+    at_a = _clipped_sum(weight, p, q, low, high) - 1.0
+    _, _, low, high = _slices(edges, masses, paths, b)
+    at_b = _clipped_sum(weight, p, q, low, high) - 1.0
+    side, width = 0, b - a
+    for step in range(1, 61):
+        bisect = step % 3 == 0 and b - a > 0.5 * width or not at_a < 0.0 < at_b
+        if step % 3 == 0:
+            width = b - a
+        u = 0.5 * (a + b) if bisect else a + (b - a) * (at_a / (at_a - at_b))
         _, _, low, high = _slices(edges, masses, paths, u)
-        total = at_low * low + at_high * high + free
-        total += _clipped_sum(wanted, drafted, count, low, high)
-        if total < 1.0:
-            a = u
-        else:
-            b = u
-        if abs(total - 1.0) <= FLAT:
+        excess = _clipped_sum(weight, p, q, low, high) - 1.0
+        if abs(excess) <= SETTLED or b - a <= SETTLED * b:
             break
-        if step % 3 == 2 and count > 64:
-            _, _, low_a, high_a = _slices(edges, masses, paths, a)
-            _, _, low_b, high_b = _slices(edges, masses, paths, b)
-            kept = 0
-            for x in range(count):
-                t, d = wanted[x], drafted[x]
-                if t <= low_a * d:
-                    at_low += d
-                elif t >= high_b * d:
-                    at_high += d
-                elif t >= low_b * d and t <= high_a * d:
-                    free += t
-                else:
-                    wanted[kept] = t
-                    drafted[kept] = d
-                    kept += 1
-            count = kept
-    return 0.5 * (a + b)
+        if excess < 0.0:
+            a, at_a = u, excess
+            at_b *= 0.5 if side == -1 else 1.0
+            side = -1
+        else:
+            b, at_b = u, excess
+            at_a *= 0.5 if side == 1 else 1.0
+            side = 1
+    if _clipped_from_below(weight, p, q, low) <= SETTLED:
+        middle = _flat_middle(edges, masses, paths, weight, p, q)
+        if middle >= 0.0:
+            return middle
+    return u
 
 
-@njit(cache=True)
-def _upper_share(t: float, q: float, low: float, high: float) -> float:
-    """1 - lambda: how much of the upper slice puts the mean at t/q, before balancing."""
-    if t <= low * q:
-        return 0.0
-    if t >= high * q:
-        return 1.0
-    return (t / q - low) / (high - low)
-
-
-@njit(cache=True)
+@njit(cache=True, fastmath=REASSOCIATE)
 def _balance(
     weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
 ) -> tuple[float, float]:
@@ -205,11 +191,11 @@ def _balance(
     They make the children's laws mix to the parent's exactly: sum q lambda = below.
     """
     upper = lower = 0.0
+    gap = high - low
     for x in range(q.size):
-        if q[x] > 0.0:
-            share = _upper_share(weight * p[x], q[x], low, high)
-            upper += q[x] * share
-            lower += q[x] * (1.0 - share)
+        t = weight * p[x]
+        upper += min(max(t - low * q[x], 0.0), gap * q[x])
+        lower += min(max(high * q[x] - t, 0.0), gap * q[x])
     scale = (upper + lower) / (below + above)
     if upper > above * scale:
         return above * scale / upper, 1.0
@@ -221,23 +207,27 @@ def _shares(
     t: float, q: float, low: float, high: float, up: float, down: float
 ) -> tuple[float, float]:
     """Shares lambda of the lower slice and 1 - lambda of the upper one, after balancing."""
-    upper = _upper_share(t, q, low, high)
+    gap = high - low
     if down < 1.0:
-        lower = (1.0 - upper) * down
-        return lower, upper + (1.0 - upper) * (1.0 - down)
-    upper *= up
+        lower = down * (min(max(high * q - t, 0.0), gap * q) / (gap * q))
+        return lower, 1.0 - lower
+    upper = up * (min(max(t - low * q, 0.0), gap * q) / (gap * q))
     return 1.0 - upper, upper
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=REASSOCIATE)
 def _skewed_law(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:
-    law = np.zeros(q.size)
+    """q r at all tokens, r the mean of the slices under the shares."""
+    law = np.empty(q.size)
+    gap = high - low
     for x in range(q.size):
-        if q[x] > 0.0:
-            lower, upper = _shares(weight * p[x], q[x], low, high, up, down)
-            law[x] = q[x] * (lower * low + upper * high)
+        t = weight * p[x]
+        if down < 1.0:
+            law[x] = high * q[x] - down * min(max(high * q[x] - t, 0.0), gap * q[x])
+        else:
+            law[x] = low * q[x] + up * min(max(t - low * q[x], 0.0), gap * q[x])
     return law
 
 

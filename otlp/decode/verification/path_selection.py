@@ -11,7 +11,7 @@ from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 
 __all__ = ["PathSelection", "Skew"]
@@ -74,7 +74,7 @@ class PathSelection(Verification, Generic[State]):
             f"{drafting.kind.value} draws: use iid_paths(K, L), or traversal",
         )
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""
         states = {0: self.root(tree.leaves.size)}
         weights = {0: 1.0}

@@ -9,7 +9,7 @@ from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.plan.plan import residual_law
 
@@ -40,7 +40,7 @@ class Speculative(Verification):
         """Take one path."""
         return one_path(drafting, self.name)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the path; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
@@ -48,6 +48,6 @@ class Speculative(Verification):
             token = tree.tokens[child]
             p, q = target_laws[node], tree.laws[node]
             if p[token] < q[token] and not chooser.accept(p[token] / q[token]):
-                return Verdict(node, residual_law(p, q))
+                return Outcome(node, residual_law(p, q))
             node = child
-        return Verdict(node, target_laws[node])
+        return Outcome(node, target_laws[node])

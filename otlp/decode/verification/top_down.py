@@ -12,7 +12,7 @@ from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import SolveError
 from otlp.plan import Plan
@@ -79,7 +79,7 @@ class TopDown(Verification):
             raise SolveError(solution)
         return solution.plan
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
@@ -91,6 +91,6 @@ class TopDown(Verification):
             rest = float(law.sum())
             chosen = chooser.choose(np.append(masses, rest))
             if chosen == children.size:
-                return Verdict(node, law / rest)
+                return Outcome(node, law / rest)
             node = int(children[chosen])
-        return Verdict(node, target_laws[node])
+        return Outcome(node, target_laws[node])

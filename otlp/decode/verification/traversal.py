@@ -12,7 +12,7 @@ from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import next_weight
-from otlp.decode.verification.verification import Verdict, Verification
+from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 
 __all__ = ["Traversal"]
@@ -43,15 +43,15 @@ class Traversal(Verification):
         """Take every tree and every kind of draws."""
         return Capability(True)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Try the root, which has weight 1; see `Verification.verify`."""
-        verdict = _try(tree, target_laws, chooser, 0, 1.0)
-        return Verdict(0, target_laws[0]) if verdict is None else verdict
+        outcome = _try(tree, target_laws, chooser, 0, 1.0)
+        return Outcome(0, target_laws[0]) if outcome is None else outcome
 
 
 def _try(
     tree: DraftTree, target_laws: FloatArray, chooser: Chooser, node: int, weight: float
-) -> Verdict | None:
+) -> Outcome | None:
     """Accept the node or a prefix below it, with probability `weight` in all."""
     p = target_laws[node]
     children = tree.draws.get(node, np.empty(0, dtype=np.int64))
@@ -62,13 +62,13 @@ def _try(
         assert q is not None, "the draft drew this token"
         token = int(tree.tokens[child])
         below = next_weight(weight, float(p[token]), float(q[token]))
-        verdict = _try(tree, target_laws, chooser, child, below)
-        if verdict is not None:
-            return verdict
+        outcome = _try(tree, target_laws, chooser, child, below)
+        if outcome is not None:
+            return outcome
         left = np.maximum(weight * p - q, 0.0)
         total = float(left.sum())
         if total <= 0.0:
             return None
         p = left / total
         weight = total / (total + (1.0 - weight))
-    return Verdict(node, p) if chooser.accept(weight) else None
+    return Outcome(node, p) if chooser.accept(weight) else None

@@ -12,11 +12,11 @@ from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 
-__all__ = ["Verdict", "Verification"]
+__all__ = ["Outcome", "Verification"]
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Outcome:
     """The accepted prefix, and the law of the correction token that follows it.
 
     Attributes
@@ -46,7 +46,7 @@ class Verification(ABC):
         """Whether the algorithm takes what this drafting makes, or the reason why not."""
 
     @abstractmethod
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Verdict:
+    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Accept a drafted prefix.
 
         Parameters
@@ -61,5 +61,5 @@ class Verification(ABC):
 
         Returns
         -------
-        Verdict
+        Outcome
         """
