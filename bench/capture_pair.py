@@ -1,0 +1,176 @@
+"""Capture the logits of the trained pair on held-out text.
+
+Several passages of held-out files are read token by token, as a decoder would, and the logits of
+both models are kept at a run of consecutive positions of each passage::
+
+    python bench/capture_pair.py
+
+writes the small capture that comes with the library and a larger one for benchmarks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.table import Table
+from train_pair import corpus_files, encode, is_held_out, read_source, standard_library
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from otlp.captures import Capture, load, save
+
+BENCH = Path(__file__).parent
+BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"
+LARGE = BENCH / "data" / "standard-library.safetensors"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which rows to capture: `passages` runs of `steps` positions after `prefix` tokens."""
+
+    passages: int
+    steps: int
+    prefix: int
+    seed: int
+
+
+def held_out_tokens(tokenizer: PreTrainedTokenizerBase, shortest: int) -> list[torch.Tensor]:
+    """Encode the held-out files that are at least `shortest` tokens long."""
+    root = standard_library()
+    files = [path for path in corpus_files(root) if is_held_out(path)]
+    encoded = [encode(tokenizer, [read_source(root / path)]) for path in files]
+    return [tokens for tokens in encoded if len(tokens) >= shortest]
+
+
+def choose_passages(files: Sequence[torch.Tensor], plan: Plan) -> torch.Tensor:
+    """Choose windows of prefix and steps, going round the files so that all have their say."""
+    rng = np.random.default_rng(plan.seed)
+    length = plan.prefix + plan.steps
+    order = rng.permutation(len(files))
+    windows = []
+    for passage in range(plan.passages):
+        tokens = files[order[passage % len(files)]]
+        start = int(rng.integers(len(tokens) - length + 1))
+        windows.append(tokens[start : start + length])
+    return torch.stack(windows)
+
+
+@torch.inference_mode()
+def run_model(folder: Path, passages: torch.Tensor, plan: Plan) -> npt.NDArray[np.float16]:
+    """Return a model's logits, shape (rows, V), as float16."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    chunks = []
+    for batch in passages.split(8):
+        # The logits at a position are those of the token after it.
+        logits = model(input_ids=batch[:, :-1]).logits[:, plan.prefix - 1 :]
+        chunks.append(logits.to(torch.float16).flatten(0, 1).numpy())
+    return np.concatenate(chunks)
+
+
+def capture(models: Path, plan: Plan) -> Capture:
+    """Run both models over the plan's passages."""
+    tokenizer = AutoTokenizer.from_pretrained(models / "target")
+    files = held_out_tokens(tokenizer, plan.prefix + plan.steps)
+    passages = choose_passages(files, plan)
+    positions = np.arange(plan.prefix, plan.prefix + plan.steps)
+    return Capture(
+        target_logits=run_model(models / "target", passages, plan),
+        draft_logits=run_model(models / "draft", passages, plan),
+        target_model="otlp bench/models/target",
+        draft_model="otlp bench/models/draft",
+        tokenizer=f"byte-level BPE of bench/models/target, {len(tokenizer)} tokens",
+        source="held-out files of the standard library of Python (PSF licence)",
+        synthetic=False,
+        note=(
+            f"{plan.passages} passages of {plan.steps} consecutive positions, each after "
+            f"{plan.prefix} tokens; contexts hold all the text that the models saw. Made by "
+            "bench/capture_pair.py; temperature 1."
+        ),
+        contexts=tuple(
+            str(tokenizer.decode(passage[:position]))
+            for passage in passages
+            for position in positions
+        ),
+        positions=np.tile(positions, plan.passages),
+        next_tokens=passages[:, plan.prefix :].flatten().numpy(),
+    )
+
+
+def describe(captures: dict[str, Capture], console: Console) -> None:
+    """Print what the captures are like at temperature 1."""
+    table = Table("capture", "rows", "entropy (nats)", "top probability", "overlap", "next token")
+    for name, rows in captures.items():
+        pairs = [rows.distributions(row) for row in range(len(rows))]
+        entropy = [-float(p @ np.log(np.maximum(p, 1e-300))) for p, _ in pairs]
+        overlap = [float(np.minimum(p, q).sum()) for p, q in pairs]
+        hits = [int(p.argmax()) == row.next_token for (p, _), row in zip(pairs, rows, strict=True)]
+        table.add_row(
+            name,
+            str(len(rows)),
+            spread(entropy),
+            spread([float(p.max()) for p, _ in pairs]),
+            spread(overlap),
+            f"likeliest in {np.mean(hits):.0%}",
+        )
+    console.print(table)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Format a mean with the 5% and 95% quantiles."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    return f"{np.mean(values):.2f} ({low:.2f} to {high:.2f})"
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=BENCH / "models",
+        help="folder with the folders target and draft (default: models beside this file)",
+    )
+    parser.add_argument(
+        "--builtin",
+        type=Path,
+        default=BUILTIN,
+        help="where the small capture goes (default: otlp/data/capture.safetensors)",
+    )
+    parser.add_argument(
+        "--large",
+        type=Path,
+        default=LARGE,
+        help="where the large capture goes (default: data/standard-library.safetensors "
+        "beside this file)",
+    )
+    parser.add_argument("--seed", type=int, default=7, help="of the choice (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Capture the small and the large set of rows."""
+    arguments = parse_arguments()
+    logging.disable_progress_bar()
+    plans = {
+        arguments.builtin: Plan(passages=10, steps=16, prefix=128, seed=arguments.seed),
+        arguments.large: Plan(passages=45, steps=20, prefix=128, seed=arguments.seed + 1),
+    }
+    written = {}
+    for path, plan in plans.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(capture(arguments.models, plan), path)
+        written[path.name] = load(path)
+    describe(written, Console())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,378 @@
+"""Train the small target and draft language models that the benchmarks decode with.
+
+Both are Llama-type causal models over one byte-level BPE tokenizer, trained from scratch on the
+sources of Python's standard library, which every machine that can run this file already has::
+
+    python bench/train_pair.py --out bench/models
+
+A time budget, not a step count, ends the training, so the command takes the same time anywhere; a
+slower machine gets a slightly worse pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+import sysconfig
+import time
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import ByteLevelBPETokenizer
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging
+
+END_OF_TEXT = "<|endoftext|>"
+VOCABULARY = 4096
+CONTEXT = 512
+SEED = 20240613
+
+# Tests are absent from many distributions of Python, and `encodings` is tables rather than text:
+# without both the corpus is the same everywhere that the Python version is.
+EXCLUDED_FOLDERS = frozenset(
+    {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "encodings"}
+)
+# One file in twenty is held out; the hash depends on nothing but the file's relative path.
+HELD_OUT_MODULUS = 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The shape of one model and how long it is trained."""
+
+    name: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    learning_rate: float
+    batch: int
+    minutes: float
+
+
+TARGET = Recipe("target", 256, 704, 6, 4, learning_rate=2e-3, batch=4, minutes=28.0)
+# A window a step: with so little time, the number of steps counts for more than their precision.
+DRAFT = Recipe("draft", 96, 256, 3, 3, learning_rate=4e-3, batch=1, minutes=8.0)
+
+
+def standard_library() -> Path:
+    """Return the folder that holds the standard library's sources."""
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def corpus_files(root: Path) -> list[Path]:
+    """Return the sources under `root`, relative to it, in a fixed order."""
+    relative = (path.relative_to(root) for path in root.rglob("*.py"))
+    return sorted(path for path in relative if EXCLUDED_FOLDERS.isdisjoint(path.parts[:-1]))
+
+
+def is_held_out(path: Path) -> bool:
+    """Say whether the file at this relative path is kept from the training."""
+    digest = hashlib.sha256(path.as_posix().encode()).digest()
+    return int.from_bytes(digest[:8], "big") % HELD_OUT_MODULUS == 0
+
+
+def read_source(path: Path) -> str:
+    """Read a source file in the encoding that it declares."""
+    with tokenize.open(path) as stream:
+        return stream.read()
+
+
+def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Train the byte-level BPE tokenizer that both models share."""
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        texts, vocab_size=VOCABULARY, special_tokens=[END_OF_TEXT], show_progress=False
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        model_max_length=CONTEXT,
+    )
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> torch.Tensor:
+    """Encode texts as one stream of tokens, each text led by the end-of-text token."""
+    separator = tokenizer.eos_token_id
+    stream: list[int] = []
+    for text in texts:
+        stream.append(separator)
+        stream.extend(tokenizer.encode(text, add_special_tokens=False, verbose=False))
+    return torch.tensor(stream, dtype=torch.long)
+
+
+def build_model(recipe: Recipe, end_of_text: int) -> LlamaForCausalLM:
+    """Build an untrained model of the recipe's shape."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.intermediate,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=end_of_text,
+        eos_token_id=end_of_text,
+        initializer_range=0.02,
+    )
+    torch.manual_seed(SEED)
+    return LlamaForCausalLM(config)
+
+
+def batches(stream: torch.Tensor, batch: int, seed: int) -> Iterator[torch.Tensor]:
+    """Yield shuffled windows of the stream for ever, with a new offset each epoch."""
+    rng = np.random.default_rng(seed)
+    while True:
+        offset = int(rng.integers(CONTEXT))
+        rows = (len(stream) - offset) // CONTEXT
+        windows = stream[offset : offset + rows * CONTEXT].view(rows, CONTEXT)
+        order = torch.from_numpy(rng.permutation(rows))
+        for chosen in order.split(batch):
+            if len(chosen) == batch:
+                yield windows[chosen]
+
+
+def optimiser(model: LlamaForCausalLM, recipe: Recipe) -> torch.optim.AdamW:
+    """Build AdamW, with weight decay on matrices only."""
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def rate_factor(done: float) -> float:
+    """Return the learning rate's factor when a share `done` of the time is spent."""
+    warmup, floor = 0.03, 0.02
+    if done < warmup:
+        return max(done / warmup, 0.01)
+    cosine = 0.5 * (1 + math.cos(math.pi * min((done - warmup) / (1 - warmup), 1.0)))
+    return floor + (1 - floor) * cosine
+
+
+def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor, console: Console) -> int:
+    """Train the model until its time is spent; return the number of tokens seen."""
+    steps = optimiser(model, recipe)
+    model.train()
+    budget = recipe.minutes * 60
+    bar = Progress(
+        TextColumn(recipe.name),
+        BarColumn(),
+        TextColumn("step {task.fields[step]}, loss {task.fields[loss]:.3f}"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    average, seen, reported = math.nan, 0, 0.0
+    with bar:
+        task = bar.add_task(recipe.name, total=budget, step=0, loss=math.nan)
+        start = time.monotonic()
+        for step, tokens in enumerate(batches(stream, recipe.batch, SEED), start=1):
+            elapsed = time.monotonic() - start
+            if elapsed >= budget:
+                break
+            for group in steps.param_groups:
+                group["lr"] = recipe.learning_rate * rate_factor(elapsed / budget)
+            loss = model(input_ids=tokens, labels=tokens).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            steps.step()
+            steps.zero_grad(set_to_none=True)
+            seen += tokens.numel()
+            value = loss.item()
+            average = value if math.isnan(average) else 0.98 * average + 0.02 * value
+            bar.update(task, completed=elapsed, step=step, loss=average)
+            # A log file shows no bar, so it gets a line now and then.
+            if not console.is_terminal and elapsed - reported >= 20:
+                reported = elapsed
+                rate = seen / elapsed
+                print(
+                    f"{recipe.name} {elapsed:.0f}/{budget:.0f} s, step {step}, "
+                    f"loss {average:.3f}, {rate:.0f} tokens/s",
+                    flush=True,
+                )
+    return seen
+
+
+@torch.inference_mode()
+def held_out_loss(model: LlamaForCausalLM, stream: torch.Tensor) -> float:
+    """Return the mean loss in nats a token, over windows that do not overlap."""
+    model.eval()
+    rows = len(stream) // CONTEXT
+    windows = stream[: rows * CONTEXT].view(rows, CONTEXT)
+    total = 0.0
+    for batch in windows.split(8):
+        total += model(input_ids=batch, labels=batch).loss.item() * len(batch)
+    return total / rows
+
+
+MODEL_CARD = """\
+---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+language: [code, en]
+---
+# otlp {name} model
+
+The **{name}** of a small target and draft pair for speculative decoding, made to exercise and to
+measure optimal transport verification on real language models without a download. It knows
+the style of Python's standard library and nothing else; do not use it to write code.
+
+| | |
+|---|---|
+| architecture | Llama ({layers} layers, hidden {hidden}, {heads} heads, tied embeddings) |
+| parameters | {parameters:,} |
+| tokenizer | byte-level BPE, {vocabulary:,} tokens, shared by the pair |
+| context | {context} tokens |
+| weights | float16 safetensors |
+| held-out perplexity | **{perplexity:.2f}** a token ({bits:.3f} bits a byte) |
+
+## Data
+The sources of the standard library of Python {python} (without its tests and its character
+encoding tables): {train_files} files, {train_tokens:,} tokens for training. {held_files} files
+({held_tokens:,} tokens) are held out, chosen by a hash of their relative path. Perplexity is that
+of the saved float16 weights, evaluated in float32 over the held-out files, in windows of {context}
+tokens that do not overlap.
+
+## Training
+{seen:,} tokens ({epochs:.1f} epochs) in {minutes:g} minutes on CPU (threads: {threads}),
+in float32: AdamW (beta 0.9 and 0.98, weight decay 0.1 on matrices, gradient norm clipped at 1),
+batches of {batch} x {context} tokens, peak learning rate {learning_rate:g} with a warm-up of 3%
+and a cosine decay, both by wall-clock time; seed {seed}. The schedule follows the clock, so another run
+gives a slightly different model.
+
+    {command}
+
+## Licence
+The weights come under Apache-2.0, as otlp does. They were trained on the sources of CPython's
+standard library, copyright Python Software Foundation, which are under the Python Software
+Foundation Licence, version 2; the tokenizer's vocabulary is drawn from the same text.
+"""
+
+
+def write_model(
+    folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> LlamaForCausalLM:
+    """Save the model as float16 and return what a reader of the folder gets, in float32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.half().save_pretrained(folder)
+    # Weights come out readable by their owner only, unlike the files beside them.
+    (folder / "model.safetensors").chmod(0o644)
+    tokenizer.save_pretrained(folder)
+    # Written by the library of the day; a working folder has no need of where it was saved.
+    config = folder / "tokenizer_config.json"
+    settings = json.loads(config.read_text())
+    settings.pop("name_or_path", None)
+    config.write_text(json.dumps(settings, indent=2) + "\n")
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(__file__).parent / "models",
+        help="folder that gets the folders target and draft (default: models beside this file)",
+    )
+    parser.add_argument(
+        "--target-minutes",
+        type=float,
+        default=TARGET.minutes,
+        help="training time of the target (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--draft-minutes",
+        type=float,
+        default=DRAFT.minutes,
+        help="training time of the draft (default: %(default)s)",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
+    parser.add_argument(
+        "--only",
+        choices=("target", "draft"),
+        help="train this one alone, beside an existing other (the tokenizer comes out the same)",
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Train the tokenizer and both models, and write them with their model cards."""
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    logging.disable_progress_bar()
+    console = Console()
+    root = standard_library()
+    files = corpus_files(root)
+    training = [read_source(root / path) for path in files if not is_held_out(path)]
+    held_out = [read_source(root / path) for path in files if is_held_out(path)]
+    tokenizer = train_tokenizer(training)
+    train_stream, held_stream = encode(tokenizer, training), encode(tokenizer, held_out)
+    held_bytes = sum(len(text.encode()) for text in held_out)
+    console.print(
+        f"{len(training)} files, {len(train_stream):,} tokens to train on; "
+        f"{len(held_out)} files, {len(held_stream):,} tokens held out"
+    )
+    for recipe, minutes in ((TARGET, arguments.target_minutes), (DRAFT, arguments.draft_minutes)):
+        if arguments.only not in (None, recipe.name):
+            continue
+        recipe = replace(recipe, minutes=minutes)
+        model = build_model(recipe, tokenizer.eos_token_id)
+        seen = train(recipe, model, train_stream, console)
+        folder = arguments.out / recipe.name
+        saved = write_model(folder, model, tokenizer)
+        loss = held_out_loss(saved, held_stream)
+        parameters = sum(p.numel() for p in saved.parameters())
+        card = MODEL_CARD.format(
+            name=recipe.name,
+            layers=recipe.layers,
+            hidden=recipe.hidden,
+            heads=recipe.heads,
+            parameters=parameters,
+            vocabulary=VOCABULARY,
+            context=CONTEXT,
+            perplexity=math.exp(loss),
+            bits=loss / math.log(2) * len(held_stream) / held_bytes,
+            python=".".join(map(str, sys.version_info[:3])),
+            train_files=len(training),
+            train_tokens=len(train_stream),
+            held_files=len(held_out),
+            held_tokens=len(held_stream),
+            seen=seen,
+            epochs=seen / len(train_stream),
+            minutes=minutes,
+            threads=arguments.threads,
+            batch=recipe.batch,
+            learning_rate=recipe.learning_rate,
+            seed=SEED,
+            command=(
+                f"python bench/train_pair.py --only {recipe.name} "
+                f"--{recipe.name}-minutes {minutes:g} --threads {arguments.threads}"
+            ),
+        )
+        (folder / "README.md").write_text(card)
+        console.print(
+            f"{recipe.name}: {parameters:,} parameters, held-out perplexity {math.exp(loss):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
