@@ -1,7 +1,8 @@
 """Audit any verification rule: whether it is lossless, and its drafts follow what it is told.
 
-One idea a file: `enumeration` follows every random draw of a program, `gtest` tests counts against
-a law, `draft_check` compares drafted tuples with a scheme, `auditor` puts them together.
+One idea a file: `enumeration` follows every random draw of a program, by way of a `random_source`
+and `undecided` numbers; `gtest` tests counts against a law; `draft_check` compares drafted tuples
+with a scheme; `auditor` puts them together in a `report`.
 """
 
 from otlp.audit.auditor import audit

@@ -41,6 +41,9 @@ class _Failure:
 
     what: str
 
+    def __str__(self) -> str:
+        return f"no token ({self.what})"
+
 
 _Outcome: TypeAlias = "int | _Failure"
 
@@ -50,6 +53,9 @@ class _Step(NamedTuple):
 
     tokens: tuple[int, ...]
     outcome: _Outcome
+
+    def __str__(self) -> str:
+        return f"{self.outcome} for the drafts {list(self.tokens)}"
 
 
 @dataclass(frozen=True, eq=False)

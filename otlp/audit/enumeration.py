@@ -14,7 +14,6 @@ cannot be followed here, gives another result there and is reported, not misjudg
 
 from __future__ import annotations
 
-import math
 import random
 import sys
 from collections.abc import Callable, Hashable, Iterable
@@ -23,9 +22,11 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
+from otlp.audit.random_source import BITS, RandomSource
+from otlp.audit.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
-__all__ = ["Law", "NotEnumerableError", "RandomSource", "enumerate_law"]
+__all__ = ["Law", "NotEnumerableError", "enumerate_law"]
 
 NEGLIGIBLE = 1e-12
 """Paths less likely than this are not followed; their total is `Law.unexplored`."""
@@ -36,14 +37,7 @@ LEAST_REPLAYS = 64
 LONGEST_PATHS = 50
 """Decisions allowed in all, as a multiple of `max_paths`."""
 
-LARGEST_RANGE = 100_000
-"""Integers of a larger range are seeds, not choices."""
-
 _ELSEWHERE = "it draws from a global random generator, not from rng alone"
-
-_SCRATCH = np.random.default_rng(0)
-"""Checks arguments as numpy does; what it draws is thrown away."""
-
 
 Result = TypeVar("Result", bound=Hashable)
 
@@ -75,145 +69,7 @@ class Law(Generic[Result]):
     paths: int
 
 
-_GENERATOR: Any = np.random.Generator
-_BITS = np.random.PCG64(0)
-
-
-class RandomSource(_GENERATOR):  # type: ignore[misc]
-    """The methods of numpy's `Generator` that verification rules use, from two primitives.
-
-    A subclass, so that ``np.random.default_rng(rng)`` and `isinstance` take it for what it stands
-    for; its own bits are never drawn from.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(_BITS)
-
-    def uniform_number(self) -> Any:
-        """A number uniform on [0, 1)."""
-        raise NotImplementedError
-
-    def category(self, law: FloatArray) -> int:
-        """An index drawn from a probability vector."""
-        raise NotImplementedError
-
-    def give_up(self, reason: str) -> NoReturn:
-        """Declare that the program cannot be enumerated."""
-        raise NotImplementedError
-
-    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        """Uniform numbers on [0, 1), as `Generator.random`."""
-        if out is not None:
-            self.give_up("it calls rng.random with out=")
-        if size is None:
-            return self.uniform_number()
-        numbers = np.empty(size, dtype=object)
-        for at in np.ndindex(numbers.shape):
-            numbers[at] = self.uniform_number()
-        return self._plain(numbers)
-
-    def _plain(self, numbers: Any) -> Any:
-        return numbers
-
-    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
-        """Uniform numbers on [low, high), as `Generator.uniform`."""
-        return low + (high - low) * self.random(size)
-
-    def integers(
-        self,
-        low: int,
-        high: int | None = None,
-        size: Any = None,
-        dtype: Any = np.int64,
-        endpoint: bool = False,
-    ) -> Any:
-        """Integers of a range, as `Generator.integers`."""
-        _SCRATCH.integers(low, high, endpoint=endpoint)
-        first, last = (0, low) if high is None else (low, high)
-        count = last - first + endpoint
-        if count > LARGEST_RANGE:
-            self.give_up(f"it draws an integer from a range of {count:,} (a seed?)")
-        return self.choice(np.arange(first, first + count).astype(dtype), size)
-
-    def choice(
-        self,
-        a: Any,
-        size: Any = None,
-        replace: bool = True,
-        p: Any = None,
-        axis: int = 0,
-        shuffle: bool = True,
-    ) -> Any:
-        """Entries of a population, as `Generator.choice`; a law off 1 raises as there."""
-        _SCRATCH.choice(a, size, replace, p, axis, shuffle)
-        population = np.asarray(np.arange(a) if np.ndim(a) == 0 else a)
-        if axis != 0:
-            self.give_up("it calls rng.choice with axis=")
-        if not (replace or shuffle):
-            self.give_up("it calls rng.choice with shuffle=False, whose order is not specified")
-        weights = np.ones(len(population)) if p is None else np.array(p, dtype=np.float64)
-        if size is None:
-            return population[self.category(weights / weights.sum())]
-        shape = (size,) if np.ndim(size) == 0 else tuple(size)
-        chosen = []
-        for _ in range(math.prod(shape)):
-            chosen.append(self.category(weights / weights.sum()))
-            if not replace:
-                weights[chosen[-1]] = 0.0
-        return population[np.array(chosen, dtype=np.int64).reshape(shape)]
-
-    def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
-        """Counts of n categories, as `Generator.multinomial`: the last one takes what is left."""
-        _SCRATCH.multinomial(n, pvals)
-        law = np.array(pvals, dtype=np.float64)
-        if size is not None or law.ndim != 1:
-            self.give_up("it calls rng.multinomial for many laws or samples at once")
-        law[-1] = max(0.0, 1.0 - float(law[:-1].sum()))
-        law /= law.sum()
-        counts = np.zeros(law.size, dtype=np.int64)
-        for _ in range(n):
-            counts[self.category(law)] += 1
-        return counts
-
-    def binomial(self, n: int, p: float, size: Any = None) -> Any:
-        """Successes among n trials, as `Generator.binomial`."""
-        _SCRATCH.binomial(n, p)
-        if size is not None or np.ndim(n) or np.ndim(p):
-            self.give_up("it calls rng.binomial for many samples at once")
-        return sum(self.category(np.array([1.0 - p, p])) for _ in range(n))
-
-    def permutation(self, x: Any, axis: int = 0) -> Any:
-        """A random order, as `Generator.permutation`."""
-        return self.choice(x, x if np.ndim(x) == 0 else len(x), replace=False, axis=axis)
-
-    def shuffle(self, x: Any, axis: int = 0) -> None:
-        """Put in random order in place, as `Generator.shuffle`."""
-        x[:] = self.permutation(np.array(x), axis)
-
-
-def _refusal(name: str) -> property:
-    def refuse(source: RandomSource) -> NoReturn:
-        source.give_up(f"it uses rng.{name}, which has no finite set of outcomes here")
-
-    return property(refuse)
-
-
-_COPIES = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__")
-_PUBLIC = (name for name in dir(np.random.Generator) if not name.startswith("_"))
-for _name in {*_PUBLIC, *_COPIES} - vars(RandomSource).keys():
-    setattr(RandomSource, _name, _refusal(_name))
-
-
-class _Interval:
-    """What is known of a uniform number: it lies in [low, high)."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self) -> None:
-        self.low, self.high = 0.0, 1.0
-
-
-_Drawn: TypeAlias = "_Interval | int"
+_Drawn: TypeAlias = "Interval | int"
 
 
 class _Explorer(RandomSource):
@@ -231,9 +87,9 @@ class _Explorer(RandomSource):
         self.trouble = ""
 
     def uniform_number(self) -> Any:
-        interval = _Interval()
+        interval = Interval()
         self.drawn.append(interval)
-        return _Number(self, interval, _same, _same, True)
+        return UndecidedNumber(self, interval)
 
     def category(self, law: FloatArray) -> int:
         positive = np.flatnonzero(law > 0.0)
@@ -245,7 +101,7 @@ class _Explorer(RandomSource):
         self.trouble = self.trouble or reason
         raise _Abandoned
 
-    def below(self, interval: _Interval, threshold: float) -> bool:
+    def below(self, interval: Interval, threshold: float) -> bool:
         """Whether the number is less than the threshold: decided now if it was open."""
         low, high = interval.low, interval.high
         if threshold <= low or threshold >= high:
@@ -288,7 +144,7 @@ class _Replay(RandomSource):
 
     def uniform_number(self) -> float:
         interval = next(self._drawn, None)
-        if not isinstance(interval, _Interval):
+        if not isinstance(interval, Interval):
             raise _Abandoned
         # Off the ends, where rounding in the program's own arithmetic may decide.
         at = self._rng.uniform(0.1, 0.9)
@@ -305,149 +161,6 @@ class _Replay(RandomSource):
 
     def _plain(self, numbers: Any) -> Any:
         return numbers.astype(np.float64)
-
-
-def _same(value: float) -> float:
-    return value
-
-
-_REAL = (int, float, np.floating, np.integer)
-
-
-class _Number:
-    """A uniform number that is not decided yet, or an increasing or decreasing function of one.
-
-    It has no numpy protocol of its own: numpy treats it as an object, compares it element by
-    element, and so ends up in the comparisons below.
-    """
-
-    __slots__ = ("_forward", "_increasing", "_interval", "_inverse", "_run")
-
-    def __init__(
-        self,
-        run: _Explorer,
-        interval: _Interval,
-        forward: Callable[[float], float],
-        inverse: Callable[[float], float],
-        increasing: bool,
-    ) -> None:
-        self._run, self._interval = run, interval
-        self._forward, self._inverse, self._increasing = forward, inverse, increasing
-
-    def _below(self, other: Any, equal: bool) -> Any:
-        """Whether this is less than `other`; a tie has probability zero, but for itself."""
-        if other is self:
-            return equal
-        if isinstance(other, np.ndarray) and other.ndim == 0:
-            other = other.item()
-        if isinstance(other, _Number):
-            self._run.give_up("it compares two random numbers with each other")
-        if not isinstance(other, _REAL):
-            return NotImplemented
-        below = self._run.below(self._interval, self._inverse(float(other)))
-        return below == self._increasing
-
-    def _above(self, other: Any, equal: bool) -> Any:
-        below = self._below(other, not equal)
-        return below if below is NotImplemented else not below
-
-    def __lt__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._below(other, False)
-
-    def __le__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._below(other, True)
-
-    def __gt__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._above(other, False)
-
-    def __ge__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._above(other, True)
-
-    def _map(
-        self,
-        forward: Callable[[float], float],
-        inverse: Callable[[float], float],
-        increasing: bool = True,
-    ) -> _Number:
-        before, back = self._forward, self._inverse
-        return _Number(
-            self._run,
-            self._interval,
-            lambda value: forward(before(value)),
-            lambda value: back(inverse(value)),
-            self._increasing == increasing,
-        )
-
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL):
-            return NotImplemented
-        c = float(other)
-        return self._map(lambda x: x + c, lambda y: y - c)
-
-    def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL):
-            return NotImplemented
-        c = float(other)
-        if c == 0.0:
-            return 0.0
-        return self._map(lambda x: x * c, lambda y: y / c, c > 0.0)
-
-    def __truediv__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL) or float(other) == 0.0:
-            return NotImplemented
-        c = float(other)
-        return self._map(lambda x: x / c, lambda y: y * c, c > 0.0)
-
-    def __neg__(self) -> _Number:
-        return self._map(lambda x: -x, lambda y: -y, False)
-
-    def __sub__(self, other: Any) -> Any:
-        return self + -other if isinstance(other, _REAL) else NotImplemented
-
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other if isinstance(other, _REAL) else NotImplemented
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def log(self) -> _Number:
-        """Called by numpy.log."""
-        return self._map(_log, _exp)
-
-    def __floor__(self) -> int:
-        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
-        if not np.isfinite(ends).all():
-            self._run.give_up("it rounds an unbounded random number")
-        low, high = math.floor(ends[0]), math.ceil(ends[1])
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._below(middle, False):
-                high = middle
-            else:
-                low = middle
-        return low
-
-    def __int__(self) -> int:
-        floor = self.__floor__()
-        return floor if floor >= 0 else floor + 1
-
-    def __float__(self) -> float:
-        self._run.give_up("it turns a random number into a float before comparing it")
-
-    def __bool__(self) -> bool:
-        return True
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0.0 else -math.inf
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
 
 
 def enumerate_law(
@@ -537,16 +250,16 @@ def _replay(
     if _other_randomness() != elsewhere:
         raise NotEnumerableError(_ELSEWHERE)
     raise NotEnumerableError(
-        "run again with ordinary random numbers on the same path, it did not give the same "
-        f"result ({again} instead of {result}): it draws randomness from elsewhere than rng, or "
-        "uses a random number in a way that cannot be followed"
+        f"on one path it gave {result}, and {again} when run again with ordinary random numbers: "
+        "it draws randomness from elsewhere than rng, or uses a random number in a way that cannot "
+        "be followed"
     )
 
 
 def _other_randomness() -> list[object]:
     """States of generators that no program should touch, to see whether one does."""
     _, key, *rest = np.random.get_state(legacy=True)
-    states: list[object] = [random.getstate(), np.asarray(key).tobytes(), *rest, str(_BITS.state)]
+    states: list[object] = [random.getstate(), np.asarray(key).tobytes(), *rest, str(BITS.state)]
     if "torch" in sys.modules:
         states.append(sys.modules["torch"].random.get_rng_state().numpy().tobytes())
     return states

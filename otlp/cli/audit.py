@@ -21,7 +21,9 @@ from otlp.cli.options import open_capture, row_options
 from otlp.cli.output import console, write_json
 from otlp.compare import SCHEMES, make_scheme
 from otlp.distribution import FloatArray, top_k
-from otlp.solve import make_solver
+from otlp.errors import OTLPError
+from otlp.problem import Problem
+from otlp.solve import make_solver, optimal_acceptance
 
 __all__ = ["command"]
 
@@ -130,10 +132,19 @@ def command(
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text, soft_wrap=True)
+    console.print(_optimum(Problem(p, declared)), soft_wrap=True)
     if json_path:
         write_json(json_path, _record(report))
     if not report.passed:
         raise SystemExit(1)
+
+
+def _optimum(problem: Problem) -> str:
+    try:
+        best, _ = optimal_acceptance(problem)
+    except OTLPError as error:
+        return f"Optimal acceptance for {problem.drafts!r}: not known ({error})."
+    return f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
 
 
 def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArray, FloatArray]:

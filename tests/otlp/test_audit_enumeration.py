@@ -95,6 +95,15 @@ def test_a_number_keeps_its_interval() -> None:
     )
 
 
+def test_thresholds_in_arrays_and_tensors_without_axes() -> None:
+    assert law_of(lambda rng: bool(rng.random() < np.array(0.3))).weights[True] == 0.3
+    assert law_of(lambda rng: bool(np.array(0.3) >= rng.random())).weights[True] == 0.3
+    torch = pytest.importorskip("torch")
+    threshold = torch.tensor(0.25)
+    assert law_of(lambda rng: bool(rng.random() < threshold)).weights[True] == 0.25
+    assert law_of(lambda rng: bool(threshold >= rng.random())).weights[True] == 0.25
+
+
 def test_thresholds_off_the_interval_do_not_branch() -> None:
     def program(rng: Any) -> tuple[bool, ...]:
         number = rng.random()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import otlp
 from otlp import captures
 from otlp.cli.audit import command
 
@@ -42,6 +43,9 @@ def test_a_right_rule() -> None:
     result = run(f"{RULES}:eagle_style", "--n", "3", "--random", "4")
     assert result.exit_code == 0, result.output
     assert result.output.startswith("LOSSLESS")
+    p, q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
+    best, _ = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 3)))
+    assert f"Optimal acceptance for IID(V=4, n=3): {best:.6g}." in result.output
 
 
 def test_a_wrong_rule(tmp_path: Path) -> None:

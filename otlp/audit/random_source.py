@@ -1,0 +1,148 @@
+"""A numpy generator whose draws all come from two primitives, for the enumeration to answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from otlp.distribution import FloatArray
+
+__all__ = ["BITS", "RandomSource"]
+
+LARGEST_RANGE = 100_000
+"""Integers of a larger range are seeds, not choices."""
+
+BITS = np.random.PCG64(0)
+"""What every source holds because a generator must; nothing is drawn from it."""
+
+_SCRATCH = np.random.default_rng(0)
+"""Checks arguments as numpy does; what it draws is thrown away."""
+
+_GENERATOR: Any = np.random.Generator
+
+
+class RandomSource(_GENERATOR):  # type: ignore[misc]
+    """The methods of numpy's `Generator` that verification rules use, from two primitives.
+
+    A subclass, so that ``np.random.default_rng(rng)`` and `isinstance` take it for what it stands
+    for; its own bits are never drawn from.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(BITS)
+
+    def uniform_number(self) -> Any:
+        """A number uniform on [0, 1)."""
+        raise NotImplementedError
+
+    def category(self, law: FloatArray) -> int:
+        """An index drawn from a probability vector."""
+        raise NotImplementedError
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Declare that the program cannot be enumerated."""
+        raise NotImplementedError
+
+    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        """Uniform numbers on [0, 1), as `Generator.random`."""
+        if out is not None:
+            self.give_up("it calls rng.random with out=")
+        if size is None:
+            return self.uniform_number()
+        numbers = np.empty(size, dtype=object)
+        for at in np.ndindex(numbers.shape):
+            numbers[at] = self.uniform_number()
+        return self._plain(numbers)
+
+    def _plain(self, numbers: Any) -> Any:
+        return numbers
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        """Uniform numbers on [low, high), as `Generator.uniform`."""
+        return low + (high - low) * self.random(size)
+
+    def integers(
+        self,
+        low: int,
+        high: int | None = None,
+        size: Any = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+    ) -> Any:
+        """Integers of a range, as `Generator.integers`."""
+        _SCRATCH.integers(low, high, endpoint=endpoint)
+        first, last = (0, low) if high is None else (low, high)
+        count = last - first + endpoint
+        if count > LARGEST_RANGE:
+            self.give_up(f"it draws an integer from a range of {count:,} (a seed?)")
+        return self.choice(np.arange(first, first + count).astype(dtype), size)
+
+    def choice(
+        self,
+        a: Any,
+        size: Any = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+        shuffle: bool = True,
+    ) -> Any:
+        """Entries of a population, as `Generator.choice`; a law off 1 raises as there."""
+        _SCRATCH.choice(a, size, replace, p, axis, shuffle)
+        population = np.asarray(np.arange(a) if np.ndim(a) == 0 else a)
+        if axis != 0:
+            self.give_up("it calls rng.choice with axis=")
+        if not (replace or shuffle):
+            self.give_up("it calls rng.choice with shuffle=False, whose order is not specified")
+        weights = np.ones(len(population)) if p is None else np.array(p, dtype=np.float64)
+        if size is None:
+            return population[self.category(weights / weights.sum())]
+        shape = (size,) if np.ndim(size) == 0 else tuple(size)
+        chosen = []
+        for _ in range(math.prod(shape)):
+            chosen.append(self.category(weights / weights.sum()))
+            if not replace:
+                weights[chosen[-1]] = 0.0
+        return population[np.array(chosen, dtype=np.int64).reshape(shape)]
+
+    def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
+        """Counts of n categories, as `Generator.multinomial`: the last one takes what is left."""
+        _SCRATCH.multinomial(n, pvals)
+        law = np.array(pvals, dtype=np.float64)
+        if size is not None or law.ndim != 1:
+            self.give_up("it calls rng.multinomial for many laws or samples at once")
+        law[-1] = max(0.0, 1.0 - float(law[:-1].sum()))
+        law /= law.sum()
+        counts = np.zeros(law.size, dtype=np.int64)
+        for _ in range(n):
+            counts[self.category(law)] += 1
+        return counts
+
+    def binomial(self, n: int, p: float, size: Any = None) -> Any:
+        """Successes among n trials, as `Generator.binomial`."""
+        _SCRATCH.binomial(n, p)
+        if size is not None or np.ndim(n) or np.ndim(p):
+            self.give_up("it calls rng.binomial for many samples at once")
+        return sum(self.category(np.array([1.0 - p, p])) for _ in range(n))
+
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        """A random order, as `Generator.permutation`."""
+        return self.choice(x, x if np.ndim(x) == 0 else len(x), replace=False, axis=axis)
+
+    def shuffle(self, x: Any, axis: int = 0) -> None:
+        """Put in random order in place, as `Generator.shuffle`."""
+        x[:] = self.permutation(np.array(x), axis)
+
+
+def _refusal(name: str) -> property:
+    def refuse(source: RandomSource) -> NoReturn:
+        source.give_up(f"it uses rng.{name}, which has no finite set of outcomes here")
+
+    return property(refuse)
+
+
+_COPIES = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__")
+_PUBLIC = (name for name in dir(np.random.Generator) if not name.startswith("_"))
+for _name in {*_PUBLIC, *_COPIES} - vars(RandomSource).keys():
+    setattr(RandomSource, _name, _refusal(_name))
