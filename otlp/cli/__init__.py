@@ -15,6 +15,8 @@ COMMANDS = {
     "solve": "Solve one row of a capture and print its certificate.",
     "check": "Cross-check every solver that supports a row.",
     "bench": "Time solvers on a capture: the table of the paper.",
+    "audit": "Say whether a verification rule, yours or ours, is lossless.",
+    "compare": "Compare the acceptance of rules under every draft scheme.",
     "info": "Describe a capture file.",
 }
 
