@@ -47,10 +47,10 @@ from otlp.decode.verification import (
     Block,
     GreedyMultipath,
     Martingale,
+    Outcome,
     Speculative,
     TopDown,
     Traversal,
-    Outcome,
     Verification,
 )
 
@@ -65,6 +65,7 @@ __all__ = [
     "GreedyMultipath",
     "Martingale",
     "Model",
+    "Outcome",
     "RandomChooser",
     "Round",
     "Sampling",
@@ -74,7 +75,6 @@ __all__ = [
     "TopDown",
     "Transform",
     "Traversal",
-    "Outcome",
     "Verification",
     "check_pair",
     "check_round",

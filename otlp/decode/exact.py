@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+import otlp
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
 from otlp.decode.round import Transform, aim, check_round
@@ -15,10 +18,18 @@ from otlp.decode.tabular import TabularModel
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
 
-__all__ = ["RoundLaw", "aimed_model", "draft_trees", "round_law", "selection_efficiency"]
+__all__ = [
+    "RoundLaw",
+    "aimed_model",
+    "draft_trees",
+    "round_law",
+    "selection_efficiency",
+    "top_down_efficiency",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,3 +169,38 @@ def selection_efficiency(
         return total
 
     return 1.0 + accepted((), selection.root(paths), 1.0, 1.0)
+
+
+def top_down_efficiency(
+    draft: TabularModel, target: TabularModel, top_down: TopDown, paths: int, length: int
+) -> float:
+    """Exact block efficiency of top-down verification of K i.i.d. paths.
+
+    Lists the V^n tuples of draws of each prefix and each number n of paths that can be left, not
+    the V^(K L) sets of paths: reaches larger models than `round_law`.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L tokens.
+    top_down : TopDown
+    paths, length : int
+        K and L.
+    """
+
+    @cache
+    def accepted(prefix: tuple[int, ...], n: int) -> float:
+        if len(prefix) == length:
+            return 0.0
+        q = draft.law(prefix)
+        plan = top_down.plan(otlp.IID(q, n), target.law(prefix))
+        total = 0.0
+        for drawn in product(np.flatnonzero(q).tolist(), repeat=n):
+            chance = float(np.prod(q[list(drawn)]))
+            law = plan.conditional(np.array(drawn))
+            for token in set(drawn):
+                further = accepted((*prefix, token), drawn.count(token))
+                total += chance * float(law[token]) * (1.0 + further)
+        return total
+
+    return 1.0 + accepted((), paths)

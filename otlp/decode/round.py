@@ -85,7 +85,7 @@ def aim(
     if transform is None:
         return target_laws
     missing = np.array([n for n in range(len(tree)) if n not in tree.model_laws], dtype=np.int64)
-    found = draft.laws(tree, missing) if missing.size else []
+    found = draft.laws(tree, missing) if missing.size else np.empty((0, 0))
     laws = {**tree.model_laws, **dict(zip(missing.tolist(), found, strict=True))}
     return np.stack([transform(laws[node], target_laws[node]) for node in range(len(tree))])
 

@@ -17,10 +17,10 @@ __all__ = [
     "Block",
     "GreedyMultipath",
     "Martingale",
+    "Outcome",
     "Speculative",
     "TopDown",
     "Traversal",
-    "Outcome",
     "Verification",
 ]
 

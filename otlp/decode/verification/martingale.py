@@ -19,7 +19,6 @@ from typing import ClassVar
 
 import numpy as np
 from numba import njit
-from scipy.special import roots_legendre
 
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray
@@ -159,7 +158,7 @@ def _threshold(
     at_b = _clipped_sum(weight, p, q, low, high) - 1.0
     side, width = 0, b - a
     for step in range(1, 61):
-        bisect = step % 3 == 0 and b - a > 0.5 * width or not at_a < 0.0 < at_b
+        bisect = (step % 3 == 0 and b - a > 0.5 * width) or not at_a < 0.0 < at_b
         if step % 3 == 0:
             width = b - a
         u = 0.5 * (a + b) if bisect else a + (b - a) * (at_a / (at_a - at_b))
@@ -178,8 +177,8 @@ def _threshold(
     if _clipped_from_below(weight, p, q, low) <= SETTLED:
         middle = _flat_middle(edges, masses, paths, weight, p, q)
         if middle >= 0.0:
-            return middle
-    return u
+            return float(middle)
+    return float(u)
 
 
 @njit(cache=True, fastmath=REASSOCIATE)
@@ -219,7 +218,7 @@ def _shares(
 def _skewed_law(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:
-    """q r at all tokens, r the mean of the slices under the shares."""
+    """Law q r at all tokens, r the mean of the slices under the shares."""
     law = np.empty(q.size)
     gap = high - low
     for x in range(q.size):
@@ -396,7 +395,7 @@ class Martingale(PathSelection[ScoreLaw]):
 
     def pick(self, states: Sequence[ScoreLaw]) -> FloatArray:
         """Law of the path with the largest score, exact; O(K^3 L)."""
-        points, weights = roots_legendre(len(states) // 2 + 1)
+        points, weights = np.polynomial.legendre.leggauss(len(states) // 2 + 1)
         sizes = [state.edges.size for state in states]
         law: FloatArray = _pick(
             np.concatenate([state.edges for state in states]),

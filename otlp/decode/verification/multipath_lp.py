@@ -155,8 +155,8 @@ def _conjugate(slope: float, paths: int) -> float:
     """Maximum of 1 - (1 - m)^K - slope m over m in [0, 1]."""
     if paths == 1:
         return max(0.0, 1.0 - slope)
-    rest = (slope / paths) ** (1.0 / (paths - 1))
-    return 1.0 - rest**paths - slope * (1.0 - rest)
+    rest = float((slope / paths) ** (1.0 / (paths - 1)))
+    return 1.0 - float(rest**paths) - slope * (1.0 - rest)
 
 
 def _check(draft: TabularModel, paths: int, length: int) -> None:

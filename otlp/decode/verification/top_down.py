@@ -14,9 +14,11 @@ from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
+from otlp.drafts import DraftScheme
 from otlp.errors import SolveError
 from otlp.plan import Plan
 from otlp.solution import Guarantee
+from otlp.solve import make_solver
 from otlp.solvers.solver import Solver
 
 __all__ = ["TopDown"]
@@ -52,8 +54,6 @@ class TopDown(Verification):
 
     def supports(self, drafting: Drafting) -> Capability:
         """Ask the solver about a small problem of the same kind."""
-        from otlp.solve import make_solver
-
         most = max((len(below) for below in drafting.children), default=0)
         if most < 2:
             return Capability(True)
@@ -61,15 +61,15 @@ class TopDown(Verification):
         scheme = drafting.kind.scheme(uniform, most)
         return make_solver(self.solver).supports(otlp.Problem(uniform, scheme))
 
-    def plan(self, tree: DraftTree, node: int, target_law: FloatArray) -> Plan:
-        """Solve the problem at an inner node.
+    def plan(self, drafts: DraftScheme, target_law: FloatArray) -> Plan:
+        """Solve the problem at one node.
 
         Raises
         ------
         SolveError
             If neither the solver nor the fallback finds a plan with the guarantee.
         """
-        problem = otlp.Problem(target_law, tree.scheme(node))
+        problem = otlp.Problem(target_law, drafts)
         solution = otlp.solve(problem, self.solver, throw=False)
         if solution.plan is None or solution.guarantee < self.guarantee:
             if self.fallback is None:
@@ -83,7 +83,7 @@ class TopDown(Verification):
         """Go down the tree; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
-            law = self.plan(tree, node, target_laws[node]).conditional(tree.drawn(node))
+            law = self.plan(tree.scheme(node), target_laws[node]).conditional(tree.drawn(node))
             children = np.unique(tree.draws[node])
             tokens = tree.tokens[children]
             masses = law[tokens]

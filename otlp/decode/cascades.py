@@ -1,0 +1,423 @@
+"""Speculative cascades: laws T(q, p) to aim at, between the draft's and the target's.
+
+A transform takes the next-token laws q of the draft and p of the target and gives the law that a
+verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
+Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.
+
+Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 3, sections
+4.3 and 4.4, Appendices C and D.  Larger thresholds alpha follow the draft more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import greedy_law
+from otlp.decode.model import Model
+from otlp.decode.tree import TokenTree
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError
+from otlp.plan.plan import residual_law
+
+__all__ = [
+    "RULES",
+    "BiLD",
+    "Cascade",
+    "Chow",
+    "ChowLog",
+    "Diff",
+    "DiffLog",
+    "GreedyCascade",
+    "GreedyTokenCascade",
+    "Lossy",
+    "Opt",
+    "OptLog",
+    "Rule",
+    "SequentialRun",
+    "TokenCascade",
+    "TokenRule",
+    "TokenV1",
+    "TokenV2",
+    "TokenV3",
+    "sequential_cascade",
+]
+
+
+class Rule(Protocol):
+    """Whether to defer to the target at a prefix."""
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether the rule looks at p: then a sequential cascade needs an oracle."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """delta(q, p): True follows p, False follows q."""
+
+    def greedy(self) -> Rule:
+        """The rule's limit for greedy decoding, still asked about the laws themselves."""
+
+
+def total_variation(q: FloatArray, p: FloatArray) -> float:
+    """Total variation distance, half the L1 distance."""
+    return 0.5 * float(np.abs(q - p).sum())
+
+
+def entropy(law: FloatArray) -> float:
+    """Entropy in nats."""
+    positive = law[law > 0.0]
+    return -float(positive @ np.log(positive))
+
+
+@dataclass(frozen=True)
+class _Threshold:
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.alpha) or self.alpha < 0.0:
+            raise InvalidInputError(
+                f"alpha is {self.alpha}: the threshold must be finite and at least 0"
+            )
+
+    @property
+    def needs_target(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Chow(_Threshold):
+    """Defer where max q < 1 - alpha (Eq. 2)."""
+
+    @property
+    def needs_target(self) -> bool:
+        """It does not: a sequential cascade can run it."""
+        return False
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return bool(q.max() < 1.0 - self.alpha)
+
+    def greedy(self) -> Chow:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class ChowLog(_Threshold):
+    """Defer where the entropy of q exceeds alpha (Eq. 24)."""
+
+    @property
+    def needs_target(self) -> bool:
+        """It does not: a sequential cascade can run it."""
+        return False
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return entropy(q) > self.alpha
+
+    def greedy(self) -> ChowLog:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class Diff(_Threshold):
+    """Defer where max q < max p - alpha (Eq. 5)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return bool(q.max() < p.max() - self.alpha)
+
+    def greedy(self) -> Diff:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class DiffLog(_Threshold):
+    """Defer where entropy(p) < entropy(q) - alpha (Eq. 25)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return entropy(p) < entropy(q) - self.alpha
+
+    def greedy(self) -> DiffLog:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class Opt(_Threshold):
+    """Defer where max q < max p - alpha TV(p, q): optimal for the 0-1 loss (Eq. 10)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return bool(q.max() < p.max() - self.alpha * total_variation(q, p))
+
+    def greedy(self) -> Diff:
+        """`Diff`: where the most likely tokens differ the distance of the point masses is 1.
+
+        Where they agree it does not matter which model is followed (Lemma 8).
+        """
+        return Diff(self.alpha)
+
+
+@dataclass(frozen=True)
+class OptLog(_Threshold):
+    """Defer where entropy(p) < entropy(q) - alpha TV(p, q): optimal for the log loss (Eq. 26)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return entropy(p) < entropy(q) - self.alpha * total_variation(q, p)
+
+    def greedy(self) -> DiffLog:
+        """`DiffLog`, by the argument of Lemma 8."""
+        return DiffLog(self.alpha)
+
+
+@dataclass(frozen=True)
+class BiLD(_Threshold):
+    """Defer where the discrepancy -sum q log p exceeds alpha (BiLD*, Table 1, Appendix E)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        drafted = q > 0.0
+        with np.errstate(divide="ignore"):
+            return bool(-(q[drafted] @ np.log(p[drafted])) > self.alpha)
+
+    def greedy(self) -> _GreedyBiLD:
+        """The discrepancy -log p at the draft's most likely token."""
+        return _GreedyBiLD(self.alpha)
+
+
+@dataclass(frozen=True)
+class _GreedyBiLD(_Threshold):
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        with np.errstate(divide="ignore"):
+            return bool(-np.log(p[int(np.argmax(q))]) > self.alpha)
+
+    def greedy(self) -> _GreedyBiLD:
+        return self
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
+
+    rule: Rule
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the law to aim at."""
+        return p if self.rule.defers(q, p) else q
+
+
+@dataclass(frozen=True)
+class GreedyCascade:
+    """The limit of a cascade at temperature 0 (Appendix C.3).
+
+    T is a point mass on the most likely token of the model that the rule follows.  The rule sees
+    the laws at the models' own temperatures, so give the models a positive one and draft with
+    ``law=greedy_law``.
+    """
+
+    rule: Rule
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the law to aim at."""
+        return greedy_law(p if self.rule.greedy().defers(q, p) else q)
+
+
+@dataclass(frozen=True)
+class Lossy:
+    """Lossy speculative decoding: T = max(min(q, p / (1 - alpha)), p / beta) (Lemma 2).
+
+    Parameters
+    ----------
+    alpha : float
+        Leniency in [0, 1); 0 gives p.
+    beta : float or None
+        None takes the one value for which T sums to one (Tran-Thien 2023).  A number is the
+        heuristic that replaces rejected tokens by (p / beta - q)^+ whatever its sum; 1 is common.
+
+    Raises
+    ------
+    InvalidInputError
+        If alpha is not in [0, 1) or beta is less than 1 - alpha.
+    """
+
+    alpha: float
+    beta: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.alpha < 1.0:
+            raise InvalidInputError(f"alpha is {self.alpha}: it must be in [0, 1)")
+        if self.beta is not None and not self.beta >= 1.0 - self.alpha:
+            raise InvalidInputError(
+                f"beta is {self.beta}: it must be at least 1 - alpha = {1.0 - self.alpha:g}"
+            )
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the law to aim at; O(V log V)."""
+        kept = np.minimum(q, p / (1.0 - self.alpha))
+        missing = float(np.maximum(q - kept, 0.0).sum())
+        if missing <= 0.0:
+            return q
+        if self.beta is None:
+            law = np.maximum(kept, p * _level(kept, p))
+            law /= law.sum()
+        else:
+            law = kept + missing * residual_law(p / self.beta, q)
+        return law
+
+
+def _level(kept: FloatArray, p: FloatArray) -> float:
+    """Solve sum max(kept, c p) = 1 for c; the sum is piecewise linear and rises with c."""
+    tokens = np.flatnonzero(p)
+    kinks = kept[tokens] / p[tokens]
+    order = np.argsort(kinks)
+    raised = np.cumsum(p[tokens][order])
+    left = np.append(np.cumsum(kept[tokens][order][::-1])[::-1][1:], 0.0)
+    levels = (1.0 - left) / raised
+    fits = np.flatnonzero(levels <= np.append(kinks[order][1:], np.inf))
+    return float(levels[fits[0]])
+
+
+class TokenRule(Protocol):
+    """Whether to defer to the target at a prefix and a token."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """r(v) in {0, 1} for each token, shape (V,)."""
+
+
+@dataclass(frozen=True)
+class TokenV1(_Threshold):
+    """Defer at tokens with q < max p - alpha (Eq. 13)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """See `TokenRule.defers`."""
+        return np.where(q < p.max() - self.alpha, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class TokenV2(_Threshold):
+    """Defer at tokens with p < max p - alpha (Eq. 14)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """See `TokenRule.defers`."""
+        return np.where(p < p.max() - self.alpha, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class TokenV3(_Threshold):
+    """Defer at tokens with p < (1 - alpha) max p (Eq. 15)."""
+
+    def defers(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """See `TokenRule.defers`."""
+        return np.where(p < p.max() * (1.0 - self.alpha), 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class TokenCascade:
+    """T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
+
+    rule: TokenRule
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the law to aim at."""
+        deferred = self.rule.defers(q, p)
+        law: FloatArray = q * (1.0 - deferred) + p * float(deferred @ q)
+        return law
+
+
+@dataclass(frozen=True)
+class GreedyTokenCascade:
+    """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`."""
+
+    rule: TokenRule
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Follow the draft's most likely token unless the rule defers there."""
+        drafted = greedy_law(q)
+        return greedy_law(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
+
+
+RULES: Mapping[str, type[_Threshold]] = {
+    "chow": Chow,
+    "chow-log": ChowLog,
+    "diff": Diff,
+    "diff-log": DiffLog,
+    "opt": Opt,
+    "opt-log": OptLog,
+    "bild": BiLD,
+    "token-v1": TokenV1,
+    "token-v2": TokenV2,
+    "token-v3": TokenV3,
+}
+"""Deferral rules by name; the ``token-`` ones go into `TokenCascade`, the others into `Cascade`."""
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialRun:
+    """What a sequential cascade generated.
+
+    Attributes
+    ----------
+    tokens : ndarray of int64
+        The generated tokens.
+    deferrals : int
+        How many of them came from the target.
+    target_calls : int
+        Calls of the target: the deferrals, or every step where the rule is an oracle's.
+    """
+
+    tokens: IntArray
+    deferrals: int
+    target_calls: int
+
+
+def sequential_cascade(
+    draft: Model, target: Model, rule: Rule, context: Sequence[int], length: int, chooser: Chooser
+) -> SequentialRun:
+    """Run a token-level cascade step by step, the baseline of speculative cascades.
+
+    With `Chow` or `ChowLog` the target is called only where the rule defers (Algorithm 2,
+    TokenCascade).  The other rules need p before they can decide, an oracle (Algorithm 3,
+    OracleCascade): they show what deferral could give, not what it costs.
+
+    Parameters
+    ----------
+    draft, target : Model
+    rule : Rule
+    context : sequence of int
+        The prompt.
+    length : int
+        How many tokens to generate.
+    chooser : Chooser
+        Takes the random decisions.
+
+    Returns
+    -------
+    SequentialRun
+    """
+    root = TokenTree(np.array([-1]), np.array([-1]))
+    here = np.zeros(1, dtype=np.int64)
+    for model in (draft, target):
+        model.start(np.asarray(context, dtype=np.int64))
+    tokens, deferrals, calls = [], 0, 0
+    for _ in range(length):
+        q = draft.laws(root, here)[0]
+        p = target.laws(root, here)[0] if rule.needs_target else q
+        deferred = rule.defers(q, p)
+        if deferred and not rule.needs_target:
+            p = target.laws(root, here)[0]
+        calls += rule.needs_target or deferred
+        deferrals += deferred
+        token = chooser.choose(p if deferred else q)
+        tokens.append(token)
+        draft.advance(root, 0, token)
+        target.advance(root, 0, token)
+    return SequentialRun(np.array(tokens, dtype=np.int64), deferrals, calls)
