@@ -2,49 +2,96 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.drafts import IID
-from otlp.errors import UnsupportedProblemError
+from otlp.drafts import IID, WithoutReplacement
+from otlp.drafts.top_and_one import TopAndOne
 from otlp.problem import Problem
+from otlp.reductions.minimum_norm import best_prefix_of, minimum_norm
 
 __all__ = ["best_prefix", "subset_selection"]
 
+CERTIFIED = 1e-6
+"""A subset that is not proved to be optimal within this, or within `gap`, comes with a warning."""
 
-def subset_selection(problem: Problem) -> tuple[float, Mask]:
+
+def subset_selection(
+    problem: Problem, gap: float = 1e-9, max_iterations: int = 300
+) -> tuple[float, Mask]:
     """Compute alpha* = 1 + min over H of psi(H), and the arg min (Global Resolution, Eq. 4).
 
     Parameters
     ----------
     problem : Problem
-        With i.i.d. drafts.
+    gap : float
+        Accuracy of alpha for schemes without a closed form.
+    max_iterations : int
+        Orderings to visit at most, for schemes without a closed form.
 
     Returns
     -------
     alpha : float
-        The optimal acceptance.
+        The optimal acceptance; never below it.
     subset : ndarray of bool, shape (V,)
         H*: where all drafts fall inside it, even the best plan must sometimes reject.
 
-    Raises
-    ------
-    UnsupportedProblemError
-        For a scheme without a method of its own.
+    Warns
+    -----
+    UserWarning
+        If `max_iterations` ended the search before alpha was proved within 1e-6, or `gap`.
 
     Notes
     -----
-    For i.i.d. drafts H* is a prefix of the tokens sorted by q/p descending (Hu et al. 2025,
-    section 4.2; Global Resolution, section 5.1); O(V log V).
+    For i.i.d. drafts, and for drafts without replacement, H* is a prefix of the tokens sorted by
+    q/p descending (Hu et al. 2025, section 4.2; Global Resolution, sections 5.1 and S).  For
+    greedy drafts and hubs it is one in q~/p with the top tokens in front, for q~ the law of the
+    last draft.  All of these take O(V log V) and a `priority_marginals`.
+
+    For different drafts and listed tuples no order of the tokens need have H* as a prefix, not
+    even for two drafts, where Global Resolution (Appendix D) proposes a minimum cut in a graph of
+    V^2 arcs.  There psi is minimised by Wolfe's algorithm (`otlp.reductions.minimum_norm`), which
+    proves its result for any number of drafts in O(V) memory an ordering.
     """
-    drafts = problem.drafts
-    if not isinstance(drafts, IID):
-        raise UnsupportedProblemError(
-            f"subset selection has no method for {drafts!r}: max-flow gives the optimum and H* "
-            "where its tuples can be listed"
-        )
-    subset = best_prefix(problem.target, drafts.draft, drafts.n)
+    target, drafts = problem.target, problem.drafts
+    match drafts:
+        case IID():
+            subset = best_prefix(target, drafts.draft, drafts.n)
+        case WithoutReplacement():
+            subset = _first_in_order(problem, _by_ratio(target, drafts.draft))
+        case TopAndOne():
+            order = _by_ratio(target, drafts.rest)
+            last = np.isin(order, drafts.top)
+            subset = _first_in_order(problem, np.concatenate((order[~last], order[last])))
+        case _:
+            found = minimum_norm(problem, gap, max_iterations)
+            subset = found.subset
+            if found.gap > max(gap, CERTIFIED):
+                warnings.warn(
+                    f"the subset is proved to be optimal within {found.gap:.2g} only: raise "
+                    f"max_iterations = {max_iterations}",
+                    stacklevel=2,
+                )
     return problem.dual_value(subset), subset
+
+
+def _by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
+    """All tokens by p/q descending; those with q = 0 first."""
+    ratio = np.full(target.size, np.inf)
+    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
+        np.divide(target, draft, out=ratio, where=draft > 0.0)
+    return np.argsort(-ratio).astype(np.int64)
+
+
+def _first_in_order(problem: Problem, order: IntArray) -> Mask:
+    """H with the least bound among the complements of the prefixes of an ordering."""
+    vertex = problem.drafts.priority_marginals(order)
+    _, length = best_prefix_of(problem.target, vertex, order)
+    subset = np.ones(problem.vocab_size, dtype=bool)
+    subset[order[:length]] = False
+    return subset
 
 
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:

@@ -106,7 +106,7 @@ class Explicit(DraftScheme):
     def inclusion(self) -> FloatArray:
         """Mass of the tuples that have token i, shape (V,)."""
         sets = self._sets
-        return np.bincount(sets.members, weights=sets.mass[sets.rows], minlength=self.vocab_size)
+        return sum_by(sets.members, sets.mass[sets.rows], self.vocab_size)
 
     @cached_property
     def _sets(self) -> TokenSets:

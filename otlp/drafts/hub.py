@@ -65,7 +65,8 @@ class Hub(TopAndOne):
     @property
     def after_hub(self) -> FloatArray:
         """Probabilities q_a q_x / (1 - q_a) of the pairs (a, x), by x; zero at a; shape (V,)."""
-        return self.draft[self.hub] * self.rest
+        result: FloatArray = self.draft[self.hub] * self.rest
+        return result
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted pairs, shape (..., 2) -> (...)."""

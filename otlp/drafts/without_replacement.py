@@ -181,7 +181,7 @@ class WithoutReplacement(DraftScheme):
         return drawn[0] if size is None else drawn
 
     def tuple_count(self) -> float:
-        """k! / (k - n)! for a support of k tokens."""
+        """Count k! / (k - n)! for a support of k tokens."""
         return float(perm(int(np.count_nonzero(self.draft)), self.n))
 
     def set_count(self) -> tuple[float, float]:
@@ -239,7 +239,7 @@ class WithoutReplacement(DraftScheme):
 
     @cached_property
     def _odds(self) -> FloatArray:
-        """q / (1 - q), where 1 - q of the most likely token is the sum of the others."""
+        """Odds q / (1 - q), where 1 - q of the most likely token is the sum of the others."""
         left = 1.0 - self.draft
         top = int(np.argmax(self.draft))
         left[top] = self.draft[:top].sum() + self.draft[top + 1 :].sum()

@@ -4,9 +4,18 @@ One file a representation.  `Plan` is what they have in common.
 """
 
 from otlp.plan.lifted import LiftedPlan
+from otlp.plan.orderings import OrderingsPlan
 from otlp.plan.plan import Marginals, Plan
 from otlp.plan.selection import SelectionPlan
 from otlp.plan.sets import SetPlan
 from otlp.plan.table import TablePlan
 
-__all__ = ["LiftedPlan", "Marginals", "Plan", "SelectionPlan", "SetPlan", "TablePlan"]
+__all__ = [
+    "LiftedPlan",
+    "Marginals",
+    "OrderingsPlan",
+    "Plan",
+    "SelectionPlan",
+    "SetPlan",
+    "TablePlan",
+]

@@ -1,0 +1,292 @@
+"""The point of the selection polytope nearest to the target, as a mixture of priority orderings.
+
+Any drafts define the base polytope of selections y: y(S) <= f(S) = P(some draft in S) for all S,
+and y(V) = 1.  Its vertices are the priority orderings, and one pass of the scheme over an
+ordering gives a vertex and f of all prefixes.  Wolfe's algorithm walks to the point of least norm
+|y - p| and proves along the way how far sum min(p, y) can be from its maximum alpha*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.problem import Problem
+
+__all__ = ["MinimumNorm", "best_prefix_of", "minimum_norm"]
+
+ROUNDING = 1e-13
+"""Vertices this close to the affine hull of the others, in squared distance, add nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class MinimumNorm:
+    """A mixture of priority orderings, and the bound on any acceptance that was found with it.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (R,)
+        Probabilities of the orderings.
+    orders : ndarray, shape (R, V), int32
+        The orderings, most preferred token first.
+    selection_law : ndarray, shape (V,)
+        The mixture's law y of the selected token.
+    subset : ndarray of bool, shape (V,)
+        H of the best bound.
+    upper_bound : float
+        ``problem.dual_value(subset)``.
+    gap : float
+        `upper_bound` minus sum min(p, y).
+    iterations : int
+        Orderings visited.
+    stopped : str
+        "gap", "iterations", "time", or "rounding": no ordering improves y in floating point.
+    """
+
+    weights: FloatArray
+    orders: npt.NDArray[np.int32]
+    selection_law: FloatArray
+    subset: Mask
+    upper_bound: float
+    gap: float
+    iterations: int
+    stopped: str
+
+
+def minimum_norm(
+    problem: Problem,
+    gap: float,
+    max_iterations: int = 1000,
+    time_limit: float | None = None,
+) -> MinimumNorm:
+    """Maximise sum min(p, y) over the selections y that the drafts allow.
+
+    Parameters
+    ----------
+    problem : Problem
+    gap : float
+        Stop when the optimum is certified within this.
+    max_iterations : int
+        Stop after so many orderings.
+    time_limit : float, optional
+        Stop after so many seconds.
+
+    Notes
+    -----
+    P. Wolfe, "Finding the nearest point in a polytope", 1976, in the metric
+    sum (y - p)^2 / (p + qbar) for the mean draft qbar; S. Fujishige 1980 for polymatroids.  An
+    iteration is a sort, a `priority_marginals`, and O(RV) for R orderings in the mixture.  Memory
+    O(RV).
+    """
+    start = perf_counter()
+    target, drafts = problem.target, problem.drafts
+    scale = 1.0 / np.maximum(target + drafts.mean_draft, 1e-300)
+    mixture = _Mixture(target, scale)
+    key = -target * scale
+    bound, subset, stopped = np.inf, np.zeros(target.size, dtype=bool), "iterations"
+    for iteration in range(1, max_iterations + 1):
+        order = np.argsort(key)
+        vertex = drafts.priority_marginals(order)
+        value, prefix = best_prefix_of(target, vertex, order)
+        if value < bound:
+            bound, subset = value, np.ones(target.size, dtype=bool)
+            subset[order[:prefix]] = False
+        progress = mixture.add(vertex, order)
+        reached = bound - float(np.minimum(target, mixture.point).sum())
+        if reached <= gap:
+            stopped = "gap"
+        elif not progress:
+            stopped = "rounding"
+        elif time_limit is not None and perf_counter() - start > time_limit:
+            stopped = "time"
+        if stopped != "iterations":
+            break
+        key = (mixture.point - target) * scale
+    return MinimumNorm(
+        mixture.weights[: mixture.size].copy(),
+        mixture.orders[mixture.slots[: mixture.size]],
+        mixture.point,
+        subset,
+        float(bound),
+        float(reached),
+        iteration,
+        stopped,
+    )
+
+
+@njit(cache=True)
+def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> tuple[float, int]:
+    """Least bound f(S) + p(V \\ S) over the prefixes S of an ordering; O(V).
+
+    Returns
+    -------
+    value : float
+    length : int
+        How many tokens the best prefix has.
+    """
+    outside = np.zeros(order.size + 1)
+    for place in range(order.size - 1, -1, -1):
+        outside[place] = outside[place + 1] + target[order[place]]
+    best, length, touching = min(1.0, outside[0]), 0, 0.0
+    for place in range(order.size):
+        touching += vertex[order[place]]
+        value = touching + outside[place + 1]
+        if value < best:
+            best, length = value, place + 1
+    return best, length
+
+
+class _Mixture:
+    """The active orderings with their weights, and the Cholesky factor of their products.
+
+    Products are <v - p, w - p> in the metric, plus a constant, so that the factor exists where
+    the mixture passes through p.  Rows of `vertices` are reused: row ``slots[k]`` belongs to the
+    k-th active ordering.
+    """
+
+    def __init__(self, target: FloatArray, scale: FloatArray) -> None:
+        self.target, self.scale = target, scale
+        self.size, self.used = 0, 0
+        self.slots = np.zeros(0, dtype=np.int64)
+        self.weights = np.zeros(0)
+        self.factor = np.zeros((0, 0))
+        self.vertices = np.zeros((0, target.size))
+        self.orders = np.zeros((0, target.size), dtype=np.int32)
+        self.point = target
+
+    def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
+        """Add an ordering, and move to the nearest point to the target; False if that fails."""
+        slot = self._free_slot()
+        self.vertices[slot], self.orders[slot] = vertex, order
+        offset = (vertex - self.target) * self.scale
+        products = self._products(offset)
+        at = self.slots[: self.size + 1]
+        if self.size == 0:
+            self.constant = max(float(products[slot]), 1e-300)
+            self.weights[0] = 1.0
+        elif not _append(self.factor, self.size, products[at] + self.constant):
+            return False
+        if self.size == 0:
+            self.factor[0, 0] = np.sqrt(products[slot] + self.constant)
+        self.size += 1
+        self._move()
+        return True
+
+    def _move(self) -> None:
+        for _ in range(2 * self.size + 2):
+            live = slice(0, self.size)
+            self.point = self._combine()
+            slope = self._products((self.point - self.target) * self.scale)
+            step = _affine_step(self.factor, self.size, slope[self.slots[live]])
+            leaving, length = _boundary(self.weights, step)
+            self.weights[live] += length * step
+            if leaving < 0:
+                break
+            self._drop(leaving)
+        self.point = self._combine()
+
+    def _combine(self) -> FloatArray:
+        weights = np.zeros(self.used)
+        weights[self.slots[: self.size]] = self.weights[: self.size]
+        mixed: FloatArray = weights @ self.vertices[: self.used]
+        return mixed
+
+    def _products(self, offset: FloatArray) -> FloatArray:
+        products: FloatArray = self.vertices[: self.used] @ offset - float(self.target @ offset)
+        return products
+
+    def _drop(self, leaving: int) -> None:
+        _remove(self.factor, self.size, leaving)
+        last = self.size - 1
+        slot = self.slots[leaving]
+        for array in (self.slots, self.weights):
+            array[leaving:last] = array[leaving + 1 : self.size]
+        self.slots[last] = slot
+        self.size = last
+        self.weights[:last] /= self.weights[:last].sum()
+
+    def _free_slot(self) -> int:
+        """Row for one more ordering; the freed rows stand in `slots` behind the active ones."""
+        if self.size == self.used:
+            if self.used == self.slots.size:
+                self._grow(max(8, 2 * self.used))
+            self.slots[self.used] = self.used
+            self.used += 1
+        self.weights[self.size] = 0.0
+        return int(self.slots[self.size])
+
+    def _grow(self, capacity: int) -> None:
+        extra = capacity - self.slots.size
+        self.slots = np.pad(self.slots, (0, extra))
+        self.weights = np.pad(self.weights, (0, extra))
+        self.factor = np.pad(self.factor, ((0, extra), (0, extra)))
+        self.vertices = _taller(self.vertices, capacity)
+        self.orders = _taller(self.orders, capacity)
+
+
+def _taller(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # type: ignore[type-arg]
+    result = np.empty((capacity, rows.shape[1]), rows.dtype)
+    result[: len(rows)] = rows
+    return result
+
+
+@njit(cache=True)
+def _append(factor: FloatArray, size: int, products: FloatArray) -> bool:
+    """Add a row to the Cholesky factor; False if the new vertex depends on the others."""
+    left = products[size]
+    for j in range(size):
+        value = products[j]
+        for k in range(j):
+            value -= factor[size, k] * factor[j, k]
+        factor[size, j] = value / factor[j, j]
+        left -= factor[size, j] ** 2
+    if left <= ROUNDING * products[size]:
+        return False
+    factor[size, size] = np.sqrt(left)
+    return True
+
+
+@njit(cache=True)
+def _remove(factor: FloatArray, size: int, row: int) -> None:
+    """Delete a row and column of the factored matrix: shift up, then rotate back to a triangle."""
+    for i in range(row, size - 1):
+        for k in range(i + 2):
+            factor[i, k] = factor[i + 1, k]
+    for k in range(row, size - 1):
+        length = np.hypot(factor[k, k], factor[k, k + 1])
+        cos, sin = factor[k, k] / length, factor[k, k + 1] / length
+        for i in range(k, size - 1):
+            one, two = factor[i, k], factor[i, k + 1]
+            factor[i, k] = cos * one + sin * two
+            factor[i, k + 1] = cos * two - sin * one
+
+
+@njit(cache=True)
+def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray:
+    """Step of the weights, of sum zero, to the least norm over the affine hull."""
+    toward, ones = -slope, np.ones(size)
+    for vector in (toward, ones):
+        for i in range(size):
+            for k in range(i):
+                vector[i] -= factor[i, k] * vector[k]
+            vector[i] /= factor[i, i]
+        for i in range(size - 1, -1, -1):
+            vector[i] /= factor[i, i]
+            for k in range(i):
+                vector[k] -= factor[i, k] * vector[i]
+    return toward - ones * (toward.sum() / ones.sum())
+
+
+@njit(cache=True)
+def _boundary(weights: FloatArray, step: FloatArray) -> tuple[int, float]:
+    """First weight to vanish on the way, or -1, and how far to go."""
+    leaving, length = -1, 1.0
+    for j in range(step.size):
+        if step[j] < 0.0 and weights[j] <= -step[j] * length:
+            leaving, length = j, weights[j] / -step[j]
+    return leaving, length
