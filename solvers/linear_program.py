@@ -25,7 +25,7 @@ from otlp.verify import Answer
 
 __all__ = ["LinearProgram"]
 
-BYTES_PER_VARIABLE = 1_000.0
+BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
 
 STATUSES = {"Optimal": Status.SOLVED, "Time limit reached": Status.TIME_LIMIT}
@@ -33,14 +33,14 @@ STATUSES = {"Optimal": Status.SOLVED, "Time limit reached": Status.TIME_LIMIT}
 
 @dataclass(frozen=True)
 class LinearProgram(Solver):
-    """Solve the OTLP with HiGHS: dual simplex, or interior point with crossover when large.
+    """Solve the OTLP with HiGHS, as Eq. 2 or Eq. 1 of Global Resolution.
 
     Parameters
     ----------
     form : str
-        "relaxed" is Eq. 2 of Global Resolution, merged by set of tokens: one variable for each
-        member of each set.  "full" is Eq. 1, the joint law of verified token and drafted tuple:
-        up to (k + 1) k^n variables for n i.i.d. drafts from k tokens.
+        "relaxed" is Eq. 2, merged by set of tokens: one variable for each member of each set.
+        "full" is Eq. 1, the joint law of verified token and drafted tuple: up to (k + 1) k^n
+        variables for n i.i.d. drafts from k tokens.
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional

