@@ -16,6 +16,7 @@ from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solve import optimal_acceptance, solve
+from otlp.solvers.solver import Solver
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Solution",
+    "Solver",
     "Status",
     "Verdict",
     "WithoutReplacement",

@@ -35,7 +35,13 @@ from safetensors import SafetensorError, safe_open
 from otlp.distribution import FloatArray, IntArray, softmax
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
-from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
+from otlp.errors import (
+    CaptureError,
+    InvalidInputError,
+    OTLPError,
+    RowOutOfRangeError,
+    TokenOutOfRangeError,
+)
 
 __all__ = ["Capture", "CaptureRow", "LogitArray", "builtin", "load", "save"]
 
@@ -256,7 +262,7 @@ class Capture:
 
         Raises
         ------
-        IndexError
+        RowOutOfRangeError
             If there is no such row.
         InvalidInputError
             If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1].
@@ -280,7 +286,7 @@ class Capture:
 
     def _check_row(self, row: int) -> None:
         if not -len(self) <= row < len(self):
-            raise IndexError(
+            raise RowOutOfRangeError(
                 f"row {row} is out of range: this capture has {len(self)} rows, counted from 0"
             )
 

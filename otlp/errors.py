@@ -17,6 +17,7 @@ __all__ = [
     "InvalidDistributionError",
     "InvalidInputError",
     "OTLPError",
+    "RowOutOfRangeError",
     "SizeLimitError",
     "SolveError",
     "TokenOutOfRangeError",
@@ -40,6 +41,10 @@ class InvalidDistributionError(InvalidInputError):
 
 class TokenOutOfRangeError(OTLPError, IndexError):
     """A token id lies outside the vocabulary."""
+
+
+class RowOutOfRangeError(OTLPError, IndexError):
+    """A row number lies outside a capture."""
 
 
 class ZeroProbabilityError(InvalidInputError):

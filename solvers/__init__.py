@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 
+from otlp.solvers.auto import Auto
 from otlp.solvers.global_resolution import GlobalResolution
 from otlp.solvers.linear_program import LinearProgram
+from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.slackness import Slackness
 from otlp.solvers.solver import Solver
 
 __all__ = [
     "SOLVERS",
+    "Auto",
     "GlobalResolution",
     "LinearProgram",
+    "Martingale",
     "MaxFlow",
     "Slackness",
     "Solver",
@@ -19,5 +23,5 @@ __all__ = [
 
 SOLVERS: Mapping[str, type[Solver]] = {
     solver.name: solver
-    for solver in (LinearProgram, MaxFlow, Slackness, GlobalResolution)
+    for solver in (Auto, LinearProgram, MaxFlow, Slackness, GlobalResolution, Martingale)
 }

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -121,12 +122,13 @@ def _run(
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
     table = Table(
-        title=f"Median ms a token (success), mean acceptance: {title}",
-        caption="- skipped, for the reason below the tables; acceptance over the solved rows",
+        title=f"Milliseconds a token and acceptance\n{title}",
+        caption="Median time (success rate, if not 100%), and below it the mean acceptance of the\n"
+        "solved rows. A dash: skipped, for the reason below the tables.",
     )
     table.add_column("(k, n)")
     for solver in solvers:
-        table.add_column(solver, justify="right")
+        table.add_column(solver.replace("-", "-\n"), justify="right")
     by_size: dict[Size, list[Cell]] = {}
     for cell in cells:
         by_size.setdefault(cell.size, []).append(cell)
@@ -141,26 +143,33 @@ def _cell(cell: Cell) -> str:
     rate = "" if cell.success_rate == 1.0 else f" ({cell.success_rate:.0%})"
     if not cell.solved:
         return f"failed{rate}"
-    return f"{cell.milliseconds():,.3g}{rate}  [cyan]{cell.acceptance:.5f}"
+    return f"{_digits(cell.milliseconds())}{rate}\n[cyan]{cell.acceptance:.5f}"
+
+
+def _digits(value: float) -> str:
+    """About three digits, and no exponent."""
+    if value < 0.001:
+        return "0"
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:#.3g}"[:5]
 
 
 def _parts(cells: Sequence[Cell]) -> Table:
-    table = Table(title="Where the time goes: median ms")
-    table.add_column("(k, n)")
-    table.add_column("solver")
-    for part in PARTS:
-        table.add_column(part, justify="right")
-    table.add_column("largest error", justify="right")
-    table.add_column("marginal error", justify="right")
+    table = Table(title="Where the time goes, median ms", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("(k, n)", no_wrap=True)
+    table.add_column("solver", no_wrap=True)
+    for part in (*PARTS, "error"):
+        table.add_column(part, justify="right", no_wrap=True)
+    size = None
     for cell in cells:
         if cell.solved:
             table.add_row(
-                f"({cell.size.k or 'V'}, {cell.size.n})",
+                "" if cell.size == size else f"({cell.size.k or 'V'}, {cell.size.n})",
                 cell.solver,
-                *(f"{cell.milliseconds(part):.3f}" for part in PARTS),
-                f"{cell.error:.1e}",
-                f"{max(r.marginal_error for r in cell.solved):.1e}",
+                *(_digits(cell.milliseconds(part)) for part in PARTS),
+                f"{cell.error:.0e}",
             )
+            size = cell.size
+    table.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
     return table
 
 

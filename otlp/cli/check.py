@@ -72,7 +72,7 @@ def command(
 
 def _table(verdicts: list[Verdict], solvers: tuple[str, ...], n: int, top_k: int) -> Table:
     table = Table(title=f"{len(verdicts)} rows, top-k {top_k}, n = {n}")
-    table.add_column("solver")
+    table.add_column("solver", no_wrap=True)
     for title in ("rows", "mean acceptance", "largest gap", "marginal error", "median ms"):
         table.add_column(title, justify="right")
     table.add_column("guarantee")
@@ -87,7 +87,7 @@ def _table(verdicts: list[Verdict], solvers: tuple[str, ...], n: int, top_k: int
         table.add_row(
             name,
             str(len(planned)),
-            f"{fmean(s.acceptance for s in planned):.9f}",
+            f"{fmean(s.acceptance for s in planned):.7f}",
             f"{max(s.gap for s in planned):.1e}",
             f"{max(s.marginal_error for s in planned):.1e}",
             f"{1e3 * median(s.timings.total for s in planned):.3f}",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from otlp.benchmark import warm
 from otlp.cli.options import capture_argument, open_capture, problem, row_options
 from otlp.cli.output import console, write_json
 from otlp.solution import Solution
@@ -43,7 +44,9 @@ def command(
     **cut: Any,
 ) -> None:
     """Solve one row of a capture and print its certificate."""
-    instance = problem(open_capture(capture), row, n, top_k=top_k, **cut)
+    data = open_capture(capture)
+    instance = problem(data, row, n, top_k=top_k, **cut)
+    warm((solver,), data)
     solution = solve(instance, solver, throw=False, **dict(map(_parse_option, options)))
     console.print(_table(solution))
     if json_path:
