@@ -192,11 +192,11 @@ def audit(
         tolerance=tolerance,
     )
     rng = np.random.default_rng(0) if rng is None else rng
-    if plan is not None and max_paths and isinstance(drafts, DraftScheme):
-        exact = _audit_plan(plan, setting, drafts, max_paths)
-        if exact is not None:
-            return exact
     try:
+        if plan is not None and max_paths and isinstance(drafts, DraftScheme):
+            exact = _audit_plan(plan, setting, drafts, max_paths)
+            if exact is not None:
+                return exact
         return _enumerated(setting, max_paths, rng, progress)
     except NotEnumerableError as reason:
         return _sample(setting, samples, false_alarm_rate, confidence, rng, progress, str(reason))
@@ -220,8 +220,7 @@ def _check_same_shape(drafts: DraftScheme, problem: Problem) -> None:
     given, wanted = (drafts.n, drafts.vocab_size), (problem.n, problem.vocab_size)
     if given != wanted:
         raise InvalidInputError(
-            f"drafts has (n, V) = {given} and declared {wanted}: both must draft alike many tokens "
-            "over the same vocabulary"
+            f"drafts has (n, V) = {given} and declared {wanted}: both must have the same n and V"
         )
 
 
@@ -372,14 +371,15 @@ def _exact(
 ) -> AuditReport:
     failed = float(sum(failures.values()))
     apart = total_variation(np.append(output, failed), np.append(setting.target, 0.0))
+    if apart - slack <= setting.tolerance < apart + slack:
+        raise NotEnumerableError(f"its exact law is known up to {slack:.2g} only")
     if failed > setting.tolerance:
         verdict = Verdict.RULE_FAILED
     elif check is not None and not check.agrees:
         verdict = Verdict.DRAFTS_DIFFER
-    elif apart + slack <= setting.tolerance:
-        verdict = Verdict.LOSSLESS
     else:
-        verdict = Verdict.NOT_LOSSLESS
+        lossless = apart + slack <= setting.tolerance
+        verdict = Verdict.LOSSLESS if lossless else Verdict.NOT_LOSSLESS
     return AuditReport(
         verdict=verdict,
         method=method,
@@ -400,6 +400,29 @@ def _exact(
     )
 
 
+def _draw(
+    setting: _Setting, samples: int, rng: np.random.Generator, progress: Progress
+) -> tuple[IntArray, IntArray, Counter[str]]:
+    """Drafted tuples, outputs (V stands for a failure), and what failed how often."""
+    size = setting.target.size
+    scheme = setting.drafts if isinstance(setting.drafts, DraftScheme) else None
+    drawn = None if scheme is None else scheme.sample(rng, samples)
+    tokens = np.empty((samples, setting.declared.n), dtype=np.int64)
+    outputs = np.full(samples, size, dtype=np.int64)
+    failures: Counter[str] = Counter()
+    for j in range(samples):
+        tokens[j] = setting.draw(rng) if drawn is None else drawn[j]
+        outcome = setting.apply(tokens[j], rng)
+        if isinstance(outcome, _Failure):
+            failures[outcome.what] += 1
+        else:
+            outputs[j] = outcome
+        if j % 256 == 0:
+            progress("sampling", j / samples)
+    progress("sampling", 1.0)
+    return tokens, outputs, failures
+
+
 def _sample(
     setting: _Setting,
     samples: int,
@@ -411,22 +434,7 @@ def _sample(
 ) -> AuditReport:
     """Draw drafts and outputs, and test both; half the false alarms each if both are tested."""
     size = setting.target.size
-    tokens = np.empty((samples, setting.declared.n), dtype=np.int64)
-    scheme = setting.drafts if isinstance(setting.drafts, DraftScheme) else None
-    drawn = None if scheme is None else scheme.sample(rng, samples)
-    outputs = np.full(samples, size, dtype=np.int64)  # the extra cell is for failures
-    failures: Counter[str] = Counter()
-    for j in range(samples):
-        tokens[j] = drawn[j] if drawn is not None else setting.draw(rng)
-        outcome = setting.apply(tokens[j], rng)
-        if isinstance(outcome, _Failure):
-            failures[outcome.what] += 1
-        else:
-            outputs[j] = outcome
-        if j % 256 == 0:
-            progress("sampling", j / samples)
-    progress("sampling", 1.0)
-
+    tokens, outputs, failures = _draw(setting, samples, rng, progress)
     checked = setting.drafts is not setting.declared
     share = false_alarm_rate / 2.0 if checked else false_alarm_rate
     check = check_drafts(tokens, setting.declared, share, rng) if checked else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.audit.gtest import GTest, g_test
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID, DraftScheme
 
 __all__ = ["DraftCheck", "check_drafts", "draft_vectors", "exact_draft_check"]
@@ -59,17 +59,19 @@ class DraftCheck:
         """Say in a few lines what was found."""
         verb = "follow" if self.agrees else "do NOT follow"
         lines = [f"The drafts {verb} {self.declared}."]
-        if not math.isnan(self.total_variation):
+        exact = not math.isnan(self.total_variation)
+        if exact:
             lines.append(f"  total variation of the drafted tuples {self.total_variation:.3g}")
         for name, test in self.tests.items():
             lines.append(
                 f"  {name}: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, "
-                f"p-value {test.p_value:.3g}; would have found {test.detectable:.2g}"
+                f"p-value {test.p_value:.3g}; detects a total variation of {test.detectable:.2g}"
             )
         if self.impossible:
+            often = "with probability" if exact else "times"
             lines.append(
-                f"  drafted but impossible under the scheme: {self.impossible:.4g}, such as "
-                f"{list(self.example)}"
+                f"  tuples that the scheme never drafts, such as {list(self.example)}: "
+                f"{often} {self.impossible:.4g}"
             )
         if not math.isnan(self.expected_repeats):
             lines.append(
@@ -160,7 +162,7 @@ def check_drafts(
         )
     share = rate / len(counted)
     tests = {name: g_test(counts, law, share) for name, (counts, law) in counted.items()}
-    never = declared.probability(tokens) <= 0.0
+    never = _impossible(tokens, declared)
     return DraftCheck(
         agrees=not (never.any() or any(test.rejects(share) for test in tests.values())),
         declared=repr(declared),
@@ -237,28 +239,36 @@ def _touched(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatAr
     return counts, law / law.sum()
 
 
-def _repeating(tokens: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _impossible(tokens: IntArray, declared: DraftScheme) -> Mask:
+    """Tuples of declared probability zero, and not because a long product underflows."""
+    with np.errstate(divide="ignore"):
+        weight = np.log(declared.mean_draft)[tokens].sum(axis=1)
+    result: Mask = (declared.probability(tokens) <= 0.0) & ((weight > -600.0) | np.isinf(weight))
+    return result
+
+
+def _repeating(tokens: IntArray) -> Mask:
+    """Tuples that hold a token twice."""
     ordered = np.sort(tokens, axis=1)
-    result: np.ndarray[tuple[int], np.dtype[np.bool_]] = (ordered[:, 1:] == ordered[:, :-1]).any(
-        axis=1
-    )
+    result: Mask = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     return result
 
 
 def _expected_repeats(declared: DraftScheme) -> float:
     """Probability that a tuple holds a token twice; NaN if that is not known."""
     if isinstance(declared, IID):
-        # All n differ with probability n! e_n(q), e_n the elementary symmetric polynomial.
-        symmetric = np.zeros(declared.n + 1)
-        symmetric[0] = 1.0
+        # m! e_m(q), the chance that m drafts all differ; e_m the elementary symmetric polynomial.
+        different = np.zeros(declared.n + 1)
+        different[0] = 1.0
+        places = np.arange(1, declared.n + 1)
         for chance in declared.draft[declared.draft > 0.0]:
-            symmetric[1:] += chance * symmetric[:-1]
-        return max(0.0, 1.0 - math.factorial(declared.n) * float(symmetric[-1]))
+            different[1:] += chance * places * different[:-1]
+        return max(0.0, 1.0 - float(different[-1]))
     if declared.tuple_count() <= MOST_TUPLES:
         listed = declared.enumerate()
         return float(listed.mass[_repeating(listed.tokens)].sum())
     return math.nan
 
 
-def _first(tokens: IntArray, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int, ...]:
+def _first(tokens: IntArray, chosen: Mask) -> tuple[int, ...]:
     return tuple(tokens[int(np.argmax(chosen))].tolist()) if chosen.any() else ()

@@ -34,7 +34,7 @@ NEGLIGIBLE = 1e-12
 LEAST_REPLAYS = 64
 """How often at least the program is run again with ordinary numbers, over all paths."""
 
-LONGEST_PATHS = 50
+LONGEST_PATHS = 10
 """Decisions allowed in all, as a multiple of `max_paths`."""
 
 _ELSEWHERE = "it draws from a global random generator, not from rng alone"

@@ -109,7 +109,8 @@ class IID(DraftScheme):
 
     def tuple_count(self) -> float:
         """k^n for a support of k tokens."""
-        return float(np.count_nonzero(self.draft)) ** self.n
+        with np.errstate(over="ignore"):
+            return float(np.float64(np.count_nonzero(self.draft)) ** self.n)
 
     def set_count(self) -> tuple[float, float]:
         """Number of sets of 1 to n of the k tokens, and of their members."""

@@ -293,6 +293,28 @@ def test_edges(p: Any, drafts: otlp.DraftScheme, max_paths: int) -> None:
     assert report.passed, str(report)
 
 
+def test_a_law_that_stays_open_is_sampled() -> None:
+    """Paths too unlikely to follow outweigh the tolerance, so nothing is proved."""
+
+    def patient(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        while rng.random() < 0.5:
+            pass
+        return rng.choice(len(p), p=p)
+
+    report = audit(patient, P, otlp.IID(Q, 1), samples=1_000, tolerance=0.0)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "up to" in report.why_sampled
+    assert audit(patient, P, otlp.IID(Q, 1)).verdict is Verdict.LOSSLESS
+
+
+def test_many_drafts_have_a_finite_chance_of_a_repeat() -> None:
+    rng = np.random.default_rng(3)
+    drafts = otlp.IID(np.full(5000, 1.0 / 5000.0), 300)
+    check = check_drafts(drafts.sample(rng, 2_000), drafts, 1e-6, rng)
+    assert check.agrees
+    assert check.expected_repeats == pytest.approx(1.0 - np.prod(1.0 - np.arange(300) / 5000.0))
+
+
 def test_a_token_of_probability_zero_is_proof() -> None:
     report = audit(
         lambda d, p, q, rng: 2 if rng.random() < 1e-2 else rng.choice(3, p=p),
@@ -330,7 +352,7 @@ def test_the_seed_fixes_the_report() -> None:
         ({"tolerance": -1.0}, "at least 0"),
         ({"max_paths": -1}, "at least 0"),
         ({"drafts": lambda rng: [0]}, "declared="),
-        ({"declared": otlp.IID(Q, 2)}, "alike"),
+        ({"declared": otlp.IID(Q, 2)}, "same n and V"),
         ({"rule": 3}, "callable"),
         ({"drafts": 3, "declared": otlp.IID(Q, 1)}, "sampler"),
     ],
