@@ -206,11 +206,11 @@ def _shares(
     t: float, q: float, low: float, high: float, up: float, down: float
 ) -> tuple[float, float]:
     """Shares lambda of the lower slice and 1 - lambda of the upper one, after balancing."""
-    gap = high - low
+    wanted = t / q
     if down < 1.0:
-        lower = down * (min(max(high * q - t, 0.0), gap * q) / (gap * q))
+        lower = down * min(max((high - wanted) / (high - low), 0.0), 1.0)
         return lower, 1.0 - lower
-    upper = up * (min(max(t - low * q, 0.0), gap * q) / (gap * q))
+    upper = up * min(max((wanted - low) / (high - low), 0.0), 1.0)
     return 1.0 - upper, upper
 
 

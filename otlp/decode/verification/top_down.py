@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from otlp.errors import SolveError
 from otlp.plan import Plan
 from otlp.solution import Guarantee
 from otlp.solve import make_solver
-from otlp.solvers.solver import Solver
+
+if TYPE_CHECKING:
+    from otlp.solvers.solver import Solver
 
 __all__ = ["TopDown"]
 

@@ -1,0 +1,174 @@
+"""Every algorithm keeps the target's law: the next L + 1 tokens, by enumeration, to 1e-10."""
+
+import numpy as np
+import pytest
+
+from otlp.decode import (
+    ALGORITHMS,
+    Block,
+    Draws,
+    GreedyMultipath,
+    Martingale,
+    Speculative,
+    TabularModel,
+    TopDown,
+    Traversal,
+    hub_pairs,
+    iid_paths,
+    no_draft,
+    prefix_tree,
+    random_pair,
+    tree_shape,
+    without_replacement,
+)
+from otlp.decode.exact import round_law, selection_efficiency, top_down_efficiency
+
+TOLERANCE = 1e-10
+# V, L, K; more would list too many sets of paths
+SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (3, 3, 1), (4, 1, 3), (4, 2, 2)]
+SELECTIONS = [GreedyMultipath(), Martingale()]
+RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
+
+
+def assert_lossless(draft, target, drafting, verification):
+    law = round_law(draft, target, drafting, verification)
+    wanted = target.joint(drafting.length + 1)
+    assert np.abs(law.tokens - wanted).sum() <= TOLERANCE
+    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
+    return law
+
+
+def with_zeros(draft, target, rng):
+    """Cut tokens off both models at random places, as top-k does, at least one left in each."""
+    cut = []
+    for model in (draft, target):
+        tables = []
+        for table in model.tables:
+            kept = table * (rng.random(table.shape) < 0.6)
+            lost = kept.sum(axis=-1, keepdims=True) == 0.0
+            kept = np.where(lost, table, kept)
+            tables.append(kept / kept.sum(axis=-1, keepdims=True))
+        cut.append(TabularModel(tables, model.name))
+    return cut
+
+
+@pytest.mark.parametrize("verification", [Speculative(), Block()], ids=lambda v: v.name)
+@pytest.mark.parametrize("size", [(2, 3), (3, 2), (4, 3)])
+def test_one_path(verification, size):
+    vocab_size, length = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(1))
+    assert_lossless(*pair, iid_paths(1, length), verification)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("size", SIZES)
+def test_paths(verification, size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(2))
+    assert_lossless(*pair, iid_paths(paths, length), verification)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_tokens_that_one_model_never_gives(verification, seed):
+    rng = np.random.default_rng(seed)
+    pair = with_zeros(*random_pair(3, 3, rng), rng)
+    assert_lossless(*pair, iid_paths(2, 2), verification)
+
+
+@pytest.mark.parametrize("verification", [Martingale(), Traversal()], ids=lambda v: v.name)
+def test_equal_models_accept_everything(verification):
+    _, target = random_pair(3, 3, np.random.default_rng(3))
+    law = assert_lossless(target, target, iid_paths(2, 2), verification)
+    assert law.block_efficiency == pytest.approx(3.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+def test_disjoint_models_accept_nothing(verification):
+    draft = TabularModel([[1.0, 0.0], [[1.0, 0.0]] * 2])
+    target = TabularModel([[0.0, 1.0], [[0.0, 1.0]] * 2])
+    law = assert_lossless(draft, target, iid_paths(3, 1), verification)
+    assert law.block_efficiency == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("tiny", [1e-12, 1e-150, 1e-300, 5e-324])
+def test_tiny_probabilities(verification, tiny):
+    draft = TabularModel([[tiny, 1.0 - tiny], [[tiny, 1.0], [0.5, 0.5]], np.full((2, 2, 2), 0.5)])
+    target = TabularModel([[0.5, 0.5], [[0.5, 0.5], [tiny, 1.0]], np.full((2, 2, 2), 0.5)])
+    for pair in [(draft, target), (target, draft)]:
+        assert_lossless(*pair, iid_paths(3, 2), verification)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+def test_one_token(verification):
+    pair = random_pair(1, 3, np.random.default_rng(0))
+    assert assert_lossless(*pair, iid_paths(3, 2), verification).block_efficiency == 3.0
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("size", [(2, 2, 2), (2, 1, 3), (3, 2, 2)])
+def test_rules_on_paths(name, size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(4))
+    law = assert_lossless(*pair, iid_paths(paths, length), ALGORITHMS[name])
+    efficiency = top_down_efficiency(*pair, ALGORITHMS[name], paths, length)
+    assert efficiency == pytest.approx(law.block_efficiency, abs=1e-10)
+
+
+TREES = [
+    prefix_tree([2, 1]),
+    prefix_tree([1, 2]),
+    prefix_tree([2, 2]),
+    without_replacement([2, 2]),
+    hub_pairs(2),
+    tree_shape([-1, 0, 0, 1, 1, 3]),
+    tree_shape([-1, 0, 0, 1, 1, 2], Draws.GREEDY),
+]
+
+
+@pytest.mark.parametrize("drafting", TREES, ids=lambda d: f"{d.kind.value}{d.shape}")
+@pytest.mark.parametrize("verification", [Traversal(), TopDown("max-flow")], ids=lambda v: v.name)
+def test_trees(drafting, verification):
+    pair = random_pair(2, drafting.length + 1, np.random.default_rng(5))
+    assert_lossless(*pair, drafting, verification)
+
+
+@pytest.mark.parametrize("verification", [Traversal(), TopDown("hub")], ids=lambda v: v.name)
+def test_hub_pairs_over_more_tokens(verification):
+    pair = random_pair(4, 2, np.random.default_rng(6))
+    assert_lossless(*pair, hub_pairs(1), verification)
+
+
+def test_fewer_tokens_than_children():
+    # two children are asked for where the draft has one token
+    draft = TabularModel([[1.0, 0.0, 0.0], np.eye(3)])
+    _, target = random_pair(3, 2, np.random.default_rng(7))
+    for drafting in (without_replacement([2]), hub_pairs(1)):
+        for verification in (Traversal(), TopDown("max-flow")):
+            assert_lossless(draft, target, drafting, verification)
+
+
+def test_autoregressive():
+    pair = random_pair(3, 2, np.random.default_rng(8))
+    law = assert_lossless(*pair, no_draft(), ALGORITHMS["autoregressive"])
+    assert law.block_efficiency == 1.0
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize("size", SIZES)
+def test_selection_efficiency_is_that_of_the_outcomes(selection, size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(9))
+    law = round_law(*pair, iid_paths(paths, length), selection)
+    efficiency = selection_efficiency(*pair, selection, paths, length)
+    assert efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (3, 3, 2), (4, 3, 2)])
+def test_more_paths(verification, size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(10))
+    assert_lossless(*pair, iid_paths(paths, length), verification)
