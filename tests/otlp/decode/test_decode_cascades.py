@@ -1,0 +1,180 @@
+"""Cascades: laws to aim at, and decoding from them exactly."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.decode import (
+    Block,
+    Drafting,
+    Martingale,
+    RandomChooser,
+    Speculative,
+    Traversal,
+    enumerate_choices,
+    greedy_law,
+    iid_paths,
+    random_pair,
+)
+from otlp.decode.cascades import (
+    RULES,
+    BiLD,
+    Cascade,
+    Chow,
+    Diff,
+    GreedyCascade,
+    GreedyTokenCascade,
+    Lossy,
+    Opt,
+    OptLog,
+    TokenCascade,
+    TokenV1,
+    TokenV2,
+    TokenV3,
+    sequential_cascade,
+)
+from otlp.decode.exact import aimed_model, round_law
+from otlp.errors import InvalidInputError
+
+TRANSFORMS = [
+    Lossy(0.3),
+    Lossy(0.3, beta=1.0),
+    *(Cascade(RULES[name](0.2)) for name in RULES if not name.startswith("token")),
+    *(TokenCascade(RULES[name](0.2)) for name in RULES if name.startswith("token")),
+]
+Q = np.array([0.6, 0.3, 0.1])
+P = np.array([0.1, 0.7, 0.2])
+
+
+def normalised(values):
+    array = np.array(values)
+    return array / array.sum()
+
+
+laws = st.lists(st.sampled_from([0.0, 1e-12, 0.1, 0.5, 1.0]), min_size=4, max_size=4).filter(
+    lambda values: sum(values) > 1e-3
+)
+
+
+@given(laws.map(normalised), laws.map(normalised))
+@settings(max_examples=100, deadline=None)
+def test_transforms_give_laws(q, p):
+    for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.2))]:
+        law = transform(q, p)
+        assert (law >= 0.0).all()
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@given(laws.map(normalised), laws.map(normalised), st.floats(0.0, 0.9))
+@settings(max_examples=100, deadline=None)
+def test_lossy_is_of_the_stated_form(q, p, alpha):
+    law = Lossy(alpha)(q, p)
+    kept = np.minimum(q, p / (1.0 - alpha))
+    assert (law >= kept - 1e-12).all()
+    raised = law > kept + 1e-9
+    # where it exceeds min(q, p / (1 - alpha)) it is p / beta, with one beta >= 1 - alpha
+    if raised.any():
+        level = law[raised] / p[raised]
+        assert level == pytest.approx(level[0], rel=1e-6)
+        assert level[0] <= (1.0 + 1e-9) / (1.0 - alpha)
+
+
+def test_no_leniency_is_the_target():
+    for transform in [Lossy(0.0), Lossy(0.0, beta=1.0)]:
+        np.testing.assert_allclose(transform(Q, P), P, atol=1e-15)
+
+
+def test_lossy_with_beta_one_is_what_the_heuristic_outputs():
+    # accept x with min(1, p / ((1 - alpha) q)), else draw from (p - q)^+
+    accepted = Q * np.minimum(1.0, P / (0.8 * Q))
+    left = np.maximum(P - Q, 0.0)
+    output = accepted + (1.0 - accepted.sum()) * left / left.sum()
+    np.testing.assert_allclose(Lossy(0.2, beta=1.0)(Q, P), output, atol=1e-15)
+
+
+def test_rules_by_hand():
+    # max q = 0.6, max p = 0.7, TV = 0.5
+    assert Chow(0.3).defers(Q, P) and not Chow(0.5).defers(Q, P)
+    assert Diff(0.05).defers(Q, P) and not Diff(0.2).defers(Q, P)
+    assert Opt(0.15).defers(Q, P) and not Opt(0.25).defers(Q, P)
+    discrepancy = -float(Q @ np.log(P))
+    assert BiLD(discrepancy - 0.01).defers(Q, P) and not BiLD(discrepancy + 0.01).defers(Q, P)
+    gap = -float(Q @ np.log(Q)) + float(P @ np.log(P))
+    assert OptLog(2 * gap - 0.01).defers(Q, P) and not OptLog(2 * gap + 0.01).defers(Q, P)
+    assert BiLD(3.0).defers(np.array([0.5, 0.5]), np.array([1.0, 0.0]))
+
+
+def test_token_rules_by_hand():
+    np.testing.assert_array_equal(TokenV1(0.2).defers(Q, P), [0, 1, 1])
+    np.testing.assert_array_equal(TokenV2(0.55).defers(Q, P), [1, 0, 0])
+    np.testing.assert_array_equal(TokenV3(0.8).defers(Q, P), [1, 0, 0])
+    np.testing.assert_allclose(TokenCascade(TokenV2(0.55))(Q, P), [0.06, 0.72, 0.22], atol=1e-15)
+
+
+@given(laws.map(normalised), laws.map(normalised), st.floats(0.0, 1.0))
+@settings(max_examples=200, deadline=None)
+def test_greedy_opt_is_greedy_diff(q, p, alpha):
+    # Lemma 8, with the distance of the two point masses written out
+    apart = float(np.argmax(q) != np.argmax(p))
+    follows = p if q.max() < p.max() - alpha * apart else q
+    np.testing.assert_array_equal(GreedyCascade(Opt(alpha))(q, p), greedy_law(follows))
+    np.testing.assert_array_equal(GreedyCascade(Diff(alpha))(q, p), greedy_law(follows))
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+@pytest.mark.parametrize("verification", [Speculative(), Block(), Martingale(), Traversal()])
+def test_decoding_follows_the_transformed_law(transform, verification):
+    pair = random_pair(3, 3, np.random.default_rng(1))
+    paths = 1 if isinstance(verification, Speculative | Block) else 2
+    length = 2 if paths == 1 else 1
+    law = round_law(*pair, iid_paths(paths, length), verification, transform)
+    wanted = aimed_model(*pair, transform).joint(length + 1)
+    assert np.abs(law.tokens - wanted).sum() <= 1e-10
+
+
+@pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
+def test_greedy_decoding_follows_the_transformed_law(transform):
+    drafting = Drafting(iid_paths(1, 3).shape, law=greedy_law)
+    for seed in range(10):
+        pair = random_pair(3, 4, np.random.default_rng(seed))
+        law = round_law(*pair, drafting, Block(), transform)
+        wanted = aimed_model(*pair, transform).joint(4)
+        assert np.abs(law.tokens - wanted).sum() <= 1e-10
+        assert sorted(set(law.tokens.ravel().round(12))) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("rule", [Chow(0.4), Diff(0.1)])
+def test_sequential_cascade_has_the_law_of_the_speculative_one(rule):
+    draft, target = random_pair(3, 2, np.random.default_rng(2))
+    law = np.zeros((3, 3))
+
+    def run(chooser):
+        return sequential_cascade(draft, target, rule, [], 2, chooser)
+
+    for found, chance in enumerate_choices(run):
+        law[tuple(found.tokens)] += chance
+        assert found.target_calls == (2 if rule.needs_target else found.deferrals)
+    wanted = aimed_model(draft, target, Cascade(rule)).joint(2)
+    assert np.abs(law - wanted).sum() <= 1e-12
+
+
+def test_oracle_counts_every_call():
+    pair = random_pair(3, 3, np.random.default_rng(2))
+    chooser = RandomChooser(np.random.default_rng(0))
+    assert sequential_cascade(*pair, Diff(5.0), [1], 2, chooser).target_calls == 2
+    assert sequential_cascade(*pair, Chow(1.0), [1], 2, chooser).target_calls == 0
+
+
+@pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
+def test_bad_thresholds(bad):
+    for rule in RULES.values():
+        with pytest.raises(InvalidInputError, match="alpha"):
+            rule(bad)
+    with pytest.raises(InvalidInputError, match="alpha"):
+        Lossy(bad)
+
+
+def test_beta_below_its_bound():
+    with pytest.raises(InvalidInputError, match=r"1 - alpha = 0\.7"):
+        Lossy(0.3, beta=0.5)
