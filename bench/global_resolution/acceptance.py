@@ -1,0 +1,74 @@
+"""Figure 1: the optimal acceptance over n and k.
+
+    python bench/global_resolution/acceptance.py
+
+No plan is computed: subset selection gives the optimum (Theorem 3.1).
+"""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from cases import captured, console, describe, problems, progress, rows_option, say, spread
+from cases import synthetic, write
+from matplotlib.figure import Figure
+from rich.table import Table
+
+import otlp
+from otlp.captures import Capture
+
+COUNTS = range(1, 11)
+
+
+def optimal(capture: Capture, rows: list[int], k: int, n: int) -> float:
+    cases = problems(capture, rows, k, n)
+    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+
+
+@click.command(help=__doc__)
+@rows_option(160)
+def main(rows: int) -> None:
+    captures = [captured(), synthetic()]
+    curves: dict[str, dict[str, list[float]]] = {}
+    sizes = [[*(k for k in (10, 100, 1000, 10_000) if k < c.vocab_size), c.vocab_size] for c in captures]
+    with progress("Figure 1", sum(map(len, sizes))) as step:
+        for capture, ks in zip(captures, sizes, strict=True):
+            chosen = spread(capture, rows)
+            curves[describe(capture)] = {
+                str(k): [optimal(capture, chosen, k, n) for n in COUNTS] for k in ks if not step(f"k = {k}")
+            }
+
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    for axes, (name, curve) in zip(figure.subplots(1, 2, sharey=True), curves.items(), strict=True):
+        table = Table("k", *(f"n={n}" for n in COUNTS), title=f"Optimal acceptance, {name}")
+        for k, values in curve.items():
+            table.add_row(k, *(f"{100 * value:.2f}" for value in values))
+            axes.plot(COUNTS, values, marker="o", markersize=3, label=f"top {int(k):,}")
+        console.print(table)
+        axes.set(title=name, xlabel="number of drafts n")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.axes[0].set_ylabel("optimal acceptance")
+    write("figure_1", {"acceptance": curves, "rows": rows}, figure)
+    report(curves)
+
+
+def report(curves: dict[str, dict[str, list[float]]]) -> None:
+    console.print("\n[bold]Beside the paper[/] (Gemma-2 27B/2B and Llama-3 70B/8B; its figure has no numbers)")
+    for name, curve in curves.items():
+        at4 = {int(k): 100 * values[3] for k, values in curve.items()}
+        gain = at4[1000] - at4[10]
+        rest = max(at4.values()) - at4[1000]
+        last = list(curve.values())[-1]
+        say(
+            f"{name}: from k = 10 to 1000 the optimum at n = 4 rises by {gain:.1f} points, from 1000 to V by "
+            f"{rest:.2f}. The paper: a large rise up to 1000, 'diminishing returns for k >= 10000': "
+            + ("agrees." if gain > 3 * rest else "the rise is not as steep here."),
+            f"{name}: from n = 2 to 10 it rises by {100 * (last[9] - last[1]):.1f} points at k = V, by "
+            f"{100 * (curve['10'][9] - curve['10'][1]):.1f} at k = 10. The paper: 'a steady improvement from "
+            "increasing n for larger k': agrees.",
+        )
+
+
+if __name__ == "__main__":
+    main()

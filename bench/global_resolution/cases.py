@@ -1,0 +1,326 @@
+"""What the reproductions share: rows, ways of solving, timing, tables and files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Before NumPy: its threads only wait for each other in problems this small, for 100 ms on a busy
+# machine.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import click
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+import otlp
+from otlp.captures import Capture, builtin
+from otlp.distribution import FloatArray
+from otlp.drafts import TokenSets
+from otlp.errors import SolveError
+from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, Support
+from otlp.reductions.complementary_slackness import split
+from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, MaxFlow, Slackness
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.solver import Solver
+from otlp.synthetic import generate
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FIGURES = REPOSITORY / "docs" / "figures"
+RESULTS = Path(__file__).parent / "results"
+
+console = Console(width=140)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One solve: seconds, acceptance (NaN without a plan), and why it ended."""
+
+    seconds: float
+    acceptance: float
+    status: str
+
+    @property
+    def solved(self) -> bool:
+        return self.status == "SOLVED"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way of solving: its label, what it does, and the most (tuples or) arcs it is given."""
+
+    label: str
+    run: Callable[[otlp.Problem], Run]
+    size: Callable[[otlp.Problem], float]
+
+
+def problems(
+    capture: Capture, rows: Sequence[int], k: int, n: int, temperature: float = 1.0
+) -> Iterator[otlp.Problem]:
+    """The OTLP of each row: target at `temperature`, draft at 1, cut to its top k tokens."""
+    for row in rows:
+        p, q = capture.distributions(row, temperature, 1.0, k if k < capture.vocab_size else None)
+        yield otlp.Problem(p, otlp.IID(q, n))
+
+
+def spread(capture: Capture, rows: int) -> list[int]:
+    """Rows evenly spread over the capture, and so over its passages."""
+    wanted = min(rows, len(capture))
+    return sorted({round(at) for at in np.linspace(0, len(capture) - 1, wanted)})
+
+
+def captured() -> Capture:
+    """Real rows: a small pair of language models, trained for this library."""
+    return builtin()
+
+
+def synthetic(rows: int = 16, vocab_size: int = 32_000) -> Capture:
+    """Made-up rows over a full vocabulary."""
+    return generate(rows, vocab_size, seed=0)
+
+
+def describe(capture: Capture) -> str:
+    kind = "SYNTHETIC" if capture.synthetic else "captured"
+    return f"{kind}, V = {capture.vocab_size:,}, {len(capture)} rows"
+
+
+def with_solver(label: str, solver: Solver) -> Method:
+    """A solver of the library; its time is that of the solution without the verifier."""
+
+    def run(problem: otlp.Problem) -> Run:
+        solution = solver.solve(problem)
+        seconds = solution.timings.total - solution.timings.verify
+        return Run(seconds, solution.acceptance, solution.status.name)
+
+    def size(problem: otlp.Problem) -> float:
+        return solver.work(problem) if solver.supports(problem) else math.inf
+
+    return Method(label, run, size)
+
+
+def unmerged_lp(time_limit: float) -> Method:
+    """The relaxed OTLP over all tuples with SciPy's HiGHS, as in the paper (Appendix M)."""
+
+    def run(problem: otlp.Problem) -> Run:
+        start = time.perf_counter()
+        relaxed = _relaxed(problem)
+        groups, target = relaxed.groups, relaxed.target
+        columns = np.arange(groups.members.size)
+        rows = np.concatenate((groups.members, target.size + groups.rows))
+        matrix = csr_array(
+            (np.ones(rows.size), (rows, np.tile(columns, 2))),
+            shape=(target.size + len(groups), columns.size),
+        )
+        result = linprog(
+            -np.ones(columns.size),
+            A_ub=matrix,
+            b_ub=np.concatenate((target, groups.mass)),
+            method="highs",
+            options={"time_limit": time_limit},
+        )
+        value = -float(result.fun) if result.status == 0 else math.nan
+        status = "SOLVED" if result.status == 0 else "TIME_LIMIT"
+        return Run(time.perf_counter() - start, value, status)
+
+    return Method("LP, all tuples (SciPy HiGHS)", run, _tuple_arcs)
+
+
+def unmerged_flow(engine: str) -> Method:
+    """One maximum flow over all tuples, as in the paper's section 5.2."""
+
+    def run(problem: otlp.Problem) -> Run:
+        start = time.perf_counter()
+        value = _flow_value(_relaxed(problem), engine)
+        return Run(time.perf_counter() - start, value, "SOLVED")
+
+    return Method(f"max-flow, all tuples ({engine})", run, _tuple_arcs)
+
+
+def unmerged_slackness(engine: str) -> Method:
+    """A maximum flow for each of the two systems, over all tuples (section 5.3)."""
+
+    def run(problem: otlp.Problem) -> Run:
+        start = time.perf_counter()
+        small, _ = Support().apply(problem)
+        subset = split(small).subset
+        relaxed, _ = Relaxation().apply(small)
+        inside = np.logical_and.reduceat(subset[relaxed.groups.members], relaxed.groups.offsets[:-1])
+        value = 0.0
+        for side, groups in ((~subset, ~inside), (subset, inside)):
+            system = _restrict(relaxed, side, groups)
+            if len(system.groups):
+                value += _flow_value(system, engine)
+        return Run(time.perf_counter() - start, value, "SOLVED")
+
+    return Method(f"optimized max-flow, all tuples ({engine})", run, _tuple_arcs)
+
+
+def _relaxed(problem: otlp.Problem) -> RelaxedOTLP:
+    small, _ = Support().apply(problem)
+    return Relaxation().apply(small)[0]
+
+
+def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> RelaxedOTLP:
+    """Keep the chosen groups, and of their members those on one side."""
+    groups = relaxed.groups
+    keep = chosen[groups.rows] & side[groups.members]
+    lengths = np.bincount(groups.rows[keep], minlength=len(groups))[chosen]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return RelaxedOTLP(relaxed.target, TokenSets(groups.members[keep], offsets, groups.mass[chosen]))
+
+
+def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
+    network, inverse = NetworkReduction().apply(relaxed)
+    flows = FLOW_ENGINES[engine](network, None)
+    return float(NetworkReduction().invert(flows, inverse).sum())
+
+
+def _tuple_arcs(problem: otlp.Problem) -> float:
+    return problem.drafts.tuple_count() * (problem.n + 1)
+
+
+def slice_of(label: str, solver: GlobalResolution) -> Method:
+    """Algorithm 1 as the paper states it: the slice for one drafted tuple, one system solved."""
+
+    def run(problem: otlp.Problem) -> Run:
+        tokens = problem.drafts.sample(np.random.default_rng(0))
+        start = time.perf_counter()
+        try:
+            solver.lazy_plan(problem).conditional(tokens)
+            status = "SOLVED"
+        except SolveError as error:
+            status = error.solution.status.name
+        return Run(time.perf_counter() - start, math.nan, status)
+
+    return Method(label, run, lambda problem: 0.0)
+
+
+def measure(
+    method: Method,
+    cases: Sequence[otlp.Problem],
+    most: float,
+    budget: float,
+    repeats: int = 2,
+) -> list[Run]:
+    """Solve case after case, the better of two runs each, until the seconds are used up.
+
+    Nothing is run if the first case is larger than `most` arcs.  At least one case is run.
+    """
+    if not cases or method.size(cases[0]) > most:
+        return []
+    runs = []
+    end = time.perf_counter() + budget
+    for case in cases:
+        tries = [method.run(case)]
+        while len(tries) < repeats and time.perf_counter() + tries[0].seconds < end:
+            tries.append(method.run(case))
+        runs.append(min(tries, key=lambda run: run.seconds))
+        if time.perf_counter() > end:
+            break
+    return runs
+
+
+def warm(methods: Sequence[Method], capture: Capture) -> None:
+    """Compile and load everything before the first timing."""
+    for n in (2, 3):
+        case = next(problems(capture, [0], 5, n))
+        for method in methods:
+            if method.size(case) < math.inf:
+                method.run(case)
+
+
+def milliseconds(runs: Sequence[Run], statistic: Callable[[Any], Any] = np.median) -> float:
+    """Over the runs that succeeded."""
+    seconds = [run.seconds for run in runs if run.solved]
+    return 1e3 * float(statistic(seconds)) if seconds else math.nan
+
+
+def success(runs: Sequence[Run]) -> float:
+    return sum(run.solved for run in runs) / len(runs) if runs else math.nan
+
+
+def shown(value: float, digits: int = 3) -> str:
+    """A number for a table; a dash for none."""
+    return "-" if math.isnan(value) else f"{value:#.{digits}g}".rstrip(".")
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar: call with what comes next."""
+    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+
+        def step(what: str) -> None:
+            bar.update(task, advance=1, description=f"{description}: {what}")
+
+        yield step
+
+
+def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> None:
+    """Store a result as JSON, and its figure as PNG for the documentation."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    text = json.dumps({"machine": machine, **content}, indent=1, allow_nan=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    console.print(f"[dim]wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}[/]")
+    if figure is not None:
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        path = FIGURES / f"{name}.png"
+        figure.savefig(path, dpi=110)
+        size = path.stat().st_size / 1000
+        console.print(f"[dim]wrote {path.relative_to(REPOSITORY)}, {size:.0f} KB[/]")
+
+
+def say(*lines: str) -> None:
+    """Print findings, one a line."""
+    for line in lines:
+        console.print(f"- {line}", highlight=False)
+
+
+def rows_option(default: int) -> Any:
+    return click.option(
+        "--rows",
+        default=default,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Rows of the capture, evenly spread.",
+    )
+
+
+def paper_methods(engine: str, time_limit: float) -> list[Method]:
+    """The five methods of the paper's tables, as it ran them."""
+    return [
+        unmerged_lp(time_limit),
+        unmerged_flow(engine),
+        unmerged_slackness(engine),
+        *(slice_of(f"global resolution, tau {tau:g}", GlobalResolution.published(tau)) for tau in TAUS),
+    ]
+
+
+def own_methods() -> list[Method]:
+    """The library's counterparts: tuples merged by set, lumps in place of truncation."""
+    methods = [
+        with_solver("linear-program", LinearProgram(time_limit=10.0)),
+        with_solver("max-flow", MaxFlow()),
+        with_solver("slackness", Slackness()),
+        *(with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)) for tau in TAUS),
+    ]
+    if "martingale" in SOLVERS:
+        methods.append(with_solver("martingale", SOLVERS["martingale"]()))
+    return methods
+
+
+TAUS = (1e-3, 1e-4)
