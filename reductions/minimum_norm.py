@@ -89,7 +89,7 @@ def minimum_norm(
     mixture = _Mixture(target, scale)
     key = -target * scale
     bound, subset, stopped = np.inf, np.zeros(target.size, dtype=bool), "iterations"
-    for iteration in range(1, max_iterations + 1):
+    for _ in range(max_iterations):
         order = np.argsort(key)
         vertex = drafts.priority_marginals(order)
         value, prefix = best_prefix_of(target, vertex, order)
@@ -114,14 +114,14 @@ def minimum_norm(
         subset,
         float(bound),
         float(reached),
-        iteration,
+        mixture.visited,
         stopped,
     )
 
 
 @njit(cache=True)
 def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> tuple[float, int]:
-    """Least bound f(S) + p(V \\ S) over the prefixes S of an ordering; O(V).
+    """Least bound f(S) + p(H) for H = V - S over the prefixes S of an ordering; O(V).
 
     Returns
     -------
@@ -151,7 +151,7 @@ class _Mixture:
 
     def __init__(self, target: FloatArray, scale: FloatArray) -> None:
         self.target, self.scale = target, scale
-        self.size, self.used = 0, 0
+        self.size, self.used, self.visited = 0, 0, 0
         self.slots = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.factor = np.zeros((0, 0))
@@ -161,6 +161,7 @@ class _Mixture:
 
     def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
         """Add an ordering, and move to the nearest point to the target; False if that fails."""
+        self.visited += 1
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
@@ -169,10 +170,8 @@ class _Mixture:
         if self.size == 0:
             self.constant = max(float(products[slot]), 1e-300)
             self.weights[0] = 1.0
-        elif not _append(self.factor, self.size, products[at] + self.constant):
+        if not _append(self.factor, self.size, products[at] + self.constant):
             return False
-        if self.size == 0:
-            self.factor[0, 0] = np.sqrt(products[slot] + self.constant)
         self.size += 1
         self._move()
         return True
@@ -279,7 +278,8 @@ def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray
             vector[i] /= factor[i, i]
             for k in range(i):
                 vector[k] -= factor[i, k] * vector[i]
-    return toward - ones * (toward.sum() / ones.sum())
+    result: FloatArray = toward - ones * (toward.sum() / ones.sum())
+    return result
 
 
 @njit(cache=True)

@@ -8,7 +8,10 @@ from difflib import get_close_matches
 from otlp.capability import Capability
 from otlp.errors import InvalidInputError
 
-__all__ = ["check_choice", "check_memory_limit", "check_time_limit", "fits"]
+__all__ = ["RULE_GAP", "check_choice", "check_memory_limit", "check_time_limit", "fits"]
+
+RULE_GAP = 1e-4
+"""Accuracy of the bound beside a rule that has none of its own: the rule itself is cheaper."""
 
 
 def check_choice(option: str, value: str, known: Collection[str]) -> None:

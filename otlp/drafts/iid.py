@@ -95,11 +95,11 @@ class IID(DraftScheme):
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""
-        return float(self.draft[check_mask(subset, self.vocab_size)].sum()) ** self.n
+        return float((self.draft * check_mask(subset, self.vocab_size)).sum()) ** self.n
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
-        inside = float(self.draft[check_mask(subset, self.vocab_size)].sum())
+        inside = float((self.draft * check_mask(subset, self.vocab_size)).sum())
         return 1.0 if inside >= 1.0 else float(-np.expm1(self.n * np.log1p(-inside)))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:

@@ -133,7 +133,7 @@ class WithoutReplacement(DraftScheme):
         -------
         ndarray, shape (...)
         """
-        top, tail = self._top
+        top, tail = self.top_and_tail
         # The n most likely tokens are added one by one; the others are few parts of their sum.
         among = np.isin(tokens, top)
         left = np.maximum(tail - np.where(among, 0.0, self.draft[tokens]).sum(axis=-1), 0.0)
@@ -230,7 +230,7 @@ class WithoutReplacement(DraftScheme):
         return tokens[_combinations(tokens.size, self.n)]
 
     @cached_property
-    def _top(self) -> tuple[IntArray, float]:
+    def top_and_tail(self) -> tuple[IntArray, float]:
         """The n most likely tokens, and the mass of all others."""
         top = _largest(self.draft, self.n)
         others = np.ones(self.vocab_size, dtype=bool)
@@ -248,7 +248,7 @@ class WithoutReplacement(DraftScheme):
     @cached_property
     def _nodes(self) -> tuple[FloatArray, FloatArray]:
         """Times and weights of the integral over [0, inf), a multiple of `WIDTH` of them."""
-        top, tail = self._top
+        top, tail = self.top_and_tail
         # Until n clocks have rung, what is left rings at this rate at least.
         slowest = tail + float(self.draft[top[-1]])
         count = int(np.ceil((np.log(80.0 / slowest) + 3.5) / (STEP * WIDTH))) * WIDTH

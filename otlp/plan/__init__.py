@@ -8,6 +8,7 @@ from otlp.plan.orderings import OrderingsPlan
 from otlp.plan.plan import Marginals, Plan
 from otlp.plan.selection import SelectionPlan
 from otlp.plan.sets import SetPlan
+from otlp.plan.single_draft import SingleDraftPlan
 from otlp.plan.table import TablePlan
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "Plan",
     "SelectionPlan",
     "SetPlan",
+    "SingleDraftPlan",
     "TablePlan",
 ]

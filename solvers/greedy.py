@@ -1,0 +1,62 @@
+"""The optimal plan for greedy drafts, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from otlp.capability import Capability
+from otlp.drafts import Greedy as GreedyDrafts
+from otlp.plan import SingleDraftPlan
+from otlp.problem import Problem
+from otlp.reductions import subset_selection
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["Greedy"]
+
+
+@dataclass(frozen=True)
+class Greedy(Solver):
+    """Run single-draft speculative sampling on the sampled draft: it never wastes a top token.
+
+    The sampled draft x follows q~, the draft without the top tokens A.  Accept it with probability
+    min(1, p_x / q~_x), else sample (p - q~)^+ normalised; what that gives to A was drafted, so the
+    acceptance is p(A) + sum over i outside A of min(p_i, q~_i), the optimum (Hu et al. 2025).
+    O(V).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))
+    >>> round(otlp.solve(problem, "greedy").acceptance, 6)
+    1.0
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support greedy drafts."""
+        if isinstance(problem.drafts, GreedyDrafts):
+            return Capability(True)
+        return Capability(
+            False,
+            "the rule needs drafts whose first n - 1 tokens are always the top ones "
+            f"(otlp.Greedy), and these are {problem.drafts!r}: use orderings, or martingale for "
+            "i.i.d. drafts",
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Vocabulary size."""
+        return float(problem.vocab_size)
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Write the plan down."""
+        drafts = problem.drafts
+        assert isinstance(drafts, GreedyDrafts)
+        plan = SingleDraftPlan(problem, drafts.n - 1, drafts.rest, drafts.top)
+        clock.lap("solve")
+        _, subset = subset_selection(problem)
+        clock.lap("reduce")
+        return Answer(plan, subset=subset)

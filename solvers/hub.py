@@ -1,0 +1,135 @@
+"""SpecHub's verification of its pairs, which is optimal for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray
+from otlp.drafts import Hub as HubDrafts
+from otlp.plan import Marginals, Plan
+from otlp.plan.plan import residual_law
+from otlp.problem import Problem
+from otlp.reductions import subset_selection
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["Hub", "HubPlan"]
+
+
+class HubPlan(Plan):
+    """SpecHub's rule: the other token first, then the hub (SpecHub, Algorithms 2 and 3).
+
+    Attributes
+    ----------
+    before, after : ndarray, shape (V,)
+        Probability that x is accepted, given the pair (x, hub), and given (hub, x).
+    hub_before, hub_after : float
+        Probability that then the hub is accepted.
+    residual : ndarray, shape (V,)
+        Law of the replacement.
+    """
+
+    def __init__(self, problem: Problem, drafts: HubDrafts) -> None:
+        super().__init__(problem)
+        target, hub = problem.target, drafts.hub
+        self.drafts = drafts
+        wanted = target.copy()
+        wanted[hub] = 0.0
+        taken_before = np.minimum(wanted, drafts.before_hub)
+        taken_after = np.minimum(wanted - taken_before, drafts.after_hub)
+        self.before = _share(taken_before, drafts.before_hub)
+        self.after = _share(taken_after, drafts.after_hub)
+        # What is left of the pairs goes to the hub: of (hub, x) first, then of (x, hub).
+        left_after = float(np.maximum(drafts.after_hub - taken_after, 0.0).sum())
+        left_before = float(np.maximum(drafts.before_hub - taken_before, 0.0).sum())
+        hub_of_after = min(target[hub], left_after)
+        hub_of_before = min(target[hub] - hub_of_after, left_before)
+        self.hub_after = hub_of_after / left_after if left_after > 0.0 else 1.0
+        self.hub_before = hub_of_before / left_before if left_before > 0.0 else 1.0
+        accepted = taken_before + taken_after
+        accepted[hub] = hub_of_after + hub_of_before
+        self.residual = residual_law(target, accepted)
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan, O(V)."""
+        one, two = self._check(draft_tokens)
+        hub = self.drafts.hub
+        other, share, hub_share = (
+            (two, self.after[two], self.hub_after)
+            if one == hub
+            else (one, self.before[one], self.hub_before)
+        )
+        law: FloatArray = self.residual * ((1.0 - share) * (1.0 - hub_share))
+        law[other] += share
+        law[hub] += (1.0 - share) * hub_share
+        return law
+
+    def marginals(self) -> Marginals:
+        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        accepted = np.zeros(self.problem.vocab_size)
+        replaced = np.zeros(self.problem.vocab_size)  # by x: no token of the pair was accepted
+        hub = self.drafts.hub
+        for pairs, share, hub_share in (
+            (self.drafts.before_hub, self.before, self.hub_before),
+            (self.drafts.after_hub, self.after, self.hub_after),
+        ):
+            left = pairs * (1.0 - share)
+            accepted += pairs * share
+            accepted[hub] += float(left.sum()) * hub_share
+            replaced += left * (1.0 - hub_share)
+        total = float(replaced.sum())
+        output = accepted + total * self.residual
+        replaced[hub] = total
+        return Marginals(accepted + replaced * self.residual, output, "closed form")
+
+
+@dataclass(frozen=True)
+class Hub(Solver):
+    """SpecHub (Algorithms 2 and 3): closed form, and optimal for its own pairs.
+
+    The acceptance is p_a + sum over x other than a of min(p_x, q_x / (1 - q_a)) for the hub a;
+    O(V).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.Hub([0.5, 0.3, 0.2]))
+    >>> round(otlp.solve(problem, "hub").acceptance, 6)
+    1.0
+    """
+
+    name: ClassVar[str] = "hub"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support SpecHub's pairs."""
+        if isinstance(problem.drafts, HubDrafts):
+            return Capability(True)
+        return Capability(
+            False,
+            "the rule needs SpecHub's pairs, which all hold the most likely token (otlp.Hub), and "
+            f"these are {problem.drafts!r}: use orderings, or martingale for i.i.d. drafts",
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Vocabulary size."""
+        return float(problem.vocab_size)
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Write the plan down."""
+        assert isinstance(problem.drafts, HubDrafts)
+        plan = HubPlan(problem, problem.drafts)
+        clock.lap("solve")
+        _, subset = subset_selection(problem)
+        clock.lap("reduce")
+        return Answer(plan, subset=subset)
+
+
+def _share(taken: FloatArray, mass: FloatArray) -> FloatArray:
+    share: FloatArray = np.divide(taken, mass, out=np.ones_like(mass), where=mass > 0.0)
+    return share

@@ -1,0 +1,194 @@
+"""SpecTr's k-sequential selection: the drafts in turn, each accepted by the same coin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray
+from otlp.drafts import IID
+from otlp.errors import InvalidInputError
+from otlp.plan import Marginals, Plan
+from otlp.plan.plan import residual_law
+from otlp.problem import Problem
+from otlp.reductions import subset_selection
+from otlp.solution import Guarantee
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["KSeq", "KSeqPlan", "least_division_factor"]
+
+
+class KSeqPlan(Plan):
+    """Accept the first draft x that passes a coin of min(1, p_x / (rho q_x)), else replace.
+
+    Parameters
+    ----------
+    problem : Problem
+        With i.i.d. drafts.
+    rho : float
+        The division factor, at least rho*.
+
+    Attributes
+    ----------
+    beta : float
+        Probability that one draft passes: sum min(q, p / rho).
+    some_draft_passes : float
+        1 - (1 - beta)^n: the acceptance as SpecTr counts it.
+    """
+
+    def __init__(self, problem: Problem, draft: FloatArray, rho: float) -> None:
+        super().__init__(problem)
+        target, n = problem.target, problem.n
+        self.draft, self.rho = draft, rho
+        self.passes = np.minimum(draft, target / rho)
+        self.beta = min(1.0, float(self.passes.sum()))
+        self.some_draft_passes = self.beta * expected_tries(self.beta, n)
+        self.residual = residual_law(target, self.passes * expected_tries(self.beta, n))
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan, O(V + n)."""
+        left = 1.0
+        law = np.zeros(self.problem.vocab_size)
+        for token in self._check(draft_tokens):
+            coin = self.passes[token] / self.draft[token]
+            law[token] += left * coin
+            left *= 1.0 - coin
+        result: FloatArray = law + left * self.residual
+        return result
+
+    def marginals(self) -> Marginals:
+        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        n = self.problem.n
+        accepted = self.passes * expected_tries(self.beta, n)
+        failed = np.maximum(self.draft - self.passes, 0.0)
+        none_passes = float(failed.sum()) ** n
+        # The failed drafts are i.i.d., too, and the replacement may be one of them.
+        share = failed / failed.sum() if none_passes > 0.0 else failed
+        with np.errstate(divide="ignore"):
+            among = -np.expm1(n * np.log1p(-np.minimum(share, 1.0)))
+        output = accepted + none_passes * self.residual
+        return Marginals(accepted + none_passes * self.residual * among, output, "closed form")
+
+
+@dataclass(frozen=True)
+class KSeq(Solver):
+    """K-SEQ (Sun et al. 2023, SpecTr, Algorithm 2), for i.i.d. drafts.
+
+    Parameters
+    ----------
+    rho : float, optional
+        The division factor; by default rho*, the least that leaves the output law intact.
+
+    Raises
+    ------
+    InvalidInputError
+        If `rho` is less than 1 or not finite.
+
+    Notes
+    -----
+    O(V) for the plan and O(V) for each of some 50 steps of bisection.  The acceptance is that of
+    all rules here: P(the output was drafted).  SpecTr counts P(some draft passes its coin), which
+    is less where a replacement happens to have been drafted; it is
+    ``solution.details["some_draft_passes"]``, and at rho* at least 1 - (1 - 1/n)^n of the optimum.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solve(problem, "k-seq")
+    >>> round(solution.acceptance, 6), round(solution.details["rho"], 6)
+    (0.815037, 1.430074)
+    """
+
+    rho: float | None = None
+
+    name: ClassVar[str] = "k-seq"
+
+    def __post_init__(self) -> None:
+        """Check the division factor."""
+        if self.rho is not None and not (np.isfinite(self.rho) and self.rho >= 1.0):
+            raise InvalidInputError(f"rho is {self.rho!r}: it must be finite and at least 1")
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support i.i.d. drafts, and a `rho` that leaves the output law intact."""
+        drafts = problem.drafts
+        if not isinstance(drafts, IID):
+            return Capability(
+                False,
+                "the rule takes the drafts for n samples of one distribution, with replacement "
+                f"(otlp.IID), and would change the target's law on {drafts!r}: use "
+                "recursive-rejection, or orderings for the optimum",
+            )
+        if self.rho is not None:
+            least = least_division_factor(problem.target, drafts.draft, drafts.n)
+            if self.rho < least * (1.0 - 1e-12):
+                return Capability(
+                    False,
+                    f"rho = {self.rho:.12g} is less than rho* = {least:.12g} of this problem, and "
+                    "would change the target's law: raise it, or leave it out",
+                )
+        return Capability(True)
+
+    def work(self, problem: Problem) -> float:
+        """Vocabulary size."""
+        return float(problem.vocab_size)
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Find rho* where none is given, and write the plan down."""
+        drafts = problem.drafts
+        assert isinstance(drafts, IID)
+        least = least_division_factor(problem.target, drafts.draft, drafts.n)
+        plan = KSeqPlan(problem, drafts.draft, least if self.rho is None else max(self.rho, least))
+        clock.lap("solve")
+        _, subset = subset_selection(problem)
+        clock.lap("reduce")
+        return Answer(
+            plan,
+            Guarantee.LOSSLESS,
+            subset,
+            details={"rho": plan.rho, "some_draft_passes": plan.some_draft_passes},
+        )
+
+
+def expected_tries(beta: float, n: int) -> float:
+    """(1 - (1 - beta)^n) / beta: how many of n drafts are looked at, on average."""
+    if beta < 1e-300:
+        return float(n)
+    return 1.0 if beta >= 1.0 else float(-np.expm1(n * np.log1p(-beta)) / beta)
+
+
+def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> float:
+    """rho*: the least rho for which no token is put out too often (SpecTr, Eq. 6).
+
+    Token x passes with probability min(q_x, p_x / rho) times the expected number of tries, which
+    must not exceed p_x; so rho* solves rho = expected tries, in [1, n].
+
+    Parameters
+    ----------
+    target, draft : ndarray, shape (V,)
+    n : int
+
+    Returns
+    -------
+    float
+        The upper end of the last interval of the bisection, so on the safe side.
+    """
+
+    def safe(rho: float) -> bool:
+        beta = min(1.0, float(np.minimum(draft, target / rho).sum()))
+        return expected_tries(beta, n) <= rho
+
+    low, high = 1.0, float(n)
+    if safe(low):
+        return low
+    while True:
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            return high
+        low, high = (low, middle) if safe(middle) else (middle, high)

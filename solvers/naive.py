@@ -1,0 +1,74 @@
+"""Naive speculative sampling: sample from the target, and see whether it was drafted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray, invert_cdf
+from otlp.plan import Marginals, Plan
+from otlp.problem import Problem
+from otlp.reductions import subset_selection
+from otlp.solution import Guarantee
+from otlp.solvers.limits import RULE_GAP
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["Naive", "NaivePlan"]
+
+
+class NaivePlan(Plan):
+    """The target itself, whatever was drafted."""
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan: a copy of the target."""
+        self._check(draft_tokens)
+        return self.problem.target.copy()
+
+    def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
+        """Draw a token from the target."""
+        self._check(draft_tokens)
+        return int(invert_cdf(np.cumsum(self.problem.target), rng.random()))
+
+    def marginals(self) -> Marginals:
+        """Acceptance p_i P(i was drafted), and the target."""
+        target = self.problem.target
+        return Marginals(target * self.problem.drafts.inclusion, target, "closed form")
+
+
+@dataclass(frozen=True)
+class Naive(Solver):
+    """Naive speculative sampling (NSS; Miao et al. 2024, SpecInfer): any drafts, no optimality.
+
+    The acceptance is sum p_i P(i was drafted); O(V), or O(nV) for different drafts.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> round(otlp.solve(problem, "naive").acceptance, 6)
+    0.489
+    """
+
+    name: ClassVar[str] = "naive"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support every draft scheme."""
+        return Capability(True)
+
+    def work(self, problem: Problem) -> float:
+        """Vocabulary size times drafts."""
+        return float(problem.vocab_size) * problem.n
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Write the plan down; the bound comes from subset selection."""
+        plan = NaivePlan(problem)
+        clock.lap("solve")
+        _, subset = subset_selection(problem, gap=RULE_GAP)
+        clock.lap("reduce")
+        return Answer(plan, Guarantee.LOSSLESS, subset)

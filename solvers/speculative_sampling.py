@@ -1,0 +1,59 @@
+"""Speculative sampling with a single draft: closed form, and optimal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.capability import Capability
+from otlp.plan import SingleDraftPlan
+from otlp.problem import Problem
+from otlp.reductions import subset_selection
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["SpeculativeSampling"]
+
+
+@dataclass(frozen=True)
+class SpeculativeSampling(Solver):
+    """Accept the draft x with probability min(1, p_x / q_x), else sample (p - q)^+ normalised.
+
+    Leviathan et al. 2023, Chen et al. 2023 (Global Resolution, Appendix A).  The acceptance is
+    sum min(p, q), the most that one draft allows; O(V).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=1))
+    >>> round(otlp.solve(problem, "speculative-sampling").acceptance, 6)
+    0.6
+    """
+
+    name: ClassVar[str] = "speculative-sampling"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Support one draft, of any scheme."""
+        if problem.n == 1:
+            return Capability(True)
+        return Capability(
+            False,
+            f"the rule is for one draft, and these are n = {problem.n}: use recursive-rejection, "
+            "or an optimal solver such as orderings",
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Vocabulary size."""
+        return float(problem.vocab_size)
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Write the plan down."""
+        nothing = np.zeros(0, dtype=np.int64)
+        plan = SingleDraftPlan(problem, 0, problem.drafts.mean_draft, nothing)
+        clock.lap("solve")
+        _, subset = subset_selection(problem)
+        clock.lap("reduce")
+        return Answer(plan, subset=subset)
