@@ -253,8 +253,8 @@ tokens that do not overlap.
 {seen:,} tokens ({epochs:.1f} epochs) in {minutes:g} minutes on CPU (threads: {threads}),
 in float32: AdamW (beta 0.9 and 0.98, weight decay 0.1 on matrices, gradient norm clipped at 1),
 batches of {batch} x {context} tokens, peak learning rate {learning_rate:g} with a warm-up of 3%
-and a cosine decay, both by wall-clock time; seed {seed}. The schedule follows the clock, so another run
-gives a slightly different model.
+and a cosine decay, both by wall-clock time; seed {seed}. The schedule follows the clock,
+so another run gives a slightly different model.
 
     {command}
 
