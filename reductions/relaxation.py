@@ -93,9 +93,8 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
         slices[groups.rows, groups.members] = np.clip(answer, 0.0, available) / available
         slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
         taken = tuples.mass @ slices
-        slices *= np.minimum(
-            np.divide(problem.target, taken, out=np.ones_like(taken), where=taken > 0.0), 1.0
-        )
-        left = residual_law(problem.target, tuples.mass @ slices)
+        target = problem.target
+        slices *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
+        left = residual_law(target, tuples.mass @ slices)
         rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
         return TablePlan(problem, tuples, slices + rejected * left)

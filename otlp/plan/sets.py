@@ -40,11 +40,9 @@ class SetPlan(Plan):
         given = sum_by(sets.rows, share, len(sets))
         share /= np.maximum(given, 1.0)[sets.rows]
         taken = self._taken(share)
-        # A token of target 0 takes nothing, also where its flow is a subnormal rounding error.
-        excess = np.divide(
-            problem.target, taken, out=np.ones(problem.vocab_size), where=taken > 0.0
-        )
-        share *= np.minimum(excess, 1.0)[sets.members]
+        target = problem.target
+        kept = np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
+        share *= kept[sets.members]
         self.share = share
         self.residual = residual_law(problem.target, self._taken(share))
 

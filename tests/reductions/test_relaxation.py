@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.reductions import MergeTuples, NetworkReduction, Relaxation, RelaxedOTLP
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.timing import Stopwatch
+from otlp.verify import Answer, certify
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
+
+BOTH = pytest.mark.parametrize("reduction", [Relaxation(), MergeTuples()], ids=["tuples", "sets"])
+Reduction = Relaxation | MergeTuples
+
+
+def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
+    """An optimal S, whatever the groups are."""
+    network, inverse = NetworkReduction().apply(relaxed)
+    return NetworkReduction().invert(FLOW_ENGINES["ortools"](network, None), inverse)
+
+
+@BOTH
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> None:
+    assert reduction.accepts(problem)
+    relaxed, inverse = reduction.apply(problem)
+    flow = maximum(relaxed)
+    assert abs(flow.sum() - brute_force_optimum(problem)) <= 1e-12
+    plan = reduction.invert(flow, inverse)
+    solution = certify(problem, "lifted", Answer(plan, otlp.Guarantee.LOSSLESS), Stopwatch())
+    assert solution.guarantee is otlp.Guarantee.LOSSLESS
+    assert abs(solution.acceptance - flow.sum()) <= 1e-12
+    check_solution(solution)
+
+
+@BOTH
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_any_flow_gives_a_lossless_plan(
+    reduction: Reduction, problem: otlp.Problem, data: st.DataObject
+) -> None:
+    relaxed, inverse = reduction.apply(problem)
+    size = relaxed.groups.members.size
+    entry = st.sampled_from([-1.0, 0.0, 5e-324, 1e-300, 1e-12, 0.01, 0.3, 5.0, 1e300, np.inf])
+    flow = np.array(data.draw(st.lists(entry, min_size=size, max_size=size)))
+    plan = reduction.invert(flow, inverse)
+    solution = certify(problem, "any", Answer(plan, otlp.Guarantee.LOSSLESS), Stopwatch())
+    assert solution.guarantee is otlp.Guarantee.LOSSLESS
+    assert solution.acceptance <= brute_force_optimum(problem) + 1e-12
+    check_solution(solution)
+
+
+@BOTH
+def test_no_flow_draws_from_the_target(reduction: Reduction) -> None:
+    problem = DEGENERATE["one draft"]
+    relaxed, inverse = reduction.apply(problem)
+    plan = reduction.invert(np.zeros(relaxed.groups.members.size), inverse)
+    np.testing.assert_allclose(plan.conditional([1]), problem.target, atol=1e-16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=iid_problems())
+def test_merging_keeps_the_masses(problem: otlp.Problem) -> None:
+    """A set's mass is the sum over its tuples, and no set is listed twice."""
+    tuples = problem.drafts.enumerate()
+    expected: dict[frozenset[int], float] = {}
+    for row, mass in zip(tuples.tokens.tolist(), tuples.mass.tolist(), strict=True):
+        expected[frozenset(row)] = expected.get(frozenset(row), 0.0) + mass
+    relaxed, _ = MergeTuples().apply(problem)
+    groups = relaxed.groups
+    found = {
+        frozenset(groups.members[a:b].tolist()): mass
+        for a, b, mass in zip(groups.offsets, groups.offsets[1:], groups.mass, strict=False)
+    }
+    assert len(found) == len(groups)
+    assert found.keys() == expected.keys()
+    for key, mass in expected.items():
+        assert found[key] == pytest.approx(mass, rel=1e-12, abs=1e-322)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "words"), [(Relaxation(10_000), "table"), (MergeTuples(10_000), "token sets")]
+)
+def test_too_large_is_refused_with_a_way_out(reduction: Reduction, words: str) -> None:
+    problem = otlp.Problem(np.full(50, 0.02), otlp.IID(np.full(50, 0.02), 3))
+    capability = reduction.accepts(problem)
+    assert not capability
+    assert words in capability.reason and "martingale" in capability.reason
+    with pytest.raises(otlp.errors.SizeLimitError):
+        reduction.apply(problem)

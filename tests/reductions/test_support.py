@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+
+import otlp
+from otlp.reductions import Support
+from otlp.solvers.max_flow import MaxFlow
+from otlp.timing import Stopwatch
+from otlp.verify import Answer, certify
+from tests.instances import brute_force_optimum, check_solution, problems
+
+
+@settings(max_examples=80, deadline=None)
+@given(problem=problems())
+def test_value_plan_and_dual_survive(problem: otlp.Problem) -> None:
+    reduction = Support()
+    assert reduction.accepts(problem)
+    small, inverse = reduction.apply(problem)
+    assert small.drafts.support[: inverse.tokens.size].all()
+    assert abs(brute_force_optimum(small) - brute_force_optimum(problem)) <= 1e-12
+    solved = MaxFlow().solve(small)
+    assert solved.plan is not None and solved.subset is not None
+    subset = reduction.lift_subset(solved.subset, inverse)
+    assert abs(problem.dual_value(subset) - small.dual_value(solved.subset)) <= 1e-12
+    plan = reduction.invert(solved.plan, inverse)
+    assert plan.problem is problem
+    lifted = certify(problem, "lifted", Answer(plan, subset=subset), Stopwatch())
+    assert lifted.guarantee is otlp.Guarantee.OPTIMAL
+    assert abs(lifted.acceptance - solved.acceptance) <= 1e-12
+    check_solution(lifted)
+
+
+def test_mass_outside_the_support_keeps_its_law() -> None:
+    problem = otlp.Problem([0.1, 0.2, 0.3, 0.4], otlp.IID([0.0, 1.0, 0.0, 0.0], 2))
+    small, inverse = Support().apply(problem)
+    assert small.vocab_size == 2
+    plan = Support().invert(MaxFlow().solve(small).plan, inverse)
+    np.testing.assert_allclose(plan.conditional([1, 1]), problem.target, atol=1e-15)
+    rng = np.random.default_rng(0)
+    assert {plan.sample([1, 1], rng) for _ in range(200)} == {0, 1, 2, 3}
+
+
+def test_full_support_is_left_alone() -> None:
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
+    small, inverse = Support().apply(problem)
+    assert small is problem
+    plan = MaxFlow().solve(small).plan
+    assert Support().invert(plan, inverse) is plan
+
+
+def test_vocabulary_shrinks_to_the_tokens_that_count() -> None:
+    target = np.full(1000, 1e-3)
+    problem = otlp.Problem(target, otlp.IID(target, 3).top_k(10))
+    small, _ = Support().apply(problem)
+    assert small.vocab_size == 11
+    assert abs(small.target[10] - 0.99) <= 1e-12

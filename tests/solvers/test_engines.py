@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, RelaxedOTLP
+from otlp.solvers.engines import FLOW_ENGINES, highs
+from otlp.solvers.engines.flow_process import FlowProcess, flow_process
+from otlp.solvers.engines.integers import to_integers
+from tests.flow_engines import ENGINES
+from tests.instances import problems
+
+
+def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
+    relaxed, _ = MergeTuples().apply(problem)
+    return relaxed, NetworkReduction().apply(relaxed)[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
+    _, network = network_of(problem)
+    flows = FLOW_ENGINES[engine](network, None)
+    assert flows.shape == network.capacities.shape and flows.min() >= 0.0
+    assert (flows <= network.capacities + 1e-15).all()
+    arriving = np.bincount(network.heads, weights=flows, minlength=network.sink + 1)
+    leaving = np.bincount(network.tails, weights=flows, minlength=network.sink + 1)
+    np.testing.assert_allclose(arriving[: network.source], leaving[: network.source], atol=1e-15)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_empty_and_zero_networks(engine: str) -> None:
+    no_groups = FlowNetwork(np.array([1]), np.array([0]), np.array([0.5]), tokens=1, groups=0)
+    zeros = FlowNetwork(np.array([2, 0, 1]), np.array([0, 1, 3]), np.zeros(3), tokens=1, groups=1)
+    for network in (no_groups, zeros):
+        assert not FLOW_ENGINES[engine](network, None).any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems(), exponent=st.integers(-900, 900), bits=st.sampled_from([52, 61]))
+def test_integers_do_not_overflow(problem: otlp.Problem, exponent: int, bits: int) -> None:
+    _, network = network_of(problem)
+    scaled = FlowNetwork(
+        network.tails,
+        network.heads,
+        np.ldexp(network.capacities, exponent),
+        network.tokens,
+        network.groups,
+    )
+    capacities, power = to_integers(scaled, bits)
+    assert (capacities == np.rint(capacities)).all()
+    for arcs in (capacities[: network.tokens], capacities[-network.groups :]):
+        assert sum(map(int, arcs)) <= 2**bits
+    # rounding moves no capacity by more than 2^-bits of the total
+    error = np.abs(np.ldexp(capacities, -power - exponent) - network.capacities)
+    assert error.max() <= 2.0 ** (1 - bits)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.5])
+def test_capacities_that_are_no_numbers_are_refused(bad: float) -> None:
+    network = FlowNetwork(
+        np.array([2, 0, 1]), np.array([0, 1, 3]), np.array([bad, 1.0, 1.0]), tokens=1, groups=1
+    )
+    with pytest.raises(RuntimeError, match="capacities must be at least 0"):
+        FLOW_ENGINES["ortools"](network, None)
+
+
+def test_a_process_gives_the_flows_of_the_engine_itself() -> None:
+    rng = np.random.default_rng(0)
+    problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.IID(rng.dirichlet(np.ones(8)), 3))
+    _, network = network_of(problem)
+    capacities, power = to_integers(network, 61)
+    process = flow_process((sys.executable,), "ortools")
+    there = process.max_flow(network, capacities.astype(np.int64), None)
+    np.testing.assert_array_equal(
+        np.ldexp(there.astype(float), -power), FLOW_ENGINES["ortools"](network, None)
+    )
+    assert flow_process((sys.executable,), "ortools") is process
+
+
+def test_a_failed_request_is_told_and_survived() -> None:
+    _, network = network_of(otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2)))
+    capacities = np.full(network.capacities.size, 2**62)
+    process = flow_process((sys.executable,), "ortools")
+    with pytest.raises(RuntimeError, match="POSSIBLE_OVERFLOW"):
+        process.max_flow(network, capacities, None)
+    assert process.alive
+
+
+def test_an_engine_that_is_not_there_is_told() -> None:
+    with pytest.raises(RuntimeError, match="KeyError"):
+        FlowProcess((sys.executable, "-I"), "no such engine")
+
+
+def test_processes_end_with_their_parent() -> None:
+    code = (
+        "import sys\n"
+        "from otlp.solvers.engines.flow_process import flow_process\n"
+        "process = flow_process((sys.executable,), 'ortools')\n"
+        "assert process.alive\n"
+        "print(process._process.pid)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(run.stdout), 0)
+
+
+def test_an_option_that_highs_rejects_raises() -> None:
+    program = highs.TransportProgram(
+        rows=np.array([0]),
+        columns=np.array([0]),
+        reward=np.ones(1),
+        row_mass=np.ones(1),
+        column_mass=np.ones(1),
+        exact=False,
+    )
+    with pytest.raises(RuntimeError, match=r"rejected the option time_limit = -1\.0"):
+        highs.solve(program, time_limit=-1.0)
+
+
+IMPORTS = {
+    "otlp": "import otlp",
+    "cvxpy": "import cvxpy",
+    "ortools": "from ortools.graph.python import max_flow",
+    "highspy": "import highspy",
+}
+
+SOLVE_BOTH = """
+import otlp
+problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+for solver in ("max-flow", "linear-program"):
+    assert abs(otlp.solve(problem, solver).acceptance - 0.85) < 1e-12
+"""
+
+
+def run_in_order(order: tuple[str, ...]) -> None:
+    code = "\n".join(IMPORTS[name] for name in order) + SOLVE_BOTH
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, f"{order}: {run.stderr}"
+
+
+ORDERS = list(permutations(IMPORTS))
+# Forwards and backwards each comes before each other one; the third has otlp between engines.
+QUICK_ORDERS = [ORDERS[0], ORDERS[-1], ("cvxpy", "highspy", "otlp", "ortools")]
+
+
+@pytest.mark.parametrize("order", QUICK_ORDERS, ids="-".join)
+def test_libraries_share_a_process(order: tuple[str, ...]) -> None:
+    pytest.importorskip("cvxpy")
+    run_in_order(order)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_libraries_share_a_process_in_every_order(order: tuple[str, ...]) -> None:
+    pytest.importorskip("cvxpy")
+    run_in_order(order)

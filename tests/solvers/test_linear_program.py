@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.solvers.cvxpy_reference import cvxpy_optimum
+from otlp.solvers.linear_program import LinearProgram
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
+
+FORMS = ("relaxed", "full")
+
+
+def check_optimal(problem: otlp.Problem, form: str) -> None:
+    solution = LinearProgram(form).solve(problem)
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL, str(solution)
+    assert solution.status is otlp.Status.SOLVED
+    assert abs(solution.gap) <= 1e-9
+    assert abs(solution.acceptance - brute_force_optimum(problem)) <= 1e-9
+    assert solution.subset is not None and not solution.subset[~problem.drafts.support].any()
+    check_solution(solution)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_relaxed_form_is_optimal(problem: otlp.Problem) -> None:
+    check_optimal(problem, "relaxed")
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems())
+def test_full_form_is_optimal(problem: otlp.Problem) -> None:
+    check_optimal(problem, "full")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_problems(name: str, form: str) -> None:
+    check_optimal(DEGENERATE[name], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "name", ["one draft", "target partly outside the support", "explicit: a token never drafted"]
+)
+def test_agrees_with_cvxpy(name: str, form: str) -> None:
+    pytest.importorskip("cvxpy")
+    solution = LinearProgram(form).solve(DEGENERATE[name])
+    assert abs(solution.acceptance - cvxpy_optimum(DEGENERATE[name], form)) <= 1e-7
+
+
+def large(k: int, n: int) -> otlp.Problem:
+    p, q = np.random.default_rng(k).dirichlet(np.full(k, 0.3), 2)
+    return otlp.Problem(p, otlp.IID(q, n))
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "form", "method"),
+    [
+        (60, 2, "relaxed", "primal simplex"),
+        (20, 2, "full", "dual simplex"),
+        (28, 2, "full", "interior point"),
+    ],
+)
+def test_every_method_of_highs_is_exact(k: int, n: int, form: str, method: str) -> None:
+    problem = large(k, n)
+    solution = LinearProgram(form).solve(problem)
+    assert solution.details["method"] == method
+    assert solution.details["highs_status"] == "Optimal"
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL
+    assert abs(solution.gap) <= 1e-9
+    check_solution(solution)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_time_limit_is_a_status(form: str) -> None:
+    solver = LinearProgram(form, time_limit=1e-6)
+    solution = solver.solve(large(28, 2))
+    assert solution.status is otlp.Status.TIME_LIMIT
+    assert solution.plan is None and solution.guarantee is otlp.Guarantee.NONE
+    assert "Time limit reached" in solution.message
+
+
+@pytest.mark.parametrize(("form", "n"), [("relaxed", 4), ("full", 3)])
+def test_supports_says_why_it_refuses(form: str, n: int) -> None:
+    capability = LinearProgram(form).supports(large(200, n))
+    assert not capability
+    assert f"{form} linear program" in capability.reason
+    assert "2,048 MiB" in capability.reason and "top_k" in capability.reason
+    assert LinearProgram(form, memory_limit=2**60).supports(large(200, n))
+
+
+def test_supports_counts_only_tokens_that_can_be_drafted() -> None:
+    target = np.full(100_000, 1e-5)
+    draft = np.zeros(100_000)
+    draft[[5, 70_000, 99_999]] = 0.2, 0.3, 0.5
+    solution = LinearProgram("full").solve(otlp.Problem(target, otlp.IID(draft, 3)))
+    assert solution.details["variables"] == 4 * 3**3
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"form": "relaxd"}, "did you mean 'relaxed'"),
+        ({"time_limit": 0.0}, "time_limit is 0.0"),
+        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"memory_limit": -1}, "memory_limit is -1"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, object], words: str) -> None:
+    with pytest.raises(otlp.errors.InvalidInputError, match=words):
+        LinearProgram(**options)  # type: ignore[arg-type]

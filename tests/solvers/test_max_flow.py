@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.reductions import subset_selection
+from otlp.solvers.engines import graph_tool
+from otlp.solvers.max_flow import MaxFlow
+from tests.flow_engines import ENGINES
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
+
+
+def check_optimal(problem: otlp.Problem, engine: str) -> None:
+    solution = MaxFlow(engine).solve(problem)
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL, str(solution)
+    assert abs(solution.gap) <= 1e-9
+    assert abs(solution.acceptance - brute_force_optimum(problem)) <= 1e-9
+    assert solution.subset is not None and not solution.subset[~problem.drafts.support].any()
+    check_solution(solution)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=80, deadline=None)
+@given(problem=problems())
+def test_optimal(engine: str, problem: otlp.Problem) -> None:
+    check_optimal(problem, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_problems(name: str, engine: str) -> None:
+    check_optimal(DEGENERATE[name], engine)
+
+
+def large(k: int, n: int, concentration: float = 0.1) -> otlp.Problem:
+    p, q = np.random.default_rng(k * n).dirichlet(np.full(k, concentration), 2)
+    return otlp.Problem(p, otlp.IID(q, n))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("k", "n"), [(100, 2), (40, 3), (12, 8)])
+def test_reaches_the_optimum_on_large_networks(k: int, n: int, engine: str) -> None:
+    for concentration in (0.1, 3.0):
+        problem = large(k, n, concentration)
+        alpha, _ = subset_selection(problem)
+        solution = MaxFlow(engine).solve(problem)
+        assert solution.guarantee is otlp.Guarantee.OPTIMAL
+        assert abs(solution.acceptance - alpha) <= 1e-10
+        assert abs(solution.gap) <= 1e-10
+        assert solution.marginal_error <= 1e-12
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
+    problem = large(60, 3)
+    late = MaxFlow(engine, time_limit=1e-3).solve(problem)
+    assert late.status is otlp.Status.TIME_LIMIT
+    assert late.plan is None and late.guarantee is otlp.Guarantee.NONE
+    assert "stopped after 0.001 s" in late.message
+    assert MaxFlow(engine, time_limit=60.0).solve(problem).guarantee is otlp.Guarantee.OPTIMAL
+
+
+def test_supports_says_why_it_refuses() -> None:
+    capability = MaxFlow().supports(large(1000, 3))
+    assert not capability
+    assert "arcs" in capability.reason and "2,048 MiB" in capability.reason
+    assert "martingale" in capability.reason and "top_k" in capability.reason
+    with pytest.raises(otlp.errors.UnsupportedProblemError, match="max-flow: a network of"):
+        MaxFlow().solve(large(1000, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine": "graphtool"}, "did you mean 'graph-tool'"),
+        ({"time_limit": -1.0}, "time_limit is -1.0"),
+        ({"memory_limit": 0}, "memory_limit is 0"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, object], words: str) -> None:
+    with pytest.raises(otlp.errors.InvalidInputError, match=words):
+        MaxFlow(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("named", ["/nonexistent/python", "/bin/false"])
+def test_absent_graph_tool_names_the_install_command(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(graph_tool.INTERPRETER_VARIABLE, named)
+    with pytest.raises(otlp.errors.EngineNotFoundError) as caught:
+        MaxFlow("graph-tool").solve(DEGENERATE["one draft"])
+    for words in ("apt-get install python3-graph-tool", "conda-forge", named):
+        assert words in str(caught.value)
