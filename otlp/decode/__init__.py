@@ -22,7 +22,7 @@ law T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
 `otlp.decode.exact.round_law` gives the exact law of the next L + 1 tokens on tabular models, and
-the exact block efficiency.
+the exact block efficiency; `multipath_optimum` bounds that of every algorithm with K i.i.d. paths.
 """
 
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
@@ -47,11 +47,13 @@ from otlp.decode.verification import (
     Block,
     GreedyMultipath,
     Martingale,
+    MultipathOptimum,
     Outcome,
     Speculative,
     TopDown,
     Traversal,
     Verification,
+    multipath_optimum,
 )
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "GreedyMultipath",
     "Martingale",
     "Model",
+    "MultipathOptimum",
     "Outcome",
     "RandomChooser",
     "Round",
@@ -82,6 +85,7 @@ __all__ = [
     "greedy_law",
     "hub_pairs",
     "iid_paths",
+    "multipath_optimum",
     "no_draft",
     "play_round",
     "prefix_tree",

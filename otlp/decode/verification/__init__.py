@@ -6,6 +6,7 @@ from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.martingale import Martingale
+from otlp.decode.verification.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal
@@ -17,11 +18,13 @@ __all__ = [
     "Block",
     "GreedyMultipath",
     "Martingale",
+    "MultipathOptimum",
     "Outcome",
     "Speculative",
     "TopDown",
     "Traversal",
     "Verification",
+    "multipath_optimum",
 ]
 
 ALGORITHMS: Mapping[str, Verification] = {
@@ -31,9 +34,9 @@ ALGORITHMS: Mapping[str, Verification] = {
     "naive": TopDown("naive"),
     "recursive-rejection": TopDown("recursive-rejection"),
     "k-seq": TopDown("k-seq"),
-    "hub": TopDown("hub"),
+    "hub": TopDown("hub", fallback="auto"),
     "optimal": TopDown("auto"),
-    "global-resolution": TopDown("global-resolution", fallback="auto"),
+    "global-resolution": TopDown("global-resolution", fallback="naive"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
     "martingale": Martingale(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numba import njit
 
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray
@@ -34,35 +35,49 @@ class _Interval:
     rank: tuple[tuple[float, int], ...]
 
 
+@njit(cache=True)
+def _mass_below(p: FloatArray, q: FloatArray, token: int) -> float:
+    """Draft mass of the tokens that stand below one, by p/q and then by id."""
+    level = p[token] / q[token]
+    total = 0.0
+    for x in range(q.size):
+        if q[x] > 0.0:
+            ratio = p[x] / q[x]
+            if ratio < level or (ratio == level and x < token):
+                total += q[x]
+    return total
+
+
 class _Consecutive:
     """Children take consecutive parts of their parent's interval, in ascending order of p/q."""
 
     def __init__(self, state: _Interval, p: FloatArray, q: FloatArray) -> None:
-        self.state, self.q = state, q
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            self.order = np.where(q > 0.0, p / q, -1.0)
+        self.state, self.p, self.q = state, p, q
+        self.found: dict[int, float] = {}
 
     def below(self, token: int) -> float:
-        """Draft mass of the tokens that stand below, ties by token id."""
-        level = self.order[token]
-        lower = (self.order < level) & (self.q > 0.0)
-        return float(self.q[lower].sum() + self.q[:token][self.order[:token] == level].sum())
+        if token not in self.found:
+            self.found[token] = _mass_below(self.p, self.q, token)
+        return self.found[token]
 
     def ratio(self, token: int) -> float:
         return float(self._ratios(np.array(self.below(token)), self.q[token]))
 
     def draft_law(self) -> FloatArray:
-        ranked = np.argsort(self.order, kind="stable")
-        cumulative = np.cumsum(self.q[ranked])
-        below = np.empty_like(self.q)
-        below[ranked] = np.append(0.0, cumulative[:-1])
+        drafted = np.flatnonzero(self.q)
+        with np.errstate(over="ignore"):
+            order = np.argsort(self.p[drafted] / self.q[drafted], kind="stable")
+        cumulative = np.cumsum(self.q[drafted][order])
+        below = np.zeros_like(self.q)
+        below[drafted[order]] = np.append(0.0, cumulative[:-1])
         return self.q * self._ratios(below, self.q)
 
     def child(self, token: int) -> _Interval:
-        state = self.state
+        state, q = self.state, float(self.q[token])
         low = state.low + state.width * self.below(token)
-        rank = (*state.rank, (float(self.order[token]), token))
-        return _Interval(state.paths, low, state.width * float(self.q[token]), rank)
+        with np.errstate(over="ignore"):
+            rank = (*state.rank, (float(self.p[token] / self.q[token]), token))
+        return _Interval(state.paths, low, state.width * q, rank)
 
     def _ratios(self, below: FloatArray, q: FloatArray | float) -> FloatArray:
         """Gamma(child) / (Gamma(parent) q) for children that start `below` inside the parent.

@@ -17,7 +17,7 @@ from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 from otlp.errors import SolveError
 from otlp.plan import Plan
-from otlp.solution import Guarantee
+from otlp.solution import Guarantee, Solution
 from otlp.solve import make_solver
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class TopDown(Verification):
     solver : str or Solver
         The single-step solver or rule, by name or as an object.
     fallback : str, Solver or None
-        Used at a node where `solver` finds no plan, or none that holds `guarantee`; without one
-        that is an error.
+        Used at a node that `solver` does not take, or where it finds no plan, or none that holds
+        `guarantee`; without one that is an error.
     guarantee : Guarantee
         What a plan must be.  The default refuses plans that change the target's law.
 
@@ -70,16 +70,22 @@ class TopDown(Verification):
         ------
         SolveError
             If neither the solver nor the fallback finds a plan with the guarantee.
+        UnsupportedProblemError
+            If there is no fallback and the solver does not take the problem.
         """
         problem = otlp.Problem(target_law, drafts)
-        solution = otlp.solve(problem, self.solver, throw=False)
-        if solution.plan is None or solution.guarantee < self.guarantee:
-            if self.fallback is None:
-                raise SolveError(solution)
-            solution = otlp.solve(problem, self.fallback)
-        if solution.plan is None or solution.guarantee < self.guarantee:
+        solver = make_solver(self.solver)
+        if self.fallback is not None and not solver.supports(problem):
+            solver = make_solver(self.fallback)
+        solution = otlp.solve(problem, solver, throw=False)
+        if self.fallback is not None and not self._holds(solution):
+            solution = otlp.solve(problem, self.fallback, throw=False)
+        if solution.plan is None or not self._holds(solution):
             raise SolveError(solution)
         return solution.plan
+
+    def _holds(self, solution: Solution) -> bool:
+        return solution.plan is not None and solution.guarantee >= self.guarantee
 
     def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
