@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.capability import Capability
-from otlp.drafts import IID
+from otlp.drafts import IID, Explicit
 from otlp.problem import Problem
 from otlp.solution import Solution
+from otlp.solvers.greedy import Greedy
+from otlp.solvers.hub import Hub
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
+from otlp.solvers.orderings import Orderings
 from otlp.solvers.solver import Solver
+from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
 from otlp.verify import Answer
 
@@ -20,13 +24,26 @@ __all__ = ["Auto"]
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Solve with `martingale` for i.i.d. drafts, and with `max-flow` for a list of tuples."""
+    """Solve with the fastest exact solver for the scheme; the solution carries its name.
+
+    A closed form where there is one (`martingale` for i.i.d. drafts, `greedy`, `hub`,
+    `speculative-sampling` for a single draft); `max-flow` for tuples that are listed anyway, while
+    the network fits its memory limit; else `orderings`.
+    """
 
     name: ClassVar[str] = "auto"
 
     def select(self, problem: Problem) -> Solver:
         """Return the solver that `solve` would use."""
-        return Martingale() if isinstance(problem.drafts, IID) else MaxFlow()
+        if isinstance(problem.drafts, IID):
+            return Martingale()
+        for solver in (SpeculativeSampling(), Greedy(), Hub()):
+            if solver.supports(problem):
+                return solver
+        flow = MaxFlow()
+        if isinstance(problem.drafts, Explicit) and flow.supports(problem):
+            return flow
+        return Orderings()
 
     def supports(self, problem: Problem) -> Capability:
         """Whether the selected solver takes the problem."""
