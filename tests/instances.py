@@ -78,9 +78,69 @@ def explicit_problems(
     return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
 
 
+@st.composite
+def independent_problems(
+    draw: st.DrawFn, min_vocab: int = 1, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+) -> otlp.Problem:
+    """A problem with independent drafts, related or not."""
+    size, n = draw(st.integers(min_vocab, max_vocab)), draw(st.integers(min_n, max_n))
+    first = draw(distributions(size))
+    drafts = otlp.Independent([first] + [draw(targets(first)) for _ in range(n - 1)])
+    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+
+
+@st.composite
+def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
+    """A probability vector with at least so many tokens in its support."""
+    q = draw(distributions(draw(st.integers(least, max(least, max_vocab)))))
+    floor = draw(st.sampled_from([1e-300, 1e-9, 0.1]))
+    missing = max(0, least - int(np.count_nonzero(q > 1e-303)))
+    weights = np.where(q > 1e-303, q, 0.0)
+    weights[np.flatnonzero(weights == 0.0)[:missing]] = floor
+    return weights / weights.sum()
+
+
+@st.composite
+def without_replacement_problems(
+    draw: st.DrawFn, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+) -> otlp.Problem:
+    """A problem with drafts without replacement."""
+    n = draw(st.integers(min_n, max_n))
+    drafts = otlp.WithoutReplacement(draw(_supported(max_vocab, n)), n)
+    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+
+
+@st.composite
+def greedy_problems(
+    draw: st.DrawFn, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+) -> otlp.Problem:
+    """A problem with greedy drafts."""
+    n = draw(st.integers(min_n, max_n))
+    drafts = otlp.Greedy(draw(_supported(max_vocab, n)), n)
+    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+
+
+@st.composite
+def hub_problems(draw: st.DrawFn, max_vocab: int = 6) -> otlp.Problem:
+    """A problem with SpecHub's pairs."""
+    drafts = otlp.Hub(draw(_supported(max_vocab, 2)))
+    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+
+
+SCHEMES = {
+    "iid": iid_problems(),
+    "explicit": explicit_problems(),
+    "independent": independent_problems(),
+    "without replacement": without_replacement_problems(),
+    "greedy": greedy_problems(),
+    "hub": hub_problems(),
+}
+"""A strategy of problems for each draft scheme."""
+
+
 def problems() -> st.SearchStrategy[otlp.Problem]:
     """A problem of any draft scheme."""
-    return st.one_of(iid_problems(), explicit_problems())
+    return st.one_of(*SCHEMES.values())
 
 
 def _degenerate() -> dict[str, otlp.Problem]:
@@ -113,6 +173,18 @@ def _degenerate() -> dict[str, otlp.Problem]:
     named["explicit: every order of the same set"] = otlp.Problem(
         [0.5, 0.25, 0.25], otlp.Explicit([[0, 1], [1, 0]], [0.4, 0.6], vocab_size=3)
     )
+    uniform, skewed = [0.25] * 4, [1.0 - 1e-12, 1e-12, 0.0, 0.0]
+    named["independent: three that differ"] = otlp.Problem(
+        uniform, otlp.Independent([skewed, [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, tiny, 1.0]])
+    )
+    named["without replacement: as many drafts as tokens"] = otlp.Problem(
+        uniform, otlp.WithoutReplacement([0.7, 0.1, 0.1, 0.1], 4)
+    )
+    named["without replacement: one token has nearly all mass"] = otlp.Problem(
+        uniform, otlp.WithoutReplacement([1.0 - 1e-12, 4e-13, 3e-13, 3e-13], 3)
+    )
+    named["greedy: ties"] = otlp.Problem([0.1, 0.2, 0.3, 0.4], otlp.Greedy(uniform, 3))
+    named["hub: nearly a point mass"] = otlp.Problem(uniform, otlp.Hub(skewed))
     return named
 
 

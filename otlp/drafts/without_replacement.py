@@ -29,8 +29,8 @@ __all__ = ["WithoutReplacement"]
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
 
-STEP = 0.25  # of the trapezoidal rule in x, where t = exp(x - exp(-x))
-WIDTH = 8  # nodes that are worked on together
+WIDTH = 8
+"""Nodes of the integral that are worked on together."""
 
 
 class WithoutReplacement(DraftScheme):
@@ -57,9 +57,9 @@ class WithoutReplacement(DraftScheme):
     Notes
     -----
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals by
-    the double-exponential rule with 40 to 60 nodes, more where fewer than n tokens hold nearly all
-    mass; their error is below 1e-13.  Then the first call costs O(V) exponentials a node, and 8
-    bytes a token and node are kept.
+    the double-exponential rule with some 50 nodes for n = 3, a multiple of sqrt(n) for more, and
+    more yet where fewer than n tokens hold nearly all mass; their error is below 1e-13.  Then the
+    first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
 
     Examples
     --------
@@ -251,10 +251,13 @@ class WithoutReplacement(DraftScheme):
         top, tail = self.top_and_tail
         # Until n clocks have rung, what is left rings at this rate at least.
         slowest = tail + float(self.draft[top[-1]])
-        count = int(np.ceil((np.log(80.0 / slowest) + 3.5) / (STEP * WIDTH))) * WIDTH
-        x = -3.5 + STEP * np.arange(count)
+        # The trapezoidal rule in x, where t = exp(x - exp(-x)).  The n-th ring is the sharper in
+        # log time the larger n is, about as 1 / sqrt(n).
+        step, first = min(0.2, 0.5 / np.sqrt(self.n)), -3.5
+        length = np.log((80.0 + 5.0 * self.n) / slowest) - first
+        x = first + step * np.arange(WIDTH * int(np.ceil(length / (step * WIDTH))))
         times = np.exp(x - np.exp(-x))
-        return times, STEP * times * (1.0 + np.exp(-x))
+        return times, step * times * (1.0 + np.exp(-x))
 
     @cached_property
     def _rung(self) -> FloatArray:
