@@ -16,6 +16,9 @@ from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 
 __all__ = ["Lumps", "inner_truncation", "lump", "outer_truncation", "singletons"]
 
+MOST_CUTS = 2**40
+"""Finer cuts of the ratio than this would only split hairs of rounding."""
+
 
 def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
     """Smallest T outside H* with epsilon_T = 1 - q(H* + T)^n at most tau (Eq. 13, Algorithm 1).
@@ -113,7 +116,7 @@ def lump(
     tolerance : float
         Mismatch to stay below.
     limit : int
-        Most lumps that are tried; with that many the mismatch may stay above the tolerance.
+        Most lumps; with that many the mismatch may stay above the tolerance.
 
     Returns
     -------
@@ -136,11 +139,17 @@ def lump(
 
     low, high = 0, min(8, limit)
     lumps = cut(high)
-    while lumps.mismatch > tolerance and high < limit:
+    while lumps.mismatch > tolerance:
         # the mismatch falls as 1 / count
-        low, high = high, min(limit, max(high + 1, int(high * lumps.mismatch / tolerance)))
-        lumps = cut(high)
-    while lumps.mismatch <= tolerance and high > 1.1 * low + 1.0:
+        count = max(high + 1, int(high * lumps.mismatch / tolerance))
+        more = cut(count)
+        while len(more) > limit and count > high + 1:
+            count = (high + count) // 2
+            more = cut(count)
+        if len(more) > limit or count > MOST_CUTS:
+            return lumps
+        low, high, lumps = high, count, more
+    while high > 1.1 * low + 1.0:
         middle = (low + high) // 2
         fewer = cut(middle)
         if fewer.mismatch <= tolerance:

@@ -203,17 +203,19 @@ class GlobalResolution(Solver):
         details: dict[str, object],
     ) -> Answer:
         failed = error.solution
+        message = failed.message
         if self.fallback is None:
-            return Answer(None, Guarantee.NONE, subset, failed.status, failed.message, details)
+            return Answer(None, Guarantee.NONE, subset, failed.status, message, details)
         from otlp.solve import make_solver
 
         fallback = make_solver(self.fallback)
         capability = fallback.supports(problem)
         if not capability:
-            raise UnsupportedProblemError(f"{fallback.name}, the fallback: {capability.reason}")
+            message += f" Nor does the fallback {fallback.name} take it: {capability.reason}."
+            return Answer(None, Guarantee.NONE, subset, failed.status, message, details)
         answer = fallback.answer(problem, clock)
         details |= {"fallback": fallback.name, **answer.details}
-        message = f"{failed.message} Solved by the fallback {fallback.name}. {answer.message}"
+        message += f" Handed over to the fallback {fallback.name}. {answer.message}"
         return Answer(
             answer.plan, answer.claim, answer.subset, answer.status, message.rstrip(), details
         )

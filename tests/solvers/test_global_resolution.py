@@ -211,6 +211,10 @@ def test_the_fallback_takes_over(fallback):
     assert solution.acceptance == pytest.approx(alpha, abs=1e-9)
     assert solution.details["fallback"] == "max-flow"
     assert "fallback max-flow" in solution.message
+    helpless = GlobalResolution.published(1e-3, fallback=MaxFlow(memory_limit=1000)).solve(problem)
+    assert helpless.status is Status.TRUNCATION_LIMIT
+    assert helpless.plan is None
+    assert "Nor does the fallback max-flow take it" in helpless.message
     easy = language_like(2_000, 2, 10)
     assert "fallback" not in GlobalResolution(1e-3, fallback=fallback).solve(easy).details
 
