@@ -8,6 +8,7 @@ upper bound.  A combination that is not valid is recorded with the reason.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +101,12 @@ class Measurement:
     rule : str
         A solver's name, `OPTIMUM` or `BOUND`.
     acceptance : float
-        Exact; NaN if the rule does not apply.
+        Exact, as certified; NaN if the rule does not apply.
     guarantee : str
         Name of the member of `otlp.Guarantee` that the plan was certified for; empty for what is
         no plan.
     reason : str
-        Why there is no acceptance; empty if there is.
+        Why there is no acceptance, or how far the optimum is proved only; else empty.
     """
 
     row: int
@@ -132,7 +133,7 @@ class Summary:
     standard_error : float
         Of that mean, over rows; NaN below two rows.
     reason : str
-        The first reason why it did not apply, if it did not everywhere.
+        The first reason of a measurement that has one; empty if none has.
     """
 
     scheme: str
@@ -204,8 +205,13 @@ def compare(
 
 
 def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> Measurement:
+    solver = with_time_limit(rule, limit)
+    capability = solver.supports(problem)
+    if not capability:
+        reason = capability.reason
+        return Measurement(row, scheme, problem.n, rule, math.nan, reason=reason)
     try:
-        solution = with_time_limit(rule, limit).solve(problem)
+        solution = solver.solve(problem)
     except OTLPError as error:
         return Measurement(row, scheme, problem.n, rule, math.nan, reason=str(error))
     reason = "" if solution.plan is not None else f"{solution.status.value} {solution.message}"
@@ -221,11 +227,13 @@ def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -
 
 
 def _references(row: int, scheme: str, problem: Problem) -> Iterator[Measurement]:
-    try:
-        best = optimal_acceptance(problem)[0]
-        yield Measurement(row, scheme, problem.n, OPTIMUM, best)
-    except OTLPError as error:
-        yield Measurement(row, scheme, problem.n, OPTIMUM, math.nan, reason=str(error))
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        try:
+            best, doubt = optimal_acceptance(problem)[0], "".join(str(w.message) for w in doubts)
+        except OTLPError as error:
+            best, doubt = math.nan, str(error)
+    yield Measurement(row, scheme, problem.n, OPTIMUM, best, reason=doubt)
     bound = float(np.minimum(problem.target, problem.drafts.inclusion).sum())
     yield Measurement(row, scheme, problem.n, BOUND, bound)
 

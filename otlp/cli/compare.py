@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,7 +33,7 @@ __all__ = ["command"]
 @click.command(
     epilog="""\b
 Examples:
-  otlp compare                                  all schemes and published rules, twenty rows
+  otlp compare                                  all schemes and published rules, ten rows
   otlp compare --n 2,4,8 --schemes iid --rules naive,k-seq,auto --rows 50
   otlp compare mine.safetensors --temperature 0.6 --json accepted.json --figure accepted.png
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
@@ -40,7 +41,7 @@ Examples:
 )
 @capture_argument
 @click.option("--n", "drafts", callback=integers(1), default="1,2,3,4", show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="How many.")
 @click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
 @row_options
 @click.option("--schemes", callback=names, default=",".join(SCHEMES), show_default=True)
@@ -67,6 +68,9 @@ def command(
     one of the drafted ones, and its share of the optimum, which is that of the best rule for the
     scheme.  The information bound is the sum of min(p, probability of being drafted).
     "independent" drafts come from the draft at temperatures 1, 0.71, 1.41, 0.5, 2, ...
+
+    All of it is exact, and takes milliseconds a row, but for recursive rejection without
+    replacement with n = 3, which takes seconds.
     """
     data = open_capture(capture)
     measured = _run(data, min(rows, len(data)), drafts, schemes, rules, time_limit, cut)
@@ -76,6 +80,7 @@ def command(
     console.print(f"Mean acceptance: {title}")
     for scheme in schemes:
         console.print(_table(scheme, [found for found in summaries if found.scheme == scheme]))
+        console.print()
     for line in _reasons(summaries):
         console.print(f"[dim]{line}", soft_wrap=True)
     if json_path:
@@ -113,11 +118,11 @@ def _run(
 
 
 def _table(scheme: str, summaries: Sequence[Summary]) -> Table:
-    table = Table(title=scheme, title_justify="left")
-    table.add_column("rule")
+    table = Table(title=scheme, title_justify="left", box=None, pad_edge=False)
+    table.add_column("rule", no_wrap=True)
     sizes = sorted({found.n for found in summaries})
     for size in sizes:
-        table.add_column(f"n = {size}", justify="right")
+        table.add_column(f"n = {size}", justify="right", no_wrap=True)
     by_rule: dict[str, dict[int, Summary]] = {}
     for found in summaries:
         by_rule.setdefault(found.rule, {})[found.n] = found
@@ -133,26 +138,27 @@ def _cell(found: Summary, best: Summary) -> str:
         return "-"
     if found.rule in (OPTIMUM, BOUND) or found.rows != best.rows:
         return f"{found.acceptance:.4f}"
-    return f"{found.acceptance:.4f} {found.acceptance / best.acceptance:7.2%}"
+    share = found.acceptance / best.acceptance
+    return f"{found.acceptance:.4f} " + ("100%" if share > 0.9995 else f"{share:.1%}")
 
 
 def _reasons(summaries: Sequence[Summary]) -> list[str]:
-    """Why rules are missing: a line for all rules and sizes of a scheme that share a reason."""
-    sizes: dict[tuple[str, str], list[str]] = {}
-    reasons: dict[tuple[str, str], str] = {}
+    """Why rules are missing: a line for all rules, schemes and n that share a reason."""
+    missing: dict[str, list[Summary]] = {}
     for found in summaries:
         if found.reason:
-            key = (found.scheme, found.rule)
-            sizes.setdefault(key, []).append(str(found.n))
-            reasons.setdefault(key, found.reason)
-    rules: dict[tuple[str, str, str], list[str]] = {}
-    for (scheme, rule), where in sizes.items():
-        shared = (scheme, ", ".join(where), reasons[scheme, rule])
-        rules.setdefault(shared, []).append(rule)
+            # Reasons name the drafts, as IID(V=4096, n=1), and n.
+            shared = re.sub(r"\w+\(V=.*?\)|n ?= ?\d+|\d+\.\de-\d+", "", found.reason)
+            missing.setdefault(shared, []).append(found)
     return [
-        f"{scheme}, n = {where}, {', '.join(missing)}: {reason}"
-        for (scheme, where, reason), missing in rules.items()
+        f"{_list(found.rule for found in group)} on {_list(found.scheme for found in group)}, "
+        f"n = {_list(found.n for found in group)}: {group[0].reason}"
+        for group in missing.values()
     ]
+
+
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(map(str, dict.fromkeys(items)))
 
 
 def _record(measurement: Measurement) -> dict[str, object]:
