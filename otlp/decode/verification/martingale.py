@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from otlp.decode.verification.path_selection import PathSelection
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 
 __all__ = ["Martingale", "ScoreLaw"]
 
@@ -290,17 +290,15 @@ def _child(
 def _pick(
     edges: FloatArray,
     masses: FloatArray,
-    offsets: FloatArray,
+    offsets: IntArray,
     points: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
     """Probability that each of K independent scores is the largest.
 
-    Between consecutive edges all score CDFs are linear, so the integrand is a polynomial of
-    degree K - 1, which the Gauss-Legendre rule integrates exactly.
-
-    Path k has the edges ``edges[offsets[k] : offsets[k + 1]]`` and as many masses less one, at
-    the same places.
+    Path k has the edges ``edges[offsets[k] : offsets[k + 1]]`` and one mass less, at the same
+    places.  Between consecutive edges all score CDFs are linear, so the integrand is a polynomial
+    of degree K - 1, which the Gauss-Legendre rule on [0, 1] integrates exactly.
     """
     paths = offsets.size - 1
     law = np.zeros(paths)
