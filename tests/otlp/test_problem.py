@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    TokenOutOfRangeError,
+    ZeroProbabilityError,
+)
+from tests.instances import DEGENERATE, problems
+
+DRAFTS = otlp.IID([0.5, 0.3, 0.2], 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ([0.5, np.nan, 0.5], r"target\[1\] is nan"),
+        ([0.5, np.inf, 0.5], r"target\[1\] is inf"),
+        ([0.6, 0.5, -0.1], r"target\[2\] is -0.1"),
+        ([0.5, 0.3, 0.3], r"sums to 1\.1"),
+        ([0.0, 0.0, 0.0], "sums to 0"),
+        ([[0.5, 0.3, 0.2]], r"shape \(1, 3\)"),
+        ([], r"shape \(0,\)"),
+        (["a", "b", "c"], "real numbers"),
+    ],
+)
+def test_bad_targets(target: object, words: str) -> None:
+    with pytest.raises(InvalidDistributionError, match=words):
+        otlp.Problem(target, DRAFTS)  # type: ignore[arg-type]
+
+
+def test_bad_drafts() -> None:
+    with pytest.raises(InvalidInputError, match="ndarray: it must be a draft scheme"):
+        otlp.Problem([0.5, 0.5], np.array([0.5, 0.5]))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="target has 2 tokens and the drafts have 3"):
+        otlp.Problem([0.5, 0.5], DRAFTS)
+    with pytest.raises(InvalidDistributionError, match=r"draft sums to 0\.9"):
+        otlp.IID([0.5, 0.4], 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_precision_is_normalised_in_float64(dtype: type) -> None:
+    values = np.random.default_rng(0).dirichlet(np.ones(5000)).astype(dtype)
+    problem = otlp.Problem(values, otlp.IID(values, 2))
+    assert problem.target.dtype == np.float64
+    assert abs(problem.target.sum() - 1.0) <= 1e-14
+
+
+def test_a_problem_cannot_be_changed_afterwards() -> None:
+    target = np.array([0.2, 0.3, 0.5])
+    problem = otlp.Problem(target, DRAFTS)
+    target[0] = 9.0
+    assert problem.target.tolist() == [0.2, 0.3, 0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        problem.target[0] = 1.0
+    with pytest.raises(AttributeError):
+        problem.drafts = DRAFTS  # type: ignore[misc]
+
+
+@settings(max_examples=80, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_no_subset_bounds_below_what_it_allows(problem: otlp.Problem, data: st.DataObject) -> None:
+    """p(H) + P(some draft outside H), summed tuple by tuple."""
+    flags = data.draw(
+        st.lists(st.booleans(), min_size=problem.vocab_size, max_size=problem.vocab_size)
+    )
+    inside = np.array(flags)
+    tuples = problem.drafts.enumerate()
+    outside = tuples.mass[~inside[tuples.tokens].all(axis=1)].sum()
+    expected = min(1.0, problem.target[inside].sum() + outside)
+    assert problem.dual_value(inside) == pytest.approx(expected, abs=1e-13)
+    assert problem.dual_value(np.flatnonzero(inside)) == problem.dual_value(inside)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_trivial_bounds(name: str) -> None:
+    problem = DEGENERATE[name]
+    everything = np.ones(problem.vocab_size, dtype=bool)
+    assert problem.dual_value(everything) == pytest.approx(1.0, abs=1e-15)
+    assert problem.dual_value(~everything) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "words"),
+    [
+        ([0], InvalidInputError, r"shape \(1,\)"),
+        ([0, 1, 2], InvalidInputError, r"shape \(3,\)"),
+        ([[0, 1]], InvalidInputError, r"shape \(1, 2\)"),
+        ([0.0, 1.0], InvalidInputError, "float64"),
+        ([0, 3], TokenOutOfRangeError, r"token id 3 lies outside the vocabulary \[0, 3\)"),
+        ([-1, 0], TokenOutOfRangeError, "token id -1"),
+        ([0, 2], ZeroProbabilityError, r"\[0, 2\] has probability 0"),
+    ],
+)
+def test_bad_draft_tokens(tokens: object, error: type[Exception], words: str) -> None:
+    problem = otlp.Problem([0.2, 0.3, 0.5], otlp.IID([0.5, 0.5, 0.0], 2))
+    with pytest.raises(error, match=words):
+        problem.check_draft_tokens(tokens)  # type: ignore[arg-type]
+    plan = otlp.solve(problem, "max-flow").plan
+    with pytest.raises(error, match=words):
+        plan.conditional(tokens)
+    with pytest.raises(error, match=words):
+        plan.sample(tokens, np.random.default_rng(0))
