@@ -85,8 +85,7 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
 
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
     """Sum the weights that share an index: shape (m,) and (m,) to (size,); O(m + size)."""
-    sums: FloatArray = np.bincount(index, weights=weights, minlength=size)
-    return sums
+    return np.asarray(np.bincount(index, weights=weights, minlength=size), dtype=np.float64)
 
 
 def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from otlp.capability import Capability
-from otlp.distribution import FloatArray, Mask
-from otlp.drafts import IID, TokenSets
+from otlp.distribution import FloatArray, Mask, sum_by
+from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.iid import list_sets, set_count
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.scheme import MEMORY_LIMIT, merge_by_set
 from otlp.errors import UnsupportedProblemError
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
@@ -29,9 +29,11 @@ __all__ = [
     "best_subset",
     "inner_flow",
     "inner_system",
+    "listed_systems",
     "outer_flow",
     "outer_system",
     "split",
+    "split_by_flow",
 ]
 
 
@@ -159,6 +161,59 @@ def inner_system(parts: Split, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
     """Inner system (Eq. 6b), its tuples merged by their tokens."""
     sets = _sets(parts.problem, parts.subset, 0.0, memory_limit)
     return RelaxedOTLP(np.where(parts.subset, parts.problem.target, 0.0), sets)
+
+
+def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LIMIT) -> Systems:
+    """Both systems of Eq. 6 for any scheme whose token sets can be listed.
+
+    The outer bounds stay p(i): for schemes without outer residuals in closed form, the outer flow
+    says how much of each it takes (`split_by_flow`).
+
+    Parameters
+    ----------
+    problem : Problem
+    subset : ndarray of bool, shape (V,)
+        H*, a minimiser of psi.
+    memory_limit : int
+        Bytes that the list of sets may need.
+
+    Returns
+    -------
+    Systems
+        The outer groups are merged by their tokens outside H*.
+
+    Raises
+    ------
+    SizeLimitError
+        If the list would need more memory.
+
+    Notes
+    -----
+    O(m n log m) for m sets.
+    """
+    sets = problem.drafts.tuples(memory_limit)
+    tokens = np.repeat(sets.members[sets.offsets[:-1], None], problem.n, axis=1)
+    tokens[sets.rows, np.arange(sets.members.size) - sets.offsets[sets.rows]] = sets.members
+    inside = subset[tokens]
+    leaves = ~inside.all(axis=1)
+    outer, inside = tokens[leaves], inside[leaves]
+    first = outer[np.arange(len(outer)), np.argmin(inside, axis=1)]
+    outer = np.where(inside, first[:, None], outer)
+    systems = []
+    for side, drafted, mass in (
+        (~subset, outer, sets.mass[leaves]),
+        (subset, tokens[~leaves], sets.mass[~leaves]),
+    ):
+        groups, _ = merge_by_set(DraftTuples(drafted, mass))
+        systems.append(RelaxedOTLP(np.where(side, problem.target, 0.0), groups))
+    return Systems(*systems)
+
+
+def split_by_flow(problem: Problem, subset: Mask, outer: RelaxedOTLP, flow: FloatArray) -> Split:
+    """Divide the target by what the outer flow, shape (nnz,), takes of each token."""
+    taken = sum_by(outer.groups.members, np.maximum(flow, 0.0), problem.vocab_size)
+    taken = np.minimum(taken, problem.target)
+    return Split(problem, subset, taken, problem.target - taken)
 
 
 def outer_flow(parts: Split, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:

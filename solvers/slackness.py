@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -22,12 +23,14 @@ from otlp.reductions.complementary_slackness import (
     best_subset,
     inner_flow,
     inner_system,
-    not_iid,
+    listed_systems,
     outer_flow,
     outer_system,
     split,
+    split_by_flow,
 )
 from otlp.reductions.relaxation import RelaxedOTLP
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
@@ -43,8 +46,9 @@ __all__ = ["Slackness"]
 class Slackness(Solver):
     """Solve the inner and the outer system as maximum flows of their own.
 
-    Global Resolution, section 5.3 and Theorem 5.1, with the outer masses fixed as in section
-    6.1, so that neither network needs the other.  Exact, for i.i.d. drafts.
+    Global Resolution, section 5.3 and Theorem 5.1.  Exact, for any scheme whose tuples can be
+    listed.  For i.i.d. drafts the outer masses are fixed beforehand as in section 6.1, so that
+    neither network needs the other; for other schemes the outer flow fixes them.
 
     Parameters
     ----------
@@ -86,16 +90,14 @@ class Slackness(Solver):
         check_time_limit(self.time_limit)
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept i.i.d. drafts whose larger network fits the memory limit; O(V log V)."""
-        if not isinstance(problem.drafts, IID):
-            return Capability(False, not_iid(problem))
+        """Accept problems whose networks fit the memory limit; O(V log V)."""
         arcs = self.work(problem)
         return fits(f"networks of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
-        """Return the number of arcs of both networks."""
+        """Return the number of arcs of both networks, or a bound on it."""
         if not isinstance(problem.drafts, IID):
-            return 0.0
+            return problem.vocab_size + sum(problem.drafts.set_count())
         subset = best_subset(problem)
         drafted = problem.drafts.support
         sides = (np.count_nonzero(side & drafted) for side in (subset, ~subset))
@@ -144,22 +146,48 @@ class Slackness(Solver):
     def _plan(
         self, problem: Problem, clock: Stopwatch, details: dict[str, object]
     ) -> SlacknessPlan:
+        if not isinstance(problem.drafts, IID):
+            return self._listed_plan(problem, clock, details)
         parts = split(problem)
         clock.lap("reduce")
 
         def outer() -> FlowSystem:
             system = outer_system(parts, self.memory_limit)
             details["outer_sets"] = len(system.groups)
-            return outer_flow(parts, system, self._flow("outer", parts, system, clock))
+            return outer_flow(parts, system, self._flow("outer", problem, system, clock))
 
         def inner() -> FlowSystem:
             system = inner_system(parts, self.memory_limit)
             details["inner_sets"] = len(system.groups)
-            return inner_flow(parts, system, self._flow("inner", parts, system, clock))
+            return inner_flow(parts, system, self._flow("inner", problem, system, clock))
 
         return SlacknessPlan(problem, parts.subset, outer, inner)
 
-    def _flow(self, which: str, parts: Split, system: RelaxedOTLP, clock: Stopwatch) -> FloatArray:
+    def _listed_plan(
+        self, problem: Problem, clock: Stopwatch, details: dict[str, object]
+    ) -> SlacknessPlan:
+        """Without closed outer residuals: a slice inside H* needs the outer flow too."""
+        _, subset = subset_selection(problem)
+        clock.lap("reduce")
+        systems = listed_systems(problem, subset, self.memory_limit)
+        details["outer_sets"] = len(systems.outer.groups)
+        details["inner_sets"] = len(systems.inner.groups)
+
+        @cache
+        def solved() -> tuple[Split, FlowSystem]:
+            flow = self._flow("outer", problem, systems.outer, clock)
+            parts = split_by_flow(problem, subset, systems.outer, flow)
+            return parts, outer_flow(parts, systems.outer, flow)
+
+        def inner() -> FlowSystem:
+            flow = self._flow("inner", problem, systems.inner, clock)
+            return inner_flow(solved()[0], systems.inner, flow)
+
+        return SlacknessPlan(problem, subset, lambda: solved()[1], inner)
+
+    def _flow(
+        self, which: str, problem: Problem, system: RelaxedOTLP, clock: Stopwatch
+    ) -> FloatArray:
         """Solve one network."""
         if len(system.groups) == 0:
             return np.empty(0)
@@ -171,8 +199,8 @@ class Slackness(Solver):
             late = isinstance(error, TimeoutError)
             status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
             message = f"{self.engine}, {which} system: {error}"
-            failed = Answer(None, Guarantee.NONE, parts.subset, status, message)
-            raise SolveError(certify(parts.problem, self.name, failed, clock)) from error
+            failed = Answer(None, Guarantee.NONE, None, status, message)
+            raise SolveError(certify(problem, self.name, failed, clock)) from error
         clock.lap("solve")
         flow = NetworkReduction().invert(flows, inverse)
         return flow
