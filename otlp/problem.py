@@ -92,7 +92,7 @@ class Problem:
             At most 1; O(V) for i.i.d. drafts.
         """
         inside = check_mask(subset, self.vocab_size)
-        return min(1.0, float(self.target[inside].sum()) + self.drafts.mass_touching(~inside))
+        return min(1.0, float((self.target * inside).sum()) + self.drafts.mass_touching(~inside))
 
     def check_draft_tokens(self, draft_tokens: npt.ArrayLike) -> IntArray:
         """Validate one drafted tuple.
@@ -132,10 +132,11 @@ def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
             f"draft_tokens has shape {tokens.shape} and type {tokens.dtype}: "
             f"it must hold n = {n} integer token ids"
         )
-    outside = (tokens < 0) | (tokens >= vocab_size)
-    if outside.any():
+    ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        outside = next(token for token in ids if not 0 <= token < vocab_size)
         raise TokenOutOfRangeError(
-            f"token id {tokens[outside][0]} lies outside the vocabulary [0, {vocab_size})"
+            f"token id {outside} lies outside the vocabulary [0, {vocab_size})"
         )
     result: IntArray = tokens.astype(np.int64, copy=False)
     return result

@@ -49,9 +49,10 @@ class SelectionPlan(Plan):
 
     @cached_property
     def accept(self) -> FloatArray:
-        """Probability of accepting token i once selected, shape (V,)."""
+        """Probability of accepting token i once selected, shape (V,); 0 where p and y are."""
         target, law = self.problem.target, self.selection_law
-        return np.divide(target, law, out=np.ones_like(law), where=law > target)
+        larger = np.maximum(target, law)
+        return np.divide(target, larger, out=np.zeros_like(law), where=larger > 0.0)
 
     @cached_property
     def residual(self) -> FloatArray:

@@ -1,0 +1,332 @@
+"""The exact optimum for i.i.d. drafts: any vocabulary, any number of drafts, O(V log V).
+
+The best law of the selected token is y = q clip(p/q, c, C), and scores reach it: a draft's score is
+a coupling of its token with a uniform number, in which W = n U^(n-1) has mean y_i / q_i given token
+i (a martingale coupling).  Swapping cells between the tokens whose ratio is above the mean of W on
+their own cell, and those whose ratio is below, gives such a coupling by divisions alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray, Mask
+from otlp.drafts import IID
+from otlp.plan.score_laws import IndexArray, ScoreLaws, accumulate, cell_means
+from otlp.plan.scores import ScorePlan
+from otlp.problem import Problem
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from otlp.verify import Answer
+
+__all__ = ["Martingale"]
+
+LEAST, MOST = 2.0**-960, 2.0**960
+"""Ratios p/q are kept within these, so that they are normal numbers."""
+
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Martingale(Solver):
+    """Solve the OTLP for n i.i.d. drafts exactly, by scores.
+
+    Sort by p/q, with prefix sums Q and P.  The optimum is 1 - delta with delta = max (Q^n - P)^+,
+    whose arg max is H* (Hu et al. 2025; Global Resolution, Eq. 4), and the levels c and C are where
+    sum (c q - p)^+ = sum (p - C q)^+ = delta.
+
+    Notes
+    -----
+    O(V log V) for one sort, O(V log n) for the rest; O(V) memory.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solvers.Martingale().solve(problem)
+    >>> round(solution.acceptance, 6), solution.guarantee.name
+    (0.85, 'OPTIMAL')
+    """
+
+    name: ClassVar[str] = "martingale"
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept i.i.d. drafts."""
+        if isinstance(problem.drafts, IID):
+            return Capability(True)
+        return Capability(
+            False, f"the drafts are {problem.drafts!r}, not i.i.d.: use max-flow where it fits"
+        )
+
+    def work(self, problem: Problem) -> float:
+        """Return V."""
+        return problem.vocab_size
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Sort, find the levels, swap."""
+        assert isinstance(problem.drafts, IID)
+        target, draft = problem.target, problem.drafts.draft
+        work, index = _scratch(draft.size)
+        size = _keys(target, draft, work[0])
+        work[0, :size].sort()
+        if not _unpack(target, draft, work, index[0], size):
+            again = np.argsort(work[0, :size], kind="stable")
+            work[:3, :size] = work[:3, again]
+            index[0, :size] = index[0, again]
+        clock.lap("reduce")
+        found = _solve(draft, problem.n, work, index, size)
+        clock.lap("solve")
+        return Answer(ScorePlan(problem, found[1], ScoreLaws(*found[2:])), subset=found[0])
+
+
+def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
+    """Arrays to work in.
+
+    They are one block, so that the allocator keeps that much when it is freed, and further solves
+    need no fresh pages from the system, which would cost as much as the solve.
+
+    Returns
+    -------
+    work : ndarray, shape (7, V + 1)
+        p/q (as keys before, as y/q of the groups after); p (then its sums, then what the groups
+        need); q (then of the groups); the ends of the cells; low_share; high_share; means of W.
+    index : ndarray, shape (6, V + 1), int32
+        Tokens in order of p/q; first, last, low and high of `ScoreLaws`.
+    """
+    block = np.empty((10, vocab_size + 1))
+    return block[:7], block[7:].view(np.int32).reshape(6, -1)
+
+
+@njit(cache=True, error_model="numpy")
+def _keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
+    """Write p/q of the tokens that can be drafted, with the token in its low bits; count them."""
+    raw = keys.view(np.int64)
+    mask = _low_bits(target.size)
+    size = 0
+    for i in range(target.size):
+        if draft[i] > 0.0:
+            keys[size] = _ratio(target[i], draft[i])
+            raw[size] = (raw[size] & ~mask) | i
+            size += 1
+    return size
+
+
+@njit(cache=True, error_model="numpy")
+def _unpack(
+    target: FloatArray, draft: FloatArray, work: FloatArray, order: IndexArray, size: int
+) -> bool:
+    """Turn sorted keys into tokens, p/q, p and q; whether p/q ascends.
+
+    Keys hold p/q to 32 bits or more, so tokens whose ratios are that close may be out of order.
+    """
+    ratio, p, q = work[0], work[1], work[2]
+    raw = ratio.view(np.int64)
+    mask = _low_bits(target.size)
+    ascending, last = True, 0.0
+    for k in range(size):
+        i = raw[k] & mask
+        own = _ratio(target[i], draft[i])
+        order[k], ratio[k], p[k], q[k] = i, own, target[i], draft[i]
+        ascending &= last <= own
+        last = own
+    return ascending
+
+
+@njit(cache=True)
+def _low_bits(size: int) -> int:
+    mask = 1
+    while mask < size:
+        mask *= 2
+    return mask - 1
+
+
+@njit(cache=True, error_model="numpy")
+def _ratio(p: float, q: float) -> float:
+    return min(max(p / q, LEAST), MOST)
+
+
+@njit(cache=True, error_model="numpy")
+def _solve(
+    draft: FloatArray, n: int, work: FloatArray, index: IndexArray, size: int
+) -> tuple[
+    Mask,
+    FloatArray,
+    IndexArray,
+    FloatArray,
+    IndexArray,
+    IndexArray,
+    IndexArray,
+    IndexArray,
+    FloatArray,
+    FloatArray,
+]:
+    """H*, y and the fields of `ScoreLaws`, from what `_unpack` left; overwrites it."""
+    ratio, p, q, below = work[0][:size], work[1][:size], work[2][:size], work[3][: size + 1]
+    order = index[0][:size]
+    below[0] = 0.0
+    below[1:] = q
+    accumulate(below)
+    accumulate(p)
+    delta, length = _best_prefix(below, p, n)
+    subset = np.zeros(draft.size, np.bool_)
+    for k in range(length):
+        subset[order[k]] = True
+    start, stop = _clip(ratio, q, below, p, delta, n)
+    group = np.zeros(draft.size, np.int32)
+    for k in range(size):
+        group[order[k]] = min(max(k, start), stop - 1) - start
+    edges, mass, goal = below[start : stop + 1], q[start:stop], ratio[start:stop]
+    count = stop - start
+    swaps = _swap(edges, mass, goal, n, work, index)
+    law = np.empty(draft.size)
+    for i in range(draft.size):
+        law[i] = draft[i] * goal[group[i]]
+    return (
+        subset,
+        law,
+        group,
+        edges.copy(),
+        index[1][:count].copy(),
+        index[2][:count].copy(),
+        index[3][:swaps].copy(),
+        index[4][:swaps].copy(),
+        work[4][:swaps].copy(),
+        work[5][:swaps].copy(),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def _best_prefix(below: FloatArray, wanted: FloatArray, n: int) -> tuple[float, int]:
+    """Max of Q^n - P over prefixes, at least 0, and the length of the prefix."""
+    delta, size = 0.0, 0
+    for start in range(0, wanted.size, BLOCK):
+        stop = min(start + BLOCK, wanted.size)
+        # both sums ascend, so this bounds the whole block
+        if _power(below[stop], n) - wanted[start] <= delta:
+            continue
+        for k in range(start, stop):
+            value = _power(below[k + 1], n) - wanted[k]
+            if value > delta:
+                delta, size = value, k + 1
+    return delta, size
+
+
+@njit(cache=True)
+def _power(base: float, n: int) -> float:
+    result = 1.0
+    while n > 0:
+        if n & 1:
+            result *= base
+        base *= base
+        n >>= 1
+    return result
+
+
+@njit(cache=True, error_model="numpy")
+def _clip(
+    ratio: FloatArray, q: FloatArray, below: FloatArray, wanted: FloatArray, delta: float, n: int
+) -> tuple[int, int]:
+    """Merge the tokens at level c into one group, and those at level C into another.
+
+    Parameters
+    ----------
+    ratio, q : ndarray, shape (K,)
+        Overwritten where a merged group stands: with its level, and its mass.
+    below : ndarray, shape (K + 1,)
+        Sums of q before each token, and of all; overwritten with the ends of merged groups.
+    wanted : ndarray, shape (K,)
+        Sums of p up to each token.
+
+    Returns
+    -------
+    start, stop : int
+        Where the groups stand.  Token k is in group k, or in the first or last group.
+    """
+    size = ratio.size
+    floor, stop = 0, size  # tokens before `floor` are at level c
+    while floor < stop:
+        k = (floor + stop) // 2
+        if ratio[k] * below[k + 1] - wanted[k] >= delta:
+            stop = k
+        else:
+            floor = k + 1
+    start, ceiling = floor, size  # tokens from `ceiling` on are at level C
+    while start < ceiling:
+        k = (start + ceiling) // 2
+        if (1.0 - wanted[k]) - ratio[k] * (below[size] - below[k + 1]) < delta:
+            ceiling = k
+        else:
+            start = k + 1
+    start, stop = floor, ceiling
+    least = ratio[ceiling - 1] if ceiling > floor else 1.0
+    if floor > 0:
+        start = floor - 1
+        level = min(1.0, (delta + wanted[start]) / below[floor])
+        q[start] = below[floor]
+        ratio[start] = min(level, ratio[floor]) if floor < size else level
+        below[start] = 0.0
+    if ceiling < size:
+        stop = ceiling + 1
+        reached = wanted[ceiling - 1] if ceiling > 0 else 0.0
+        accumulate(q[ceiling:])
+        q[ceiling] = q[size - 1]
+        level = max(1.0, (1.0 - reached - delta) / q[ceiling])
+        ratio[ceiling] = max(min(level, float(n)), least)
+        below[stop] = below[size]
+    return start, stop
+
+
+@njit(cache=True, error_model="numpy")
+def _swap(
+    edges: FloatArray,
+    mass: FloatArray,
+    goal: FloatArray,
+    n: int,
+    work: FloatArray,
+    index: IndexArray,
+) -> int:
+    """Swap cells until W has mean `goal` in every group; count the swaps.
+
+    Groups that need a larger mean swap with later groups that need a smaller one, first come,
+    first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
+    `_scratch`.
+    """
+    count = mass.size
+    need, low_share, high_share, mean = work[1], work[4], work[5], work[6]
+    first, last, low, high = index[1], index[2], index[3], index[4]
+    first[:count] = 0
+    last[:count] = 0
+    cell_means(edges, n, mean)
+    swaps, a, share_a = 0, 0, 0.0
+    for b in range(count):
+        need[b] = mass[b] * (goal[b] - mean[b])
+        if need[b] >= 0.0:
+            continue
+        first[b], share_b = swaps, 0.0
+        while need[b] < 0.0:
+            while a < b and need[a] <= 0.0:
+                a, share_a = a + 1, 0.0
+                if need[a] > 0.0:
+                    first[a] = swaps
+            if a == b:
+                break
+            gain = min(need[a], -need[b])
+            moved = gain / (mean[b] - mean[a])
+            share_a += moved / mass[a]
+            share_b += moved / mass[b]
+            low[swaps], low_share[swaps] = a, share_a
+            high[swaps], high_share[swaps] = b, share_b
+            swaps += 1
+            need[a] -= gain
+            need[b] += gain
+            last[a] = swaps
+        last[b] = swaps
+    for g in range(count):
+        if need[g] != 0.0:
+            goal[g] -= need[g] / mass[g]
+    return swaps
