@@ -124,7 +124,8 @@ def test_samples_follow_the_law(name):
 def test_spechub_pairs_of_its_example():
     # SpecHub, Figure 5: q = (.5, .3, .2).
     drafts = otlp.Hub([0.5, 0.3, 0.2])
-    pairs = dict(zip(map(tuple, drafts.enumerate().tokens.tolist()), drafts.enumerate().mass))
+    tuples = drafts.enumerate()
+    pairs = dict(zip(map(tuple, tuples.tokens.tolist()), tuples.mass, strict=True))
     assert pairs == pytest.approx({(1, 0): 0.3, (2, 0): 0.2, (0, 1): 0.3, (0, 2): 0.2})
 
 

@@ -1,0 +1,140 @@
+"""Orderings: the optimum of every draft scheme, and lossless wherever it stops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import InvalidInputError
+from otlp.plan import OrderingsPlan
+from otlp.reductions.minimum_norm import minimum_norm
+from otlp.solution import Guarantee, Status
+from otlp.solvers.linear_program import LinearProgram
+from otlp.solvers.max_flow import MaxFlow
+from otlp.solvers.orderings import Orderings
+from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum, check_solution, problems
+
+EXACT = Orderings(gap=1e-10)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_optimum_of_every_scheme(scheme):
+    @given(SCHEMES[scheme])
+    @settings(max_examples=200, deadline=None)
+    def check(problem):
+        solution = EXACT.solve(problem)
+        assert solution.guarantee is Guarantee.OPTIMAL
+        assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-8)
+        assert solution.marginal_error <= 1e-12
+        check_solution(solution, 1e-11)
+
+    check()
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_optimum_at_the_edges(name):
+    solution = EXACT.solve(DEGENERATE[name])
+    assert solution.guarantee is Guarantee.OPTIMAL
+    check_solution(solution, 1e-11)
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None)
+def test_other_solvers_agree(problem):
+    acceptance = EXACT.solve(problem).acceptance
+    assert MaxFlow().solve(problem).acceptance == pytest.approx(acceptance, abs=1e-8)
+    assert LinearProgram().solve(problem).acceptance == pytest.approx(acceptance, abs=1e-7)
+
+
+@given(problems(), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_lossless_wherever_it_stops(problem, iterations):
+    solution = Orderings(gap=0.0, max_iterations=iterations).solve(problem)
+    assert solution.guarantee >= Guarantee.LOSSLESS
+    assert solution.status in (Status.SOLVED, Status.ITERATION_LIMIT)
+    assert solution.upper_bound >= brute_force_optimum(problem) - 1e-12
+    check_solution(solution, 1e-11)
+
+
+def language_like(size, n, seed):
+    rng = np.random.default_rng(seed)
+    logits = -1.5 * np.log(np.arange(1, size + 1)) + 0.5 * rng.standard_normal(size)
+    noisy = [otlp.softmax(logits + rng.standard_normal(size)) for _ in range(n)]
+    return otlp.softmax(logits), noisy
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_larger_problems_are_certified(seed):
+    target, drafts = language_like(200, 4, seed)
+    for scheme in (
+        otlp.Independent(drafts),
+        otlp.WithoutReplacement(drafts[0], 3),
+        otlp.Greedy(drafts[0], 3),
+        otlp.Hub(drafts[0]),
+        otlp.Independent(drafts).top_k(20),
+    ):
+        solution = Orderings().solve(otlp.Problem(target, scheme))
+        assert solution.status is Status.SOLVED
+        assert solution.guarantee is Guarantee.OPTIMAL
+        assert 0.0 <= solution.gap + 1e-12 <= 1e-6 + 1e-12
+        assert solution.plan is not None
+        assert solution.plan.acceptance_vector.sum() == pytest.approx(
+            solution.acceptance, abs=1e-13
+        )
+
+
+def test_acceptance_without_enumeration_is_a_lower_bound_within_the_gap(monkeypatch):
+    target, drafts = language_like(12, 3, 0)
+    problem = otlp.Problem(target, otlp.Independent(drafts))
+    exact = Orderings(gap=1e-3).solve(problem)
+    monkeypatch.setattr("otlp.plan.orderings.ENUMERATION_LIMIT", 0.0)
+    bound = Orderings(gap=1e-3).solve(problem)
+    assert exact.marginal_method == "enumerated" and bound.marginal_method == "closed form"
+    assert exact.acceptance - 1e-3 <= bound.acceptance <= exact.acceptance + 1e-15
+    assert bound.gap <= 1e-3
+
+
+def test_samples_follow_the_slices():
+    target, drafts = language_like(6, 2, 1)
+    problem = otlp.Problem(target, otlp.Independent(drafts))
+    plan = Orderings().solve(problem).plan
+    rng, tokens = np.random.default_rng(3), [2, 5]
+    counts = np.bincount([plan.sample(tokens, rng) for _ in range(20_000)], minlength=6)
+    wanted = 20_000 * plan.conditional(tokens)
+    seen = counts > 0
+    # G-test, false-alarm rate 1e-6 for 5 degrees of freedom.
+    assert wanted[seen].min() > 0.0
+    assert 2.0 * (counts[seen] * np.log(counts[seen] / wanted[seen])).sum() < 35.9
+
+
+def test_the_mixture_is_what_it_says():
+    target, drafts = language_like(50, 3, 2)
+    problem = otlp.Problem(target, otlp.Independent(drafts))
+    found = minimum_norm(problem, 1e-8)
+    assert found.stopped == "gap" and found.gap <= 1e-8
+    assert found.weights.min() >= 0.0
+    assert found.weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (np.sort(found.orders, axis=1) == np.arange(50)).all()
+    plan = OrderingsPlan(problem, found.weights, found.orders, found.selection_law)
+    assert plan.realised_selection_law() == pytest.approx(found.selection_law, abs=1e-14)
+
+
+def test_limits_are_a_status():
+    target, drafts = language_like(300, 3, 4)
+    problem = otlp.Problem(target, otlp.Independent(drafts))
+    stopped = Orderings(max_iterations=2).solve(problem)
+    assert stopped.status is Status.ITERATION_LIMIT
+    assert stopped.guarantee is Guarantee.LOSSLESS
+    assert "lossless" in stopped.message
+    late = Orderings(time_limit=1e-9).solve(problem)
+    assert late.status is Status.TIME_LIMIT
+    assert late.guarantee is Guarantee.LOSSLESS
+
+
+@pytest.mark.parametrize(
+    "options", [{"gap": -1.0}, {"gap": float("nan")}, {"max_iterations": 0}, {"time_limit": 0.0}]
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InvalidInputError):
+        Orderings(**options)

@@ -1,0 +1,272 @@
+"""Published rules: lossless, with exactly the acceptance that they claim, and never above alpha*."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.reductions import subset_selection
+from otlp.solution import Guarantee, Status
+from otlp.solvers.greedy import Greedy
+from otlp.solvers.hub import Hub
+from otlp.solvers.k_seq import KSeq, least_division_factor
+from otlp.solvers.naive import Naive
+from otlp.solvers.recursive_rejection import RecursiveRejection
+from otlp.solvers.speculative_sampling import SpeculativeSampling
+from tests.instances import (
+    DEGENERATE,
+    SCHEMES,
+    brute_force_optimum,
+    iid_problems,
+    without_replacement_problems,
+)
+
+RULES = (Naive(), RecursiveRejection(), KSeq(), Hub(), Greedy(), SpeculativeSampling())
+
+
+def check_rule(solution):
+    """Enumerate all tuples: the output is the target, the acceptance is what was claimed."""
+    plan = solution.plan
+    problem = plan.problem
+    tuples = problem.drafts.enumerate()
+    slices = np.array([plan.conditional(row) for row in tuples.tokens])
+    assert slices.min() >= 0.0
+    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
+    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-9
+    drafted = np.zeros(slices.shape, dtype=bool)
+    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
+    accepted = np.where(drafted, tuples.mass[:, None] * slices, 0.0)
+    assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
+    np.testing.assert_allclose(plan.acceptance_vector, accepted.sum(axis=0), rtol=0.0, atol=1e-12)
+    assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
+    assert solution.status is Status.SOLVED
+    assert plan.accepted(int(tuples.tokens[0, 0]), tuples.tokens[0])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_rule_is_lossless_and_exact(scheme):
+    @given(SCHEMES[scheme])
+    @settings(max_examples=200, deadline=None)
+    def check(problem):
+        optimum = brute_force_optimum(problem)
+        for rule in RULES:
+            capability = rule.supports(problem)
+            if not capability:
+                assert len(capability.reason) > 40
+                continue
+            solution = rule.solve(problem)
+            check_rule(solution)
+            assert solution.acceptance <= optimum + 1e-12
+            assert solution.upper_bound >= optimum - 1e-12
+            if isinstance(rule, Hub | Greedy | SpeculativeSampling):
+                assert solution.guarantee is Guarantee.OPTIMAL
+                assert solution.acceptance == pytest.approx(optimum, abs=1e-12)
+            else:
+                assert solution.guarantee is Guarantee.LOSSLESS
+
+    check()
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_every_rule_at_the_edges(name):
+    for rule in RULES:
+        if rule.supports(DEGENERATE[name]):
+            check_rule(rule.solve(DEGENERATE[name]))
+
+
+# SpecTr
+
+
+@given(iid_problems())
+@settings(max_examples=200, deadline=None)
+def test_k_seq_is_within_its_factor_of_the_optimum(problem):
+    n = problem.n
+    solution = KSeq().solve(problem)
+    least = (1.0 - (1.0 - 1.0 / n) ** n) * brute_force_optimum(problem)
+    passes = solution.details["some_draft_passes"]
+    assert solution.acceptance >= passes - 1e-12 >= least - 2e-12
+
+
+@given(iid_problems(), st.floats(1.0, 8.0))
+@settings(max_examples=100, deadline=None)
+def test_k_seq_with_a_given_division_factor(problem, rho):
+    least = least_division_factor(problem.target, problem.drafts.draft, problem.n)
+    assert 1.0 <= least <= problem.n
+    if rho < least * (1.0 - 1e-9):
+        with pytest.raises(UnsupportedProblemError, match=r"less than rho\*"):
+            KSeq(rho=rho).solve(problem)
+    elif rho > least:
+        solution = KSeq(rho=rho).solve(problem)
+        check_rule(solution)
+        assert solution.details["rho"] == rho
+
+
+def test_k_seq_below_the_least_factor_would_not_be_lossless():
+    # One token less than rho*, and the token with p < q is put out too often.
+    p, q, n = np.array([0.1, 0.6, 0.3]), np.array([0.5, 0.3, 0.2]), 2
+    rho = 0.99 * least_division_factor(p, q, n)
+    beta = np.minimum(q, p / rho).sum()
+    put_out = np.minimum(q, p / rho) * (1.0 - (1.0 - beta) ** n) / beta
+    assert (put_out > p + 1e-6).any()
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+@pytest.mark.parametrize("b", [0.0, 0.1, 0.25, 0.6, 0.75, 1.0])
+def test_bernoulli_pairs(n, b):
+    # SpecTr, Eq. 10: the draft is Ber(0.25), the target Ber(b).
+    a = 0.25
+    problem = otlp.Problem([1.0 - b, b], otlp.IID([1.0 - a, a], n))
+    alpha, _ = subset_selection(problem)
+    expected = min(b, 1.0 - (1.0 - a) ** n) + min(1.0 - b, 1.0 - a**n)
+    assert alpha == pytest.approx(expected, abs=1e-12)
+    solution = KSeq().solve(problem)
+    rho, passes = solution.details["rho"], solution.details["some_draft_passes"]
+    beta = min(1.0 - a, (1.0 - b) / rho) + min(a, b / rho)
+    assert passes == pytest.approx(1.0 - (1.0 - beta) ** n, abs=1e-12)
+    assert passes == pytest.approx(rho * beta, abs=1e-12)  # Eq. 6
+    assert passes - 1e-12 <= solution.acceptance <= alpha + 1e-12
+    if b == a:
+        assert solution.acceptance == pytest.approx(1.0, abs=1e-12)
+
+
+def test_k_seq_falls_short_on_bernoulli_pairs():
+    # SpecTr, Figure 4: K-SEQ is below the optimum for b = 0.1 and b = 0.75.
+    for b in (0.1, 0.75):
+        problem = otlp.Problem([1.0 - b, b], otlp.IID([0.75, 0.25], 4))
+        short = subset_selection(problem)[0] - KSeq().solve(problem).details["some_draft_passes"]
+        assert short > 1e-4
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("r", [2, 3, 4, 6, 10])
+def test_uniform_pairs(n, r):
+    # SpecTr, Appendix B: the draft is U(d), the target U(d / r); K-SEQ is optimal.
+    d = 120
+    target = np.where(np.arange(d) < d // r, r / d, 0.0)
+    problem = otlp.Problem(target, otlp.IID(np.full(d, 1.0 / d), n))
+    expected = 1.0 - (1.0 - 1.0 / r) ** n
+    solution = KSeq().solve(problem)
+    assert subset_selection(problem)[0] == pytest.approx(expected, abs=1e-12)
+    assert solution.acceptance == pytest.approx(expected, abs=1e-12)
+    assert solution.details["some_draft_passes"] == pytest.approx(expected, abs=1e-12)
+    factor = least_division_factor(target, problem.drafts.draft, n)
+    assert factor == pytest.approx(r * expected, rel=1e-12)
+
+
+# SpecHub
+
+TARGET, DRAFT = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
+
+
+def test_spechub_worked_example():
+    # SpecHub, Figures 4 and 5: transport cost 0.06 for RRSw, 0 for SpecHub.
+    rejection = RecursiveRejection().solve(otlp.Problem(TARGET, otlp.WithoutReplacement(DRAFT, 2)))
+    assert 1.0 - rejection.acceptance == pytest.approx(0.06, abs=1e-12)
+    hub = Hub().solve(otlp.Problem(TARGET, otlp.Hub(DRAFT)))
+    assert hub.acceptance == pytest.approx(1.0, abs=1e-12)
+    # Figure 5: the pair (b, a) gives b always, (c, a) gives c; (a, b) gives b; (a, c) half each.
+    slices = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
+    for pair, expected in slices.items():
+        assert hub.plan.conditional(pair) == pytest.approx(expected, abs=1e-12)
+
+
+def test_spechub_takes_the_hub_as_often_as_the_target():
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.Hub(rng.dirichlet(np.ones(8))))
+        hub = problem.drafts.hub
+        accepted = Hub().solve(problem).plan.acceptance_vector
+        assert accepted[hub] == pytest.approx(problem.target[hub], abs=1e-13)
+
+
+# SpecInfer
+
+
+def sequential_acceptance(problem):
+    """RRSw by recursion over all sequences, straight from SpecHub's Algorithm 1."""
+
+    def accept(p, q, left):
+        taken = np.minimum(p, q)
+        total = taken.sum()
+        if left > 1:
+            rest = np.maximum(p - q, 0.0)
+            if rest.sum() > 0.0:
+                rest = rest / rest.sum()
+                for token in np.flatnonzero(q > taken):
+                    fewer = q.copy()
+                    fewer[token] = 0.0
+                    rejected = q[token] - taken[token]
+                    total += rejected * accept(rest, fewer / fewer.sum(), left - 1)
+        return total
+
+    return accept(problem.target, problem.drafts.draft, problem.n)
+
+
+@given(without_replacement_problems(max_vocab=5))
+@settings(max_examples=60, deadline=None)
+def test_rejection_without_replacement_is_the_algorithm(problem):
+    acceptance = RecursiveRejection().solve(problem).acceptance
+    assert acceptance == pytest.approx(sequential_acceptance(problem), abs=1e-11)
+
+
+def test_rejection_without_replacement_of_larger_problems():
+    rng = np.random.default_rng(2)
+    for size, n in [(400, 2), (60, 3), (25, 4)]:
+        q, p = rng.dirichlet(np.full(size, 0.3), size=2)
+        q = np.where(q < 1e-9, 0.0, q)
+        problem = otlp.Problem(p, otlp.WithoutReplacement(q / q.sum(), n))
+        solution = RecursiveRejection().solve(problem)
+        assert solution.marginal_error <= 1e-12
+        assert solution.acceptance <= subset_selection(problem)[0]
+        if n <= 3:
+            expected = sequential_acceptance(problem)
+            assert solution.acceptance == pytest.approx(expected, abs=1e-11)
+
+
+@pytest.mark.parametrize("rule", [RecursiveRejection(), Naive()])
+def test_equal_independent_drafts_are_iid_drafts(rule):
+    p, q = np.random.default_rng(0).dirichlet(np.ones(30), size=2)
+    iid = rule.solve(otlp.Problem(p, otlp.IID(q, 4)))
+    same = rule.solve(otlp.Problem(p, otlp.Independent([q] * 4)))
+    assert same.acceptance == pytest.approx(iid.acceptance, abs=1e-13)
+
+
+# Bad input
+
+
+def test_rules_refuse_schemes_for_which_they_are_not_valid():
+    q = [0.5, 0.3, 0.2]
+    refused = [
+        (KSeq(), otlp.WithoutReplacement(q, 2), "would change the target's law"),
+        (KSeq(), otlp.Independent([q, q[::-1]]), "would change the target's law"),
+        (RecursiveRejection(), otlp.Hub(q), "law of each draft given the earlier"),
+        (RecursiveRejection(), otlp.Explicit([[0, 1]], [1.0], 3), "law of each draft"),
+        (Hub(), otlp.Greedy(q, 2), "SpecHub's pairs"),
+        (Greedy(), otlp.Hub(q), "top ones"),
+        (Greedy(), otlp.IID(q, 2), "top ones"),
+        (SpeculativeSampling(), otlp.IID(q, 2), "for one draft"),
+    ]
+    for rule, drafts, reason in refused:
+        with pytest.raises(UnsupportedProblemError, match=reason):
+            rule.solve(otlp.Problem([0.2, 0.3, 0.5], drafts))
+
+
+def test_too_many_sequences_are_refused():
+    q = np.full(100, 0.01)
+    problem = otlp.Problem(q, otlp.WithoutReplacement(q, 3))
+    with pytest.raises(UnsupportedProblemError, match="top_k"):
+        RecursiveRejection(max_sequences=9_999).solve(problem)
+    assert RecursiveRejection(max_sequences=10_000).supports(problem)
+
+
+@pytest.mark.parametrize("rho", [0.5, float("nan"), float("inf"), -1.0])
+def test_division_factors_out_of_range_are_refused(rho):
+    with pytest.raises(InvalidInputError, match="rho"):
+        KSeq(rho=rho)
+
+
+def test_the_limit_of_sequences_is_checked():
+    with pytest.raises(InvalidInputError, match="max_sequences"):
+        RecursiveRejection(max_sequences=0)
