@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 
@@ -260,7 +261,7 @@ def _summary(scheme: str, n: int, rule: str, group: Sequence[Measurement]) -> Su
 
 
 def draw(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
-    """Draw mean acceptance over n, a panel a scheme and a line a rule; bars are standard errors.
+    """Draw mean acceptance over n, a panel a scheme and a line a rule.
 
     Raises
     ------
@@ -273,42 +274,35 @@ def draw(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
         raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
     schemes = list(dict.fromkeys(found.scheme for found in summaries))
     rules = list(dict.fromkeys(found.rule for found in summaries))
-    figure = Figure(figsize=(1.0 + 3.2 * len(schemes), 3.8), layout="constrained")
-    panels = figure.subplots(1, len(schemes), sharey=True, squeeze=False)[0]
-    for axes, scheme in zip(panels, schemes, strict=True):
+    columns = min(3, len(schemes))
+    lines = math.ceil(len(schemes) / columns)
+    figure = Figure(figsize=(2.5 + 3.0 * columns, 0.5 + 3.0 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    handles = {}
+    for axes in panels.flat[len(schemes) :]:
+        axes.set_axis_off()
+    for axes, scheme in zip(panels.flat, schemes, strict=False):
         for rule in rules:
             points = [
-                found
+                (found.n, found.acceptance)
                 for found in summaries
                 if found.scheme == scheme and found.rule == rule and found.rows
             ]
             if points:
-                axes.errorbar(
-                    [found.n for found in points],
-                    [found.acceptance for found in points],
-                    [found.standard_error for found in points],
-                    label=rule,
-                    capsize=2,
-                    **_style(rule, rules),
-                )
+                (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
         axes.set_title(scheme)
-        axes.set_xlabel("n, number of drafts")
         axes.set_xticks(sorted({found.n for found in summaries}))
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("mean acceptance")
-    handles = {
-        label: handle
-        for axes in panels
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
+    figure.supxlabel("n, number of drafts")
+    figure.supylabel("mean acceptance")
     figure.legend(handles.values(), handles.keys(), loc="outside right center")
     figure.suptitle(title)
     figure.savefig(path, dpi=150)
 
 
-def _style(rule: str, rules: Sequence[str]) -> dict[str, object]:
+def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
     if rule == OPTIMUM:
-        return {"color": "black", "linewidth": 2.0}
+        return {"color": "0.7", "linewidth": 5.0, "marker": "s", "zorder": 1}
     if rule == BOUND:
-        return {"color": "black", "linestyle": ":"}
-    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 3.5}
+        return {"color": "black", "linestyle": ":", "marker": "_"}
+    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 4.0}

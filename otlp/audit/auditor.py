@@ -79,7 +79,7 @@ class _Setting:
         try:
             token = self.rule(tokens.copy(), self.target.copy(), self.told.copy(), rng)
         except Exception as error:
-            return _Failure(f"raises {type(error).__name__}: {error}")
+            return _Failure(_raised(error))
         return _as_token(token, self.target.size)
 
 
@@ -261,6 +261,12 @@ def _as_token(value: Any, vocab_size: int) -> _Outcome:
     return token
 
 
+def _raised(error: Exception) -> str:
+    """What was raised, on one line."""
+    first, *_ = str(error).splitlines() or [""]
+    return f"raises {type(error).__name__}: {first[:160]}".rstrip(": ")
+
+
 def _commonest(failures: Mapping[str, float]) -> dict[str, float]:
     ranked = sorted(failures.items(), key=lambda entry: -entry[1])
     return dict(ranked[:5])
@@ -289,7 +295,7 @@ def _audit_plan(
             try:
                 law = plan.conditional(tokens)
             except Exception as error:
-                failures[f"raises {type(error).__name__}: {error}"] += mass
+                failures[_raised(error)] += mass
                 continue
             output += mass * law
             acceptance += mass * float(law[np.unique(tokens)].sum())
