@@ -1,13 +1,23 @@
 """The scores behind martingale multi-path block verification."""
 
-from itertools import product
+from collections import Counter
+from itertools import combinations_with_replacement
+from math import factorial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otlp.decode import GreedyMultipath, Martingale, random_pair
+from otlp.decode import (
+    Block,
+    GreedyMultipath,
+    Martingale,
+    TabularModel,
+    iid_paths,
+    random_pair,
+)
+from otlp.decode.exact import round_law
 from otlp.decode.verification.martingale import ScoreLaw
 
 laws = st.lists(
@@ -91,28 +101,53 @@ def test_intervals_keep_the_mass(p, q, paths):
 
 
 @pytest.mark.parametrize("selection", [GreedyMultipath(), Martingale()], ids=lambda s: s.name)
-@pytest.mark.parametrize(("vocab_size", "length", "paths"), [(2, 3, 3), (3, 2, 3), (4, 1, 4)])
-def test_selected_path_follows_its_closed_form(selection, vocab_size, length, paths):
-    """Gamma(path) as multiplied down the path, against the pick over all K-tuples of paths."""
-    draft, target = random_pair(vocab_size, length, np.random.default_rng(3))
-    ends, gammas, masses = {}, {}, {}
-    for path in product(range(vocab_size), repeat=length):
-        state, weight, gamma, mass = selection.root(paths), 1.0, 1.0, 1.0
-        for depth, token in enumerate(path):
-            p, q = target.law(path[:depth]), draft.law(path[:depth])
-            skew = selection.skew(state, weight, p, q)
-            skewed = q[token] * skew.ratio(token)
-            weight = min(1.0, weight * p[token] / skewed)
-            gamma, mass = gamma * skewed, mass * q[token]
-            state = skew.child(token)
-        ends[path], gammas[path], masses[path] = state, gamma, mass
+@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (4, 1, 4), (3, 3, 2), (4, 3, 2), (4, 2, 3)])
+def test_selected_path_follows_its_closed_form(selection, size):
+    assert_selection(selection, *size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("selection", [GreedyMultipath(), Martingale()], ids=lambda s: s.name)
+@pytest.mark.parametrize("size", [(3, 3, 3), (4, 3, 3)])
+def test_selected_path_follows_its_closed_form_on_larger_models(selection, size):
+    assert_selection(selection, *size)
+
+
+def assert_selection(selection, vocab_size, length, paths):
+    """Gamma as multiplied down each path, against the pick over all multisets of K paths.
+
+    Then block verification with Gamma as its draft, which is what follows the pick, keeps the
+    target's law.
+    """
+    draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
+    skewed = TabularModel(draft.tables, "skewed")
+    ends, masses = {}, {}
+
+    def descend(prefix, state, weight, mass):
+        if len(prefix) == length:
+            ends[prefix], masses[prefix] = state, mass
+            return
+        p, q = target.law(prefix), draft.law(prefix)
+        skew = selection.skew(state, weight, p, q)
+        skewed.tables[len(prefix)][prefix] = skew.draft_law()
+        for token in range(vocab_size):
+            below = min(1.0, weight * p[token] / (q[token] * skew.ratio(token)))
+            descend((*prefix, token), skew.child(token), below, mass * q[token])
+
+    descend((), selection.root(paths), 1.0, 1.0)
     picked = dict.fromkeys(ends, 0.0)
-    for drafted in product(ends, repeat=paths):
+    for drafted in combinations_with_replacement(ends, paths):
         law = selection.pick([ends[path] for path in drafted])
-        chance = np.prod([masses[path] for path in drafted])
+        orders = factorial(paths)
+        for count in Counter(drafted).values():
+            orders //= factorial(count)
+        chance = orders * np.prod([masses[path] for path in drafted])
         for path, share in zip(drafted, law, strict=True):
             picked[path] += chance * share
-    assert np.abs([picked[path] - gammas[path] for path in ends]).max() < 1e-13
+    gamma = skewed.joint(length)
+    assert np.abs([picked[path] - gamma[path] for path in ends]).max() < 1e-13
+    output = round_law(skewed, target, iid_paths(1, length), Block()).tokens
+    assert np.abs(output - target.joint(length + 1)).sum() < 1e-10
 
 
 def test_flat_interval_takes_its_middle():

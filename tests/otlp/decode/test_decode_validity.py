@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from otlp.decode import (
     ALGORITHMS,
@@ -9,6 +10,7 @@ from otlp.decode import (
     Draws,
     GreedyMultipath,
     Martingale,
+    RandomChooser,
     Speculative,
     TabularModel,
     TopDown,
@@ -16,6 +18,7 @@ from otlp.decode import (
     hub_pairs,
     iid_paths,
     no_draft,
+    play_round,
     prefix_tree,
     random_pair,
     tree_shape,
@@ -167,8 +170,51 @@ def test_selection_efficiency_is_that_of_the_outcomes(selection, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
-@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (3, 3, 2), (4, 3, 2)])
+@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (3, 3, 2), (4, 2, 3)])
 def test_more_paths(verification, size):
     vocab_size, length, paths = size
     pair = random_pair(vocab_size, length + 1, np.random.default_rng(10))
     assert_lossless(*pair, iid_paths(paths, length), verification)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(3, 3, 3), (4, 3, 2)])
+def test_traversal_on_more_paths(size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(10))
+    assert_lossless(*pair, iid_paths(paths, length), Traversal())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["naive", "recursive-rejection", "k-seq", "optimal"])
+@pytest.mark.parametrize("size", [(2, 3, 3), (4, 1, 3), (4, 2, 2), (3, 3, 2)])
+def test_rules_on_more_paths(name, size):
+    vocab_size, length, paths = size
+    pair = random_pair(vocab_size, length + 1, np.random.default_rng(11))
+    assert_lossless(*pair, iid_paths(paths, length), ALGORITHMS[name])
+
+
+@pytest.mark.slow
+def test_sampled_rounds_follow_the_enumerated_law():
+    """Production's random generator on top of the enumerated code; false alarm below 1e-4 in all.
+
+    A likelihood-ratio test for each algorithm, Bonferroni over the family; the seed is fixed.
+    """
+    names = [*RULES, "greedy-multipath", "martingale", "traversal"]
+    rounds, length = 4000, 2
+    draft, target = random_pair(3, length + 1, np.random.default_rng(12))
+    wanted = rounds * target.joint(length + 1).ravel()
+    for name in names:
+        rng = np.random.default_rng(13)
+        counts = np.zeros((3,) * (length + 1))
+        for _ in range(rounds):
+            for model in (draft, target):
+                model.start(np.empty(0, dtype=np.int64))
+            played = play_round(draft, target, iid_paths(2, length), ALGORITHMS[name], rng)
+            text = played.tokens.tolist()
+            while len(text) <= length:
+                text.append(RandomChooser(rng).choose(target.law(text)))
+            counts[tuple(text)] += 1
+        seen = counts.ravel()
+        statistic = 2.0 * np.sum(seen * np.log(np.maximum(seen, 1e-300) / wanted))
+        assert chi2.sf(statistic, seen.size - 1) > 1e-4 / len(names), name
