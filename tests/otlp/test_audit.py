@@ -6,6 +6,7 @@ so a correct auditor would fail this file for one seed in 10,000.
 
 from __future__ import annotations
 
+import doctest
 import random
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.audit import Verdict, audit
+from otlp.audit import Verdict, audit, auditor
 from otlp.audit.draft_check import check_drafts
 from otlp.errors import InvalidDistributionError, InvalidInputError
 from tests import instances
@@ -368,3 +369,9 @@ def test_bad_target_and_sampler() -> None:
         audit(rules.leviathan, [0.5, 0.6], otlp.IID([0.5, 0.5], 1))
     with pytest.raises(InvalidInputError, match="n = 2"):
         audit(rules.leviathan, P, lambda rng: [0], declared=otlp.IID(Q, 2), max_paths=SAMPLED)
+
+
+def test_the_example_runs_as_shown() -> None:
+    result = doctest.testmod(auditor)
+    assert result.attempted > 0
+    assert result.failed == 0
