@@ -78,9 +78,11 @@ class ScorePlan(SelectionPlan):
         """Law of the selected token, exact up to rounding; see `SelectionPlan.selection`."""
         tokens, counts = np.unique(draft_tokens, return_counts=True)
         laws = self.laws
-        masses = _chances(
-            laws.group[tokens],
-            counts,
+        groups, place = np.unique(laws.group[tokens], return_inverse=True)
+        drafted = np.bincount(place, weights=counts).astype(np.int64)
+        chances = _chances(
+            groups,
+            drafted,
             laws.first,
             laws.last,
             laws.low,
@@ -89,7 +91,7 @@ class ScorePlan(SelectionPlan):
             laws.high_share,
             *_gauss_rules((draft_tokens.size + 1) // 2),
         )
-        return tokens, masses
+        return tokens, chances[place] * (counts / drafted[place])
 
     def _check(self, draft_tokens: npt.ArrayLike) -> IntArray:
         tokens = check_tokens(draft_tokens, self.problem.n, self.problem.vocab_size)
@@ -159,11 +161,11 @@ def _chances(
     nodes: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
-    """Probability that the best score is that of each of some tokens, drafted so many times.
+    """Probability that each of some groups has the best score, with so many drafts of each.
 
-    One pass over the cells from low to high.  Where only one token can score, however many cells
-    that lasts, it is the power of a distribution function that grows; where drafts of `degree`
-    tokens in all can, the density of the best score is a polynomial of degree ``degree - 1``.
+    One pass over the cells from low to high.  Where only one group can score, however many cells
+    that lasts, it is the power of a distribution function that grows; where `degree` drafts of
+    several groups can, the density of the best score is a polynomial of degree ``degree - 1``.
     """
     size, end = groups.size, first.size
     chances, before, after = np.zeros(size), np.zeros(size), np.zeros(size)

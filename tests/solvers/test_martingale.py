@@ -1,0 +1,303 @@
+"""The exact solver for i.i.d. drafts, and its plan by scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.audit.gtest import g_test
+from otlp.distribution import FloatArray, IntArray, sum_by
+from otlp.drafts import IID
+from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
+from otlp.plan import ScorePlan
+from otlp.reductions import subset_selection
+from otlp.solution import Guarantee, Solution, Status
+from otlp.solvers.martingale import Martingale
+from otlp.timing import Stopwatch
+from otlp.verify import Answer, certify
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
+
+FALSE_ALARM = 1e-4
+"""Of each test by sampling; the seeds are fixed."""
+
+IID_CASES = {name: case for name, case in DEGENERATE.items() if isinstance(case.drafts, IID)}
+
+
+def solve(problem: otlp.Problem) -> tuple[Solution, ScorePlan]:
+    solution = Martingale().solve(problem)
+    assert isinstance(solution.plan, ScorePlan)
+    return solution, solution.plan
+
+
+def check_certificate(solution: Solution) -> None:
+    assert solution.guarantee is Guarantee.OPTIMAL, str(solution)
+    assert solution.status is Status.SOLVED
+    assert abs(solution.gap) < 1e-12, str(solution)
+    assert solution.marginal_error < 1e-10, str(solution)
+
+
+def shares(plan: ScorePlan) -> FloatArray:
+    """Share of the law of each group (row) that lies on each cell (column)."""
+    laws = plan.laws
+    share = np.eye(laws.first.size)
+    for own, other, running in (
+        (laws.low, laws.high, laws.low_share),
+        (laws.high, laws.low, laws.high_share),
+    ):
+        for g in range(len(share)):
+            mine = np.flatnonzero(own == g)
+            steps = np.diff(running[mine], prepend=0.0)
+            share[g, other[mine]] += steps
+            share[g, g] -= steps.sum()
+    return share
+
+
+def enumerated_law(plan: ScorePlan) -> FloatArray:
+    """Law of the selected token, from the law of the selection given each tuple."""
+    tuples = plan.problem.drafts.enumerate()
+    law = np.zeros(plan.problem.vocab_size)
+    for row, mass in zip(tuples.tokens, tuples.mass, strict=True):
+        tokens, masses = plan.selection(row)
+        law[tokens] += mass * masses
+    return law
+
+
+def check_exactly(problem: otlp.Problem) -> None:
+    """All that can be checked by listing the tuples."""
+    solution, plan = solve(problem)
+    check_certificate(solution)
+    assert solution.acceptance == pytest.approx(subset_selection(problem)[0], abs=1e-12)
+    assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-12)
+    check_solution(solution, 1e-12)
+    realised = plan.realised_selection_law()
+    np.testing.assert_allclose(enumerated_law(plan), realised, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(plan.selection_law, realised, rtol=0.0, atol=1e-13)
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=iid_problems())
+def test_optimal_and_lossless_on_every_tuple(problem: otlp.Problem) -> None:
+    check_exactly(problem)
+
+
+@settings(max_examples=8, deadline=None)
+@given(problem=iid_problems(max_vocab=3, min_n=5, max_n=8))
+def test_optimal_and_lossless_with_many_drafts(problem: otlp.Problem) -> None:
+    check_exactly(problem)
+
+
+@pytest.mark.parametrize("name", IID_CASES)
+def test_degenerate_problems(name: str) -> None:
+    check_exactly(IID_CASES[name])
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=iid_problems(max_vocab=12, max_n=9))
+def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
+    """Each cell holds as much as it is long; swaps are few, ordered and no more than all."""
+    _, plan = solve(problem)
+    laws, drafts = plan.laws, problem.drafts
+    assert isinstance(drafts, IID)
+    groups = laws.first.size
+    mass = sum_by(laws.group.astype(np.int64), drafts.draft, groups)
+    np.testing.assert_allclose(mass @ shares(plan), np.diff(laws.edges), rtol=0.0, atol=1e-15)
+    assert laws.edges[0] == 0.0
+    assert laws.edges[-1] == pytest.approx(1.0, abs=1e-15)
+    assert shares(plan).min() >= -1e-12
+    assert laws.low.size < groups
+    assert (laws.low < laws.high).all()
+    assert (np.diff(laws.low) >= 0).all()
+    assert (np.diff(laws.high) >= 0).all()
+
+
+def drafted(q: FloatArray, n: int, size: int, seed: int) -> IntArray:
+    return IID(q, n).sample(np.random.default_rng(seed), size)
+
+
+def uneven(size: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(size, 0.5)), rng.dirichlet(np.full(size, 0.7))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_scores_are_uniform(seed: int) -> None:
+    p, q = uneven(8, seed)
+    _, plan = solve(otlp.Problem(p, IID(q, 3)))
+    tokens = drafted(q, 1, 100_000, seed).ravel()
+    scores = plan.scores(tokens, np.random.default_rng(seed))
+    counts = np.bincount((scores * 64).astype(np.int64), minlength=64)
+    assert not g_test(counts, np.full(64, 1 / 64), FALSE_ALARM).rejects(FALSE_ALARM)
+
+
+@pytest.mark.parametrize(("size", "n", "seed"), [(3, 2, 0), (6, 3, 1), (6, 5, 2), (40, 8, 3)])
+def test_draws_follow_the_slices(size: int, n: int, seed: int) -> None:
+    """`select` follows `selection`, and `sample` follows `conditional`."""
+    p, q = uneven(size, seed)
+    _, plan = solve(otlp.Problem(p, IID(q, n)))
+    rng = np.random.default_rng(seed)
+    for row in drafted(q, n, 3, seed):
+        tokens, masses = plan.selection(row)
+        law = np.zeros(size)
+        law[tokens] = masses / masses.sum()
+        selected = [plan.select(row, rng) for _ in range(8_000)]
+        counts = np.bincount(selected, minlength=size)
+        assert not g_test(counts, law, FALSE_ALARM).rejects(FALSE_ALARM)
+        verified = [plan.sample(row, rng) for _ in range(8_000)]
+        counts = np.bincount(verified, minlength=size)
+        assert not g_test(counts, plan.conditional(row), FALSE_ALARM).rejects(FALSE_ALARM)
+
+
+def exact_selection(plan: ScorePlan, tokens: IntArray, counts: IntArray) -> list[Fraction]:
+    """Law of the selected token in rational numbers, by multiplying out the polynomials."""
+    share = shares(plan)[plan.laws.group[tokens]]
+    law = [Fraction(0)] * len(tokens)
+    below = [Fraction(0)] * len(tokens)
+    for cell in range(share.shape[1]):
+        rise = [Fraction(share[j, cell]) for j in range(len(tokens))]
+        for j in range(len(tokens)):
+            if rise[j] == 0:
+                continue
+            density = [rise[j] * int(counts[j])]  # by powers of the place in the cell
+            for other, count in enumerate(counts):
+                for _ in range(count - (other == j)):
+                    shifted = [Fraction(0), *(rise[other] * term for term in density)]
+                    density = [
+                        below[other] * term + up
+                        for term, up in zip([*density, Fraction(0)], shifted, strict=True)
+                    ]
+            law[j] += sum(term / (power + 1) for power, term in enumerate(density))
+        below = [start + step for start, step in zip(below, rise, strict=True)]
+    return law
+
+
+@pytest.mark.parametrize(("size", "n"), [(5, 4), (5, 7), (4, 20), (3, 33)])
+def test_slices_are_exact(size: int, n: int) -> None:
+    p, q = uneven(size, n)
+    _, plan = solve(otlp.Problem(p, IID(q, n)))
+    for row in drafted(q, n, 2, n):
+        tokens, masses = plan.selection(row)
+        reference = exact_selection(plan, *np.unique(row, return_counts=True))
+        np.testing.assert_allclose(
+            masses, np.array([float(mass) for mass in reference]), rtol=0.0, atol=1e-13
+        )
+        assert tokens.tolist() == sorted(set(row.tolist()))
+
+
+def hard_pairs(size: int, n: int) -> dict[str, Callable[[], tuple[FloatArray, FloatArray]]]:
+    """Pairs p, q at the edges of double precision, up to a factor each."""
+    rng = np.random.default_rng(size)
+    q = rng.dirichlet(np.ones(size))
+    half = np.arange(size) < size // 2
+    point = np.eye(1, size, size // 3)[0]
+    subnormal = np.where(half, 5e-324 * rng.integers(0, 5, size), q)
+    reach = np.diff(np.append(0.0, np.cumsum(q) / q.sum()) ** n)  # every prefix is tight
+    return {
+        "unrelated": lambda: (rng.dirichlet(np.ones(size)), q),
+        "sparse": lambda: (rng.gamma(0.01, size=size), rng.gamma(0.01, size=size)),
+        "equal": lambda: (q, q),
+        "equal to rounding": lambda: (q * (1 + 1e-15 * rng.standard_normal(size)), q),
+        "nearly equal": lambda: (q * (1 + 1e-12 * rng.standard_normal(size)), q),
+        "uniform": lambda: (np.ones(size), np.ones(size)),
+        "tied": lambda: (q * rng.integers(0, 4, size), q),
+        "whole numbers": lambda: (rng.integers(0, 4, size), rng.integers(0, 4, size)),
+        "point target": lambda: (point, q),
+        "point draft": lambda: (q, point),
+        "points apart": lambda: (point, point[::-1]),
+        "disjoint": lambda: (q * half, q * ~half),
+        "target outside the support": lambda: (q, q * half),
+        "draft outside the target's support": lambda: (q * half, q),
+        "600 orders of magnitude": lambda: (
+            q * 10.0 ** rng.uniform(-300, 0, size),
+            q[::-1] * 10.0 ** rng.uniform(-300, 0, size),
+        ),
+        "subnormal draft": lambda: (q[::-1], subnormal),
+        "subnormal target": lambda: (subnormal, q[::-1]),
+        "Zipf": lambda: (
+            1.0 / (1 + rng.permutation(size)) ** 1.1,
+            1.0 / np.arange(1, size + 1) ** 1.1,
+        ),
+        "every prefix tight": lambda: (reach, q),
+        "every prefix tight, reversed": lambda: (reach[::-1], q),
+    }
+
+
+def normalised(p: FloatArray, q: FloatArray, n: int) -> otlp.Problem:
+    return otlp.Problem(p / p.sum(), IID(q / q.sum(), n))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 64])
+def test_never_fails(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for name, pair in hard_pairs(1_000, n).items():
+        problem = normalised(*pair(), n)
+        solution, plan = solve(problem)
+        check_certificate(solution)
+        assert solution.acceptance == pytest.approx(subset_selection(problem)[0], abs=1e-12), name
+        row = problem.drafts.sample(rng)
+        assert plan.problem.target[plan.sample(row, rng)] > 0.0, name
+        law = plan.conditional(row)
+        assert law.min() >= 0.0, name
+        assert law.sum() == pytest.approx(1.0, abs=1e-12), name
+
+
+@pytest.mark.parametrize("name", ["unrelated", "nearly equal", "whole numbers", "Zipf"])
+def test_a_million_tokens_and_64_drafts(name: str) -> None:
+    solution, plan = solve(normalised(*hard_pairs(1_000_000, 64)[name](), 64))
+    check_certificate(solution)
+    row = plan.problem.drafts.sample(np.random.default_rng(0))
+    assert plan.selection(row)[1].sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_tuples_whose_probability_underflows() -> None:
+    """No token is impossible, and the plan verifies the tuple."""
+    size, n = 1_000_000, 64
+    problem = otlp.Problem(np.full(size, 1e-6), IID(np.full(size, 1e-6), n))
+    row = problem.drafts.sample(np.random.default_rng(0))
+    assert problem.drafts.probability(row) == 0.0
+    _, plan = solve(problem)
+    assert plan.sample(row, np.random.default_rng(0)) in row
+
+
+def test_impossible_tuples_are_refused() -> None:
+    _, plan = solve(otlp.Problem([0.5, 0.2, 0.3], IID([0.5, 0.5, 0.0], 2)))
+    with pytest.raises(ZeroProbabilityError, match=r"\[2, 0\]"):
+        plan.sample([2, 0], np.random.default_rng(0))
+
+
+def test_the_verifier_finds_wrong_scores() -> None:
+    """A share that is off by a tenth changes the marginals that the verifier sees."""
+    p, q = uneven(6, 0)
+    problem = otlp.Problem(p, IID(q, 3))
+    solution, plan = solve(problem)
+    wrong = replace(plan.laws, low_share=0.9 * plan.laws.low_share)
+    broken = ScorePlan(problem, plan.selection_law, wrong)
+    np.testing.assert_allclose(
+        broken.realised_selection_law(), enumerated_law(broken), rtol=0.0, atol=1e-12
+    )
+    checked = certify(problem, "broken", Answer(broken, subset=solution.subset), Stopwatch())
+    assert checked.status is Status.CERTIFICATE_FAILED
+    assert checked.guarantee is Guarantee.APPROXIMATE
+
+
+def test_one_draft_is_speculative_sampling() -> None:
+    p, q = uneven(7, 5)
+    solution, plan = solve(otlp.Problem(p, IID(q, 1)))
+    assert solution.acceptance == pytest.approx(np.minimum(p, q).sum(), abs=1e-14)
+    for token in range(7):
+        law = plan.conditional([token])
+        assert law[token] >= min(1.0, p[token] / q[token]) - 1e-14
+
+
+def test_other_schemes_are_refused() -> None:
+    problem = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0], vocab_size=2))
+    with pytest.raises(UnsupportedProblemError, match=r"martingale.*not i\.i\.d\.: use max-flow"):
+        Martingale().solve(problem)
+    _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
+    with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
+        ScorePlan(problem, plan.selection_law, plan.laws)
