@@ -41,6 +41,14 @@ def test_mass_outside_the_support_keeps_its_law() -> None:
     assert {plan.sample([1, 1], rng) for _ in range(200)} == {0, 1, 2, 3}
 
 
+def test_subsets_keep_their_tokens() -> None:
+    problem = otlp.Problem([0.4, 0.1, 0.3, 0.2], otlp.IID([0.0, 0.9, 0.0, 0.1], 2))
+    small, inverse = Support().apply(problem)
+    lifted = Support().lift_subset(np.array([True, False, True]), inverse)
+    assert lifted.tolist() == [False, True, False, False]
+    assert problem.dual_value(lifted) == small.dual_value([0])
+
+
 def test_full_support_is_left_alone() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
     small, inverse = Support().apply(problem)

@@ -128,6 +128,25 @@ def test_an_option_that_highs_rejects_raises() -> None:
         highs.solve(program, time_limit=-1.0)
 
 
+@pytest.mark.parametrize("size", [4, 160])
+def test_exact_programs_meet_every_sum(size: int) -> None:
+    rng = np.random.default_rng(size)
+    program = highs.TransportProgram(
+        rows=np.repeat(np.arange(size), size),
+        columns=np.tile(np.arange(size), size),
+        reward=(rng.random(size * size) < 0.1).astype(float),
+        row_mass=rng.dirichlet(np.ones(size)),
+        column_mass=rng.dirichlet(np.ones(size)),
+        exact=True,
+    )
+    result = highs.solve(program)
+    assert result.method == ("dual simplex" if size == 4 else "interior point")
+    table = result.x.reshape(size, size)
+    assert table.min() >= -1e-12
+    np.testing.assert_allclose(table.sum(axis=1), program.row_mass, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(table.sum(axis=0), program.column_mass, rtol=0.0, atol=1e-12)
+
+
 IMPORTS = {
     "otlp": "import otlp",
     "cvxpy": "import cvxpy",
