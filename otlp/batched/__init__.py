@@ -16,7 +16,7 @@ except ImportError as error:
     ) from error
 
 from otlp.batched.certificate import Certificate, acceptance, acceptance_histogram
-from otlp.batched.histogram import verify_histogram
+from otlp.batched.histogram import certified_loss, verify_histogram
 from otlp.batched.paths import Round, verify_paths
 from otlp.batched.rows import PADDING, softmax, uniforms
 from otlp.batched.rules import k_seq, recursive_rejection, single_draft
@@ -32,6 +32,7 @@ __all__ = [
     "TwoSlice",
     "acceptance",
     "acceptance_histogram",
+    "certified_loss",
     "k_seq",
     "recursive_rejection",
     "single_draft",

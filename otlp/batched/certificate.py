@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.coupling import power
-from otlp.batched.histogram import bin_coupling
+from otlp.batched.histogram import FRACTION_BITS, bin_coupling
 from otlp.batched.rows import Rows, prepare
 from otlp.batched.verify import sorted_coupling
 
@@ -56,13 +56,18 @@ def acceptance(
 
 
 def acceptance_histogram(
-    target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: bool = True
+    target: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    *,
+    fraction_bits: int = FRACTION_BITS,
+    validate: bool = True,
 ) -> Certificate:
     """Certify the acceptance of `verify_histogram` on these rows.
 
     Parameters
     ----------
-    target, draft, draft_tokens, validate
+    target, draft, draft_tokens, fraction_bits, validate
         As for `verify_histogram`; of `draft_tokens` only the number in each row matters.
 
     Returns
@@ -71,7 +76,7 @@ def acceptance_histogram(
         The sets S are all unions of lowest bins, so `upper_bound` is at least the optimum.
     """
     rows = prepare(target, draft, draft_tokens, validate)
-    coupling, index = bin_coupling(rows)
+    coupling, index = bin_coupling(rows, fraction_bits)
     p, q = rows.normalised()
     law = coupling.ratio.gather(1, index).mul_(q)
     held = torch.zeros_like(coupling.ends).scatter_add(1, index, p.masked_fill(q == 0, 0.0))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import Coupling, before, partner, place_at
+from otlp.batched.coupling import TINY, Coupling, before, partner, place_at
 from otlp.batched.rows import prepare
 from otlp.batched.verify import sorted_coupling
 from otlp.distribution import FloatArray
@@ -31,7 +31,7 @@ def slices(target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: boo
     Returns
     -------
     Tensor, shape (B, V), float64
-        Rows sum to one; to about 1e-13.
+        Rows sum to one; right to about 1e-14 / q for the least likely draft.
 
     Notes
     -----
@@ -89,7 +89,9 @@ def selection(coupling: Coupling, ratio: Tensor, drafted: Tensor) -> Tensor:
     span = before(c.ends, torch.searchsorted(c.ratio, ratio, right=True)) - first
     here = c.ratio.gather(1, block)[:, None] == ratio[..., None]
     there = c.ratio.gather(1, other)[:, None] == ratio[..., None]
-    density = (here * (1.0 - moved[:, None]) + there * moved[:, None]) / span[..., None]
+    density = (here * (1.0 - moved[:, None]) + there * moved[:, None]) / span.clamp(min=TINY)[
+        ..., None
+    ]
     density = density.reshape(*ratio.shape, *x.shape[1:]) * (width * weight)[:, None]
     whole = density @ total
     start = whole.cumsum(2) - whole

@@ -1,0 +1,26 @@
+"""`import otlp` does not import torch, and otlp.batched without torch says what to install."""
+
+import subprocess
+import sys
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_otlp_does_not_import_torch() -> None:
+    assert run("import sys, otlp; print('torch' in sys.modules)").strip() == "False"
+
+
+def test_missing_torch_names_the_install_command() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+import otlp
+try:
+    import otlp.batched
+except otlp.errors.EngineNotFoundError as error:
+    print(error)
+"""
+    assert 'pip install "otlp[torch]"' in run(code)
