@@ -11,12 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 
 __all__ = ["GTest", "g_test", "total_variation", "total_variation_interval"]
 
 LEAST_EXPECTED = 10.0
-"""Cells with a smaller expected count are pooled."""
+"""Outcomes with a smaller expected count are pooled."""
+
+MOST_POOLS = 32
+"""Into at most so many cells."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,13 @@ class GTest:
         return self.impossible > 0 or self.p_value < rate
 
 
-def g_test(counts: IntArray, law: FloatArray, rate: float, power: float = 0.9) -> GTest:
+def g_test(
+    counts: IntArray,
+    law: FloatArray,
+    rate: float,
+    power: float = 0.9,
+    order: IntArray | None = None,
+) -> GTest:
     """Test counts against a law.
 
     Parameters
@@ -65,6 +74,9 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, power: float = 0.9) -
         False-alarm rate that `GTest.detectable` refers to.
     power : float
         Probability of detection that it refers to.
+    order : ndarray of int, shape (m,), optional
+        A permutation of the outcomes: neighbours are pooled.  Whatever a deviation is suspected to
+        depend on, but not the counts; by default the law.
 
     Returns
     -------
@@ -72,26 +84,26 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, power: float = 0.9) -
 
     Notes
     -----
-    Outcomes whose expected count is under 10 become one cell.  Williams (1976) divides G by
-    1 + (sum_i 1 / law_i - 1) / (6 N (k - 1)) for k cells, which brings its mean to k - 1 up to
-    O(1/N^2).  The noncentrality of a law r is N sum (r - p)^2 / p >= 4 N TV^2 over the cells
-    (Cauchy-Schwarz), and pooling hides at most the pooled mass: hence `detectable`.
+    Outcomes whose expected count is under 10 are pooled into at most 32 cells.  Williams (1976)
+    divides G by 1 + (sum_i 1 / law_i - 1) / (6 N (k - 1)) for k cells, which brings its mean to
+    k - 1 up to O(1/N^2).  The noncentrality of a law r is N sum (r - p)^2 / p >= 4 N TV^2 over
+    the cells (Cauchy-Schwarz), and pooling hides at most the pooled mass: hence `detectable`.
     """
     samples = int(counts.sum())
     expected = samples * law
     impossible = int(counts[law <= 0.0].sum())
     heavy = expected >= LEAST_EXPECTED
     light = ~heavy & (law > 0.0)
-    observed, means = counts[heavy].astype(np.float64), expected[heavy]
     pooled = float(law[light].sum())
-    if pooled > 0.0:
-        if samples * pooled >= LEAST_EXPECTED or means.size == 0:
-            observed = np.append(observed, counts[light].sum())
-            means = np.append(means, samples * pooled)
-        else:
-            least = int(np.argmin(means))
-            observed[least] += counts[light].sum()
-            means[least] += samples * pooled
+    ranks = np.argsort(-law, kind="stable") if order is None else order
+    cells = _pools(expected, light, ranks)
+    observed = np.append(counts[heavy], np.bincount(cells, weights=counts[light])).astype(float)
+    means = np.append(expected[heavy], np.bincount(cells, weights=expected[light]))
+    if means.size > 1 and 0.0 < means[-1] < LEAST_EXPECTED:
+        least = int(np.argmin(means[:-1]))
+        observed[least] += observed[-1]
+        means[least] += means[-1]
+        observed, means = observed[:-1], means[:-1]
     degrees = means.size - 1
     if degrees == 0:
         found = np.inf if impossible else 0.0
@@ -112,6 +124,21 @@ def g_test(counts: IntArray, law: FloatArray, rate: float, power: float = 0.9) -
         detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + pooled),
         power=power,
     )
+
+
+def _pools(expected: FloatArray, light: Mask, order: IntArray) -> IntArray:
+    """The cell of each light outcome: neighbours in order, 10 expected or more but in a single one.
+
+    In the order of the outcomes, as ``expected[light]``.
+    """
+    ranked = order[light[order]]
+    before = np.cumsum(expected[ranked]) - expected[ranked]
+    total = float(expected[ranked].sum())
+    count = max(1, min(MOST_POOLS, int(total / (2.0 * LEAST_EXPECTED))))
+    cells = np.zeros(expected.size, dtype=np.int64)
+    if total > 0.0:
+        cells[ranked] = np.minimum(before / total * count, count - 1)
+    return cells[light]
 
 
 def _noncentrality(critical: float, degrees: int, power: float) -> float:

@@ -149,14 +149,22 @@ class AuditReport:
             f"({self.confidence:.0%} confidence).",
             f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}; "
             f"false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
-            f"A total variation of {_ceil(test.detectable):.2g} or more would have been found with "
-            f"probability {test.power:.0%}.",
+            _power(test),
         ]
 
 
 def _token(entry: tuple[int, float, float]) -> str:
     token, target, output = entry
     return f"token {token} has {output:.4g} instead of {target:.4g}"
+
+
+def _power(test: GTest) -> str:
+    if test.detectable >= 1.0:
+        return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
+    return (
+        f"A total variation of {_ceil(test.detectable):.2g} or more would have been found with "
+        f"probability {test.power:.0%}."
+    )
 
 
 def _ceil(value: float) -> float:

@@ -330,6 +330,19 @@ def test_a_token_of_probability_zero_is_proof() -> None:
     assert "target probability 0" in str(report)
 
 
+def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
+    """No token is expected more than ten times; pooled by q/p, they still tell."""
+    rng = np.random.default_rng(12)
+    q = np.full(3000, 1.0 / 3000.0)
+    p = q * np.where(rng.random(3000) < 0.5, 0.6, 1.4)
+    drafts = otlp.IID(q, 2)
+    wrong = audit(rules.each_in_turn, p / p.sum(), drafts, samples=20_000)
+    assert wrong.verdict is Verdict.NOT_LOSSLESS
+    right = audit(rules.eagle_style, p / p.sum(), drafts, samples=20_000)
+    assert right.verdict is Verdict.NOT_REJECTED
+    assert "No deviation is sure to be found" in str(right)
+
+
 def test_the_seed_fixes_the_report() -> None:
     reports = [
         audit(
