@@ -165,12 +165,11 @@ class _Mixture:
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
-        products = self._products(offset)
-        at = self.slots[: self.size + 1]
+        products = self._products(offset, self.slots[: self.size + 1])
         if self.size == 0:
-            self.constant = max(float(products[slot]), 1e-300)
+            self.constant = max(float(products[0]), 1e-300)
             self.weights[0] = 1.0
-        if not _append(self.factor, self.size, products[at] + self.constant):
+        if not _append(self.factor, self.size, products + self.constant):
             return False
         self.size += 1
         self._move()
@@ -180,8 +179,9 @@ class _Mixture:
         for _ in range(2 * self.size + 2):
             live = slice(0, self.size)
             self.point = self._combine()
-            slope = self._products((self.point - self.target) * self.scale)
-            step = _affine_step(self.factor, self.size, slope[self.slots[live]])
+            offset = (self.point - self.target) * self.scale
+            slope = self._products(offset, self.slots[live])
+            step = _affine_step(self.factor, self.size, slope)
             leaving, length = _boundary(self.weights, step)
             self.weights[live] += length * step
             if leaving < 0:
@@ -190,14 +190,10 @@ class _Mixture:
         self.point = self._combine()
 
     def _combine(self) -> FloatArray:
-        weights = np.zeros(self.used)
-        weights[self.slots[: self.size]] = self.weights[: self.size]
-        mixed: FloatArray = weights @ self.vertices[: self.used]
-        return mixed
+        return _mix(self.vertices, self.slots[: self.size], self.weights)
 
-    def _products(self, offset: FloatArray) -> FloatArray:
-        products: FloatArray = self.vertices[: self.used] @ offset - float(self.target @ offset)
-        return products
+    def _products(self, offset: FloatArray, slots: IntArray) -> FloatArray:
+        return _inner_products(self.vertices, slots, self.target, offset)
 
     def _drop(self, leaving: int) -> None:
         _remove(self.factor, self.size, leaving)
@@ -231,6 +227,30 @@ class _Mixture:
 def _taller(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # type: ignore[type-arg]
     result = np.empty((capacity, rows.shape[1]), rows.dtype)
     result[: len(rows)] = rows
+    return result
+
+
+# Compiled, not BLAS: these are too short for several threads, which would only get in the way.
+@njit(cache=True)
+def _mix(vertices: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArray:
+    result = np.zeros(vertices.shape[1])
+    for k in range(slots.size):
+        row, weight = vertices[slots[k]], weights[k]
+        for i in range(result.size):
+            result[i] += weight * row[i]
+    return result
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def _inner_products(
+    vertices: FloatArray, slots: IntArray, target: FloatArray, offset: FloatArray
+) -> FloatArray:
+    result = np.empty(slots.size)
+    for k in range(slots.size):
+        row, value = vertices[slots[k]], 0.0
+        for i in range(target.size):
+            value += (row[i] - target[i]) * offset[i]
+        result[k] = value
     return result
 
 

@@ -315,35 +315,36 @@ def _clock_marginals(
     rung and the (n-1)-th from below rings.
     """
     size = draft.size
-    result = np.zeros(size)
+    # Copies in order, so that the passes below read memory from end to end.
+    own, values = draft[order], np.zeros(size)
+    ordered = np.empty((size, WIDTH))
     silent = np.empty((size, WIDTH))  # no clock above has rung
     for block in range(rung.shape[0]):
-        product = np.ones(WIDTH)
+        product = weights[block * WIDTH : (block + 1) * WIDTH].copy()
         for place in range(size):
-            token = order[place]
+            clock = rung[block, order[place]]
             for k in range(WIDTH):
-                silent[place, k] = product[k] * weights[block * WIDTH + k]
-                product[k] *= 1.0 - rung[block, token, k]
+                ordered[place, k] = clock[k]
+                silent[place, k] = product[k]
+                product[k] *= 1.0 - clock[k]
         count = np.zeros((n, WIDTH))  # [m]: exactly m clocks below have rung
         rate = np.zeros((n - 1, WIDTH))  # [m]: the (m+1)-th clock below rings
         count[0] = 1.0
         for place in range(size - 1, -1, -1):
-            token = order[place]
-            own = draft[token]
             value = 0.0
             for k in range(WIDTH):
-                yes = rung[block, token, k]
-                ringing = own * (1.0 - yes)
+                yes, no = ordered[place, k], 1.0 - ordered[place, k]
+                ringing = own[place] * no
                 value += silent[place, k] * (ringing * count[n - 1, k] + yes * rate[n - 2, k])
                 for m in range(n - 2, 0, -1):
-                    rate[m, k] = (
-                        (1.0 - yes) * rate[m, k] + yes * rate[m - 1, k] + ringing * count[m, k]
-                    )
-                rate[0, k] = (1.0 - yes) * rate[0, k] + ringing * count[0, k]
-                for m in range(n - 1, 0, -1):
-                    count[m, k] = (1.0 - yes) * count[m, k] + yes * count[m - 1, k]
-                count[0, k] *= 1.0 - yes
-            result[token] += value
+                    rate[m, k] = no * rate[m, k] + yes * rate[m - 1, k] + ringing * count[m, k]
+                    count[m + 1, k] = no * count[m + 1, k] + yes * count[m, k]
+                rate[0, k] = no * rate[0, k] + ringing * count[0, k]
+                count[1, k] = no * count[1, k] + yes * count[0, k]
+                count[0, k] *= no
+            values[place] += value
+    result = np.empty(size)
+    result[order] = values
     return result
 
 

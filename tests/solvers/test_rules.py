@@ -1,4 +1,4 @@
-"""Published rules: lossless, with exactly the acceptance that they claim, and never above alpha*."""
+"""Published rules: lossless, with exactly the acceptance they claim, and never above alpha*."""
 
 import numpy as np
 import pytest
