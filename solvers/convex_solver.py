@@ -16,8 +16,11 @@ from scipy.optimize import minimize
 
 from otlp.distribution import FloatArray
 from otlp.reductions.logsumexp_terms import LogSumExp
+from otlp.reductions.race import Race
 
-__all__ = ["Minimum", "solve_convex", "starting_point"]
+__all__ = ["ConvexFunction", "Minimum", "solve_convex", "starting_point"]
+
+ConvexFunction = LogSumExp | Race
 
 # Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.
 LONGEST_STEP = 4.0
@@ -52,7 +55,7 @@ class _ConvergedError(Exception):
 class _Best:
     """The point of smallest gradient among those evaluated."""
 
-    def __init__(self, function: LogSumExp, tolerance: float, alpha: FloatArray) -> None:
+    def __init__(self, function: ConvexFunction, tolerance: float, alpha: FloatArray) -> None:
         self.function, self.tolerance = function, tolerance
         self.alpha, self.norm = alpha, np.inf
         self.iterations = self.newton_steps = 0
@@ -83,7 +86,7 @@ def starting_point(wanted: FloatArray, draft: FloatArray, n: int) -> FloatArray:
 
 
 def solve_convex(
-    function: LogSumExp,
+    function: ConvexFunction,
     start: FloatArray,
     tolerance: float,
     first: str = "newton",
@@ -94,7 +97,7 @@ def solve_convex(
 
     Parameters
     ----------
-    function : LogSumExp
+    function : LogSumExp or Race
     start : ndarray, shape (G,)
     tolerance : float
         L1 norm of the gradient to reach.
@@ -112,7 +115,7 @@ def solve_convex(
 
     Notes
     -----
-    O(nnz) an iteration of L-BFGS-B; O(nnz n + G^3) a Newton step.
+    An iteration of L-BFGS-B costs about one gradient, a Newton step a Hessian and O(G^3).
     """
     best = _Best(function, tolerance, start)
     methods = [(_newton, newton_steps), (_lbfgsb, max_iterations)]

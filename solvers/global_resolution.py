@@ -22,6 +22,7 @@ from otlp.reductions import Support
 from otlp.reductions.complementary_slackness import Split, iid_drafts, not_iid, split
 from otlp.reductions.logsumexp_terms import LogSumExp, merged_terms
 from otlp.reductions.outer_residuals import level_masses, outer_masses
+from otlp.reductions.race import Race
 from otlp.reductions.truncation import (
     Lumps,
     inner_truncation,
@@ -30,7 +31,7 @@ from otlp.reductions.truncation import (
     singletons,
 )
 from otlp.solution import Guarantee, Status
-from otlp.solvers.convex_solver import Minimum, solve_convex, starting_point
+from otlp.solvers.convex_solver import ConvexFunction, Minimum, solve_convex, starting_point
 from otlp.solvers.limits import check_choice
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -41,8 +42,11 @@ __all__ = ["PAPER_LIMITS", "GlobalResolution"]
 PAPER_LIMITS: Mapping[int, int] = {2: 50, 3: 20, 4: 10, 5: 10}
 """Most variables of a system by n, as in the paper (Appendix K)."""
 
-MOST_TERMS = 200_000
-"""Without limits, the LogSumExp terms of a system (Eq. 121) that are still minimised."""
+MOST_VARIABLES = 300
+"""Without limits, the variables of a system that are still minimised over."""
+
+LISTED_TERMS = 10_000
+"""Up to so many LogSumExp terms (Eq. 121) are listed; beyond, they are integrated (`Race`)."""
 
 FEW_TERMS = 1_000
 """Up to so many terms every token gets a variable of its own: lumping would not pay."""
@@ -72,7 +76,7 @@ class GlobalResolution(Solver):
         See above.
     limits : mapping of int to int, optional
         Most variables of a system by n, such as `PAPER_LIMITS`; an n that is not listed takes
-        the limit of the nearest smaller one.  By default as many as give 200,000 terms.
+        the limit of the nearest smaller one.  By default 300 for every n.
     minimiser : {"newton", "l-bfgs-b"}
         The minimiser to begin with; the other goes on where it stalls.
     max_iterations : int
@@ -92,7 +96,8 @@ class GlobalResolution(Solver):
     Without a fallback, early termination is a status and no plan: `Status.TRUNCATION_LIMIT` or
     `Status.ITERATION_LIMIT`, with a message that says which limit, and by how much.  `details`
     holds the deviations that the method can vouch for, beside what the verifier then measures.
-    O(V log V), and binom(G, <= n) terms an iteration for G variables.
+    O(V log V), and for G variables an iteration over binom(G, <= n) terms, or O(G n^2 + G^2 n)
+    at each of about 100 nodes where that is less.
 
     Examples
     --------
@@ -190,7 +195,7 @@ class GlobalResolution(Solver):
     def limit(self, n: int) -> int:
         """Most variables of a system for n drafts."""
         if self.limits is None:
-            return _most_variables(n)
+            return MOST_VARIABLES
         below = [listed for listed in self.limits if listed <= n]
         return self.limits[max(below) if below else min(self.limits)]
 
@@ -219,18 +224,6 @@ class GlobalResolution(Solver):
         return Answer(
             answer.plan, answer.claim, answer.subset, answer.status, message.rstrip(), details
         )
-
-
-def _most_variables(n: int) -> int:
-    """How many variables give at most `MOST_TERMS` terms (Eq. 121)."""
-    low, high = 1, MOST_TERMS
-    while low < high:
-        middle = (low + high + 1) // 2
-        if set_count(middle, n)[0] <= MOST_TERMS:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _add_guarantee(details: dict[str, object], tau: float) -> None:
@@ -276,9 +269,17 @@ class _Resolution:
             which, lumps, float(self.draft[ignored].sum()), slack, 5.0 * tau - lumps.mismatch
         )
         self.details[f"{which}_deviation"] = lumps.mismatch + minimum.gradient_norm
-        target = self.problem.target
+        sets = function.terms if isinstance(function, LogSumExp) else None
         system = SoftmaxSystem(
-            wanted, mass, function.terms, lumps.labels, self.draft, target, minimum.alpha, slack
+            wanted,
+            mass,
+            function.given(minimum.alpha),
+            lumps.labels,
+            self.draft,
+            self.problem.target,
+            minimum.alpha,
+            slack,
+            sets,
         )
         self.clock.lap("recover")
         return system
@@ -327,9 +328,14 @@ class _Resolution:
 
     def _minimise(
         self, which: str, lumps: Lumps, ignored: float, slack: float, tolerance: float
-    ) -> tuple[Minimum, LogSumExp]:
+    ) -> tuple[Minimum, ConvexFunction]:
         solver = self.solver
-        function = LogSumExp(merged_terms(lumps.draft, self.n, ignored), lumps.wanted, slack)
+        count = set_count(len(lumps), self.n)[0]
+        function: ConvexFunction = (
+            LogSumExp(merged_terms(lumps.draft, self.n, ignored), lumps.wanted, slack)
+            if count <= LISTED_TERMS
+            else Race(lumps.draft, self.n, ignored, lumps.wanted, slack)
+        )
         self.clock.lap("build")
         start = starting_point(lumps.wanted, lumps.draft, self.n)
         minimum = solve_convex(
@@ -337,7 +343,7 @@ class _Resolution:
         )
         self.clock.lap("solve")
         self.details[f"{which}_variables"] = len(lumps)
-        self.details[f"{which}_terms"] = len(function.terms)
+        self.details[f"{which}_terms"] = count
         self.details[f"{which}_gradient_norm"] = minimum.gradient_norm
         self.details[f"{which}_iterations"] = minimum.iterations
         self.details[f"{which}_newton_steps"] = minimum.newton_steps

@@ -108,10 +108,8 @@ class LosslessSystem(System):
         What the system has to put out; sums to `mass`.
     mass : float
         Probability of the system's tuples.
-    sets : TokenSets
-        Sets of labels, with the mass of the tuples that show just these labels.
-    share : ndarray, shape (nnz,)
-        Share of each member of each set; at most 1 in all for a set.
+    given : ndarray, shape (G,)
+        Mass that the shares give to each label, over all tuples.
     labels : ndarray, shape (V,), int64
         Label of each token, -1 for tokens that are not accepted.
     draft : ndarray, shape (V,)
@@ -124,24 +122,20 @@ class LosslessSystem(System):
         self,
         wanted: FloatArray,
         mass: float,
-        sets: TokenSets,
-        share: FloatArray,
+        given: FloatArray,
         labels: IntArray,
         draft: FloatArray,
         target: FloatArray,
     ) -> None:
-        self.wanted, self.mass = wanted, mass
-        self.sets, self.share, self.labels = sets, share, labels
-        count = int(labels.max(initial=-1)) + 1
-        self._labelled = np.flatnonzero(labels >= 0)
-        own = labels[self._labelled]
-        sizes = np.bincount(own, minlength=count)
-        self._separate = bool((sizes <= 1).all())
-        total = sum_by(own, draft[self._labelled], count)
-        given = sum_by(sets.members, share * sets.mass[sets.rows], count)
-        part = np.where(sizes[own] == 1, 1.0, draft[self._labelled] / total[own])
+        self.wanted, self.mass, self.labels = wanted, mass, labels
+        tokens = np.flatnonzero(labels >= 0)
+        own = labels[tokens]
+        weights = sum_by(own, draft[tokens], given.size)
         raw = np.zeros(wanted.size)
-        raw[self._labelled] = given[own] * part
+        # A token by itself takes all, also where its weight is subnormal.
+        alone = np.bincount(own, minlength=given.size)[own] == 1
+        raw[tokens] = given[own] * np.where(alone, 1.0, draft[tokens] / weights[own])
+        self.separate = bool(alone.all())
         self.accept = np.divide(wanted, raw, out=np.ones(wanted.size), where=raw > wanted)
         self.accepted = raw * self.accept
         self.residual = residual_law(wanted, self.accepted)
@@ -164,19 +158,29 @@ class LosslessSystem(System):
         return accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
 
     def marginals(self) -> Marginals:
-        """Closed form; with separate tokens also the mass of lucky replacements. O(nnz + V)."""
+        """Closed form, with the mass of lucky replacements where `lucky` knows it; O(nnz + V)."""
         rejected = max(0.0, self.mass - float(self.accepted.sum()))
         output = self.accepted + rejected * self.residual
-        if not self._separate:
+        lucky = self.lucky()
+        if lucky is None:
             return Marginals(self.accepted, output, "closed form, lucky replacements left out")
-        accept = np.zeros(int(self.labels.max(initial=-1)) + 1)
-        accept[self.labels[self._labelled]] = self.accept[self._labelled]
-        taken = sum_by(self.sets.rows, self.share * accept[self.sets.members], len(self.sets))
-        refused = self.sets.mass * np.maximum(1.0 - taken, 0.0)
-        shown = sum_by(self.sets.members, refused[self.sets.rows], accept.size)
-        lucky = np.zeros(self.wanted.size)
-        lucky[self._labelled] = shown[self.labels[self._labelled]] * self.residual[self._labelled]
         return Marginals(self.accepted + lucky, output, "closed form")
+
+    @abstractmethod
+    def lucky(self) -> FloatArray | None:
+        """Probability that a replacement is token i and was drafted, shape (V,), if known."""
+
+    def _lucky(self, sets: TokenSets, share: FloatArray) -> FloatArray:
+        """The same, from the shares of every set of labels, each of one token."""
+        tokens = np.flatnonzero(self.labels >= 0)
+        accept = np.zeros(tokens.size and int(self.labels.max()) + 1)
+        accept[self.labels[tokens]] = self.accept[tokens]
+        taken = sum_by(sets.rows, share * accept[sets.members], len(sets))
+        refused = sets.mass * np.maximum(1.0 - taken, 0.0)
+        shown = sum_by(sets.members, refused[sets.rows], accept.size)
+        lucky = np.zeros(self.wanted.size)
+        lucky[tokens] = shown[self.labels[tokens]] * self.residual[tokens]
+        return lucky
 
 
 class FlowSystem(LosslessSystem):
@@ -184,8 +188,10 @@ class FlowSystem(LosslessSystem):
 
     Parameters
     ----------
-    wanted, mass, sets, target
-        As in `LosslessSystem`; labels are the tokens themselves.
+    wanted, mass, target
+        As in `LosslessSystem`.
+    sets : TokenSets
+        Sets of tokens, with the mass of the tuples that show just these.
     flow : ndarray, shape (nnz,)
         S(i, set); negative entries and what exceeds a set's mass are cut off.
     """
@@ -202,7 +208,9 @@ class FlowSystem(LosslessSystem):
         share /= np.maximum(sum_by(sets.rows, share, len(sets)), 1.0)[sets.rows]
         labels = np.full(wanted.size, -1, dtype=np.int64)
         labels[sets.members] = sets.members
-        super().__init__(wanted, mass, sets, share, labels, np.ones(wanted.size), target)
+        given = sum_by(sets.members, share * sets.mass[sets.rows], wanted.size)
+        super().__init__(wanted, mass, given, labels, np.ones(wanted.size), target)
+        self.sets, self.share = sets, share
 
     def shares(self, labels: IntArray) -> FloatArray:
         """Look the set up; a set that is not listed, of a mass that underflows, has no shares."""
@@ -211,38 +219,50 @@ class FlowSystem(LosslessSystem):
             return np.zeros(labels.size)
         return self.share[self.sets.offsets[found] : self.sets.offsets[found + 1]]
 
+    def lucky(self) -> FloatArray:
+        """See `LosslessSystem.lucky`."""
+        return self._lucky(self.sets, self.share)
+
 
 class SoftmaxSystem(LosslessSystem):
     """Shares by a softmax over one variable a label (Global Resolution, Eq. 14 and 17).
 
     Parameters
     ----------
-    wanted, mass, sets, labels, draft, target
-        As in `LosslessSystem`.
+    wanted, mass, given, labels, draft, target
+        As in `LosslessSystem`; `given` is what this softmax gives.
     alpha : ndarray, shape (G,)
         The variables.
     slack : float
         0 for the outer system, 1 for the inner.
+    sets : TokenSets, optional
+        All sets of labels, where they are few enough to be listed.
     """
 
     def __init__(
         self,
         wanted: FloatArray,
         mass: float,
-        sets: TokenSets,
+        given: FloatArray,
         labels: IntArray,
         draft: FloatArray,
         target: FloatArray,
         alpha: FloatArray,
         slack: float,
+        sets: TokenSets | None = None,
     ) -> None:
-        share = softmax_by_set(sets, alpha, slack)
-        super().__init__(wanted, mass, sets, share, labels, draft, target)
-        self.alpha, self.slack = alpha, slack
+        super().__init__(wanted, mass, given, labels, draft, target)
+        self.alpha, self.slack, self.sets = alpha, slack, sets
 
     def shares(self, labels: IntArray) -> FloatArray:
         """Softmax over the labels of a tuple."""
         return softmax_shares(self.alpha[labels], self.slack)
+
+    def lucky(self) -> FloatArray | None:
+        """Known where the sets are listed and no two tokens share a label."""
+        if self.sets is None or not self.separate:
+            return None
+        return self._lucky(self.sets, softmax_by_set(self.sets, self.alpha, self.slack))
 
 
 def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:

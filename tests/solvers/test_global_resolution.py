@@ -145,6 +145,36 @@ def test_lumped_slices_have_the_marginals_that_the_plan_claims():
     assert accepted.sum() - claimed.sum() <= 10 * 0.02
 
 
+@given(iid_problems(), taus)
+@settings(max_examples=60, deadline=None)
+def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("otlp.solvers.global_resolution.LISTED_TERMS", 0)
+        solution = GlobalResolution(tau).solve(problem)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    tuples = problem.drafts.enumerate()
+    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-12
+    assert np.abs(solution.plan.marginals().output - problem.target).sum() <= 1e-12
+    check_acceptance(solution, brute_force_optimum(problem), tau)
+
+
+@pytest.mark.parametrize(("vocab", "n"), [(40, 8), (3_000, 5)])
+def test_many_drafts_need_no_list_of_sets(vocab, n):
+    problem = language_like(vocab, n)
+    solution = GlobalResolution(1e-3).solve(problem)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    terms = solution.details["inner_terms"], solution.details["outer_terms"]
+    assert max(terms) > 10_000
+    alpha, _ = subset_selection(problem)
+    assert 0.0 <= alpha - solution.acceptance <= 10e-3
+    rng = np.random.default_rng(0)
+    for row in problem.drafts.sample(rng, 20):
+        law = solution.plan.conditional(row)
+        assert law.min() >= 0.0
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+
+
 def test_sampled_tokens_follow_the_slice():
     problem = language_like(2_000, 2, seed=1)
     plan = GlobalResolution(1e-3).solve(problem).plan
@@ -225,7 +255,6 @@ def test_limits_of_the_paper():
     default = GlobalResolution()
     for n in PAPER_LIMITS:
         assert default.limit(n) > PAPER_LIMITS[n]
-    assert [default.limit(n) for n in (2, 3, 17)] == [631, 106, 17]
 
 
 @pytest.mark.parametrize(
