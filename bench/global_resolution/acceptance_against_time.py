@@ -1,0 +1,159 @@
+"""Acceptance against time per token: every solver, one panel a (k, n).
+
+    python bench/global_resolution/acceptance_against_time.py
+
+Where a solver fails on a row, the row counts with what sampling from the target accepts by luck,
+the paper's own way out (Appendix R).
+"""
+
+from __future__ import annotations
+
+import math
+
+import click
+import numpy as np
+from cases import (
+    TAUS,
+    Method,
+    Run,
+    captured,
+    console,
+    describe,
+    measure,
+    problems,
+    progress,
+    rows_option,
+    shown,
+    spread,
+    success,
+    unmerged_flow,
+    unmerged_lp,
+    warm,
+    with_solver,
+    write,
+)
+from matplotlib.figure import Figure
+from rich.table import Table
+
+import otlp
+from otlp.solvers import SOLVERS, GlobalResolution
+
+SIZES = [(10, 3), (100, 2), (100, 3), (1000, 2), (1000, 4), (4096, 4)]
+TRIVIAL = {"auto", "hub", "greedy"}
+
+
+def line_up() -> list[Method]:
+    methods = [unmerged_lp(5.0), unmerged_flow("ortools")]
+    for tau in TAUS:
+        methods.append(
+            with_solver(
+                f"global resolution as published, tau {tau:g}", GlobalResolution.published(tau)
+            )
+        )
+        methods.append(with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)))
+    for name, kind in SOLVERS.items():
+        if name not in TRIVIAL | {"global-resolution"}:
+            methods.append(with_solver(name, kind()))
+    return methods
+
+
+def luck(problem: otlp.Problem) -> float:
+    """Chance that a token drawn from the target is among the drafts."""
+    drafted = -np.expm1(problem.n * np.log1p(-np.minimum(problem.drafts.draft, 1 - 1e-16)))
+    return float(problem.target @ drafted)
+
+
+def point(cases: list[otlp.Problem], runs: list[Run]) -> tuple[float, float]:
+    """Mean milliseconds, and acceptance as a share of the optimum of the same rows."""
+    taken = [
+        run.acceptance if run.solved and not math.isnan(run.acceptance) else luck(case)
+        for case, run in zip(cases, runs, strict=False)
+    ]
+    best = [otlp.optimal_acceptance(case)[0] for case in cases[: len(runs)]]
+    every = float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+    return 1e3 * float(np.median([run.seconds for run in runs])), every * float(
+        np.sum(taken) / np.sum(best)
+    )
+
+
+@click.command(help=__doc__)
+@rows_option(20)
+@click.option("--budget", default=2.0, show_default=True, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=2e6, show_default=True, help="Largest network or LP to try.")
+def main(rows: int, budget: float, most_arcs: float) -> None:
+    capture = captured()
+    methods = line_up()
+    warm(methods, capture)
+    points: dict[str, dict[str, tuple[float, float, float]]] = {}
+    optima = {}
+    slow: set[str] = set()
+    with progress("Acceptance against time", len(SIZES) * len(methods)) as step:
+        for k, n in SIZES:
+            size = f"({k}, {n})"
+            cases = list(problems(capture, spread(capture, rows), k, n))
+            optima[size] = float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+            points[size] = {}
+            for method in methods:
+                step(f"{size} {method.label}")
+                limit = 1e5 if method.label.startswith(("LP", "linear")) else most_arcs
+                runs = [] if method.label in slow else measure(method, cases, limit, budget)
+                if runs:
+                    points[size][method.label] = (*point(cases, runs), success(runs))
+    table = Table("method", *points, title=f"Median ms: acceptance, {describe(capture)}")
+    for method in methods:
+        cells = [points[size].get(method.label) for size in points]
+        table.add_row(
+            method.label, *(f"{shown(c[0])}: {100 * c[1]:.2f}%" if c else "-" for c in cells)
+        )
+    table.add_row("optimum", *(f"{100 * value:.2f}%" for value in optima.values()))
+    console.print(table)
+    content = {"rows": rows, "optimum": optima, "points": points}
+    write("acceptance_against_time", content, draw(points, optima, [m.label for m in methods]))
+
+
+def draw(
+    points: dict[str, dict[str, tuple[float, float, float]]],
+    optima: dict[str, float],
+    labels: list[str],
+) -> Figure:
+    """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
+    figure = Figure(figsize=(11.5, 6.2), layout="constrained")
+    markers = "osD^v<>pPX*hH8d"
+    style = {
+        label: {"color": f"C{index % 10}", "marker": markers[index % len(markers)]}
+        for index, label in enumerate(labels)
+    }
+    handles = {}
+    panels = figure.subplots(2, 3, sharex=True)
+    for axes, (size, found) in zip(panels.flat, points.items(), strict=True):
+        top, bottom = 102 * optima[size], 88 * optima[size]
+        axes.axhline(100 * optima[size], color="black", linewidth=0.8, linestyle="--")
+        for label, (ms, acceptance, _) in found.items():
+            height = max(100 * acceptance, bottom)
+            paper = label.endswith(("HiGHS)", "(ortools)")) or "as published" in label
+            handles[label] = axes.plot(
+                ms, height, linestyle="", markersize=8, label=label, clip_on=False,
+                fillstyle="none" if paper else "full", **style[label],
+            )[0]  # fmt: skip
+            if height > 100 * acceptance:
+                axes.annotate(
+                    f"{100 * acceptance:.0f}", (ms, bottom), (0, 7), textcoords="offset points",
+                    fontsize=7, ha="center", color=style[label]["color"],
+                )  # fmt: skip
+        k, n = size[1:-1].split(", ")
+        axes.set(xscale="log", xlim=(0.01, 3000), ylim=(bottom, top))
+        axes.set_title(f"top {int(k):,} tokens, n = {n}", fontsize=10)
+        axes.grid(alpha=0.3)
+    for axes in panels[1]:
+        axes.set_xlabel("median ms a token")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("acceptance, percent")
+    title = "dashed: the optimum\nhollow: as in the paper\nlower edge: below, at the number"
+    figure.legend(
+        handles=list(handles.values()), loc="outside right center", fontsize=8, title=title
+    )
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Table 2: the best acceptance that each solver reaches within 10 and 100 ms a token.
+
+    python bench/global_resolution/limits.py
+
+Global resolution falls back on an exact solver where it fails, as in the paper, and pays for it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import click
+import numpy as np
+from cases import (
+    TAUS,
+    Method,
+    Run,
+    captured,
+    console,
+    describe,
+    engines,
+    measure,
+    own_methods,
+    problems,
+    progress,
+    rows_option,
+    say,
+    shown,
+    slice_of,
+    spread,
+    synthetic,
+    unmerged_flow,
+    unmerged_lp,
+    warm,
+    with_solver,
+    write,
+)
+from rich.table import Table
+
+import otlp
+from otlp.captures import Capture
+from otlp.solvers import GlobalResolution
+
+LIMITS = (10.0, 100.0)
+COUNTS = range(2, 9)
+
+# Llama-3 70B/8B and Gemma-2 27B/2B, percent: LP, max-flow, global resolution at 1e-3 and 1e-4.
+PAPER = {
+    "LP, all tuples (SciPy HiGHS)": {10.0: (82.53, 79.03), 100.0: (83.94, 80.69)},
+    "max-flow, all tuples": {10.0: (83.94, 80.69), 100.0: (89.01, 85.83)},
+    "global resolution, tau 0.001": {10.0: (85.65, 81.90), 100.0: (90.04, 86.60)},
+    "global resolution, tau 0.0001": {10.0: (85.10, 81.35), 100.0: (89.46, 86.07)},
+}
+
+
+def published_with_fallback(tau: float, fallback: Method) -> Method:
+    """Algorithm 1 for the drafted tuple; where it fails, the exact solver's time on top.
+
+    The acceptance is that of the published plan where both its systems succeed, else the optimum,
+    from which it then differs by at most 5 tau.
+    """
+    solver = GlobalResolution.published(tau)
+    piece = slice_of(f"global resolution, tau {tau:g}", solver)
+
+    def run(problem: otlp.Problem) -> Run:
+        first = piece.run(problem)
+        seconds = first.seconds if first.solved else first.seconds + fallback.run(problem).seconds
+        whole = solver.solve(problem)
+        acceptance = whole.acceptance if whole.plan else otlp.optimal_acceptance(problem)[0]
+        return Run(seconds, acceptance, "SOLVED")
+
+    return Method(piece.label, run, fallback.size)
+
+
+def best_within(
+    method: Method, capture: Capture, rows: list[int], most_arcs: float, budget: float
+) -> dict[float, tuple[float, str, float]]:
+    """For each limit: acceptance, setting, milliseconds."""
+    best = {limit: (math.nan, "none", math.nan) for limit in LIMITS}
+    for k in (10, 30, 100, 300, 1000, capture.vocab_size):
+        for n in COUNTS:
+            cases = list(problems(capture, rows, k, n))
+            runs = measure(method, cases, most_arcs, budget)
+            if not runs:
+                break
+            mean = 1e3 * float(np.mean([run.seconds for run in runs]))
+            if not all(run.solved for run in runs):
+                break
+            lost = np.mean(
+                [
+                    otlp.optimal_acceptance(case)[0] - run.acceptance
+                    for case, run in zip(cases, runs, strict=False)
+                ]
+            )
+            acceptance = np.mean([otlp.optimal_acceptance(case)[0] for case in cases]) - lost
+            for limit in LIMITS:
+                if mean <= limit and not acceptance <= best[limit][0]:
+                    best[limit] = (float(acceptance), f"({k}, {n})", mean)
+            if mean > LIMITS[-1]:
+                break
+    return best
+
+
+@click.command(help=__doc__)
+@rows_option(20)
+@click.option("--budget", default=1.5, show_default=True, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=6e5, show_default=True, help="Largest network or LP to try.")
+def main(rows: int, budget: float, most_arcs: float) -> None:
+    captures = {"captured": captured(), "synthetic": synthetic(rows, 4096)}
+    flow = unmerged_flow(engines()[-1])
+    methods = [
+        unmerged_lp(2.0),
+        flow,
+        *(published_with_fallback(tau, flow) for tau in TAUS),
+        *(m for m in own_methods() if not m.label.startswith("global")),
+        *(
+            with_solver(
+                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback="slackness")
+            )
+            for tau in TAUS
+        ),
+    ]
+    warm(methods, captures["captured"])
+    content = {}
+    with progress("Table 2", len(captures) * len(methods)) as step:
+        for name, capture in captures.items():
+            results = {}
+            for method in methods:
+                step(f"{name}, {method.label}")
+                chosen = spread(capture, rows)
+                results[method.label] = best_within(method, capture, chosen, most_arcs, budget)
+            content[name] = results
+    for name, results in content.items():
+        show(results, describe(captures[name]))
+        report(results, flow.label)
+    write("table_2", {"rows": rows, "best": content, "paper": PAPER})
+
+
+def show(results: dict[str, dict[float, tuple[float, str, float]]], title: str) -> None:
+    table = Table(title=f"Best acceptance within a mean time, {title}")
+    for column in (
+        "method",
+        *(f"{limit:g} ms" for limit in LIMITS),
+        "paper, 10 ms",
+        "paper, 100 ms",
+    ):
+        table.add_column(column)
+    for label, best in results.items():
+        paper = next((PAPER[name] for name in PAPER if label.startswith(name)), None)
+        table.add_row(
+            label,
+            *(f"{100 * a:.2f}% at {setting}, {shown(ms)} ms" for a, setting, ms in best.values()),
+            *(" / ".join(f"{x:g}%" for x in paper[limit]) if paper else "" for limit in LIMITS),
+        )
+    console.print(table)
+
+
+def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str) -> None:
+    console.print(
+        "\n[bold]Beside the paper[/] (acceptances are those of other models; differences compare)"
+    )
+    for limit in LIMITS:
+        base = results[flow][limit][0]
+        gains = {label: 100 * (best[limit][0] - base) for label, best in results.items()}
+        for tau in TAUS:
+            gain = gains[f"global resolution, tau {tau:g}"]
+            paper = PAPER[f"global resolution, tau {tau:g}"][limit]
+            theirs = [
+                a - b for a, b in zip(paper, PAPER["max-flow, all tuples"][limit], strict=True)
+            ]
+            verdict = (
+                "agrees in sign"
+                if gain > 0.05
+                else "a tie here"
+                if gain > -0.05
+                else "does not agree"
+            )
+            say(
+                f"{limit:g} ms: global resolution with fallback, tau {tau:g}, gains {gain:+.2f} "
+                f"points on max-flow over all tuples; the paper's gain is {theirs[0]:+.2f} / "
+                f"{theirs[1]:+.2f}: {verdict}."
+            )
+        leader = max(
+            gains, key=lambda label: -math.inf if math.isnan(gains[label]) else gains[label]
+        )
+        say(f"{limit:g} ms: the best of all is {leader}, {gains[leader]:+.2f} points.")
+    say(
+        "Where the gain is smaller than the paper's: max-flow takes a few ms here, not 70, and so "
+        "affords the same (k, n); and where T is too large, the fallback is paid on top."
+    )
+
+
+if __name__ == "__main__":
+    main()
