@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FACE = {"otlp.solve", "otlp", "otlp.crosscheck", "otlp.benchmark"}
+FACE = {"otlp", "otlp.audit", "otlp.benchmark", "otlp.compare", "otlp.crosscheck", "otlp.solve"}
 
 
 def modules() -> list[tuple[str, Path]]:

@@ -6,12 +6,15 @@ from statistics import fmean, median
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.progress import track
 from rich.table import Table
 
+from otlp.benchmark import warm
 from otlp.cli.options import capture_argument, names, open_capture, problem, row_options
 from otlp.cli.output import console
 from otlp.crosscheck import Verdict, cross_check
+from otlp.solution import Solution
 from otlp.solvers import SOLVERS
 
 __all__ = ["command"]
@@ -22,12 +25,13 @@ __all__ = ["command"]
 Examples:
   otlp check                                  ten rows, top-k 10, n = 2, all solvers
   otlp check --top-k 20 --n 3 --rows 5
+  otlp check --scheme independent --n 3
   otlp check --solvers martingale,max-flow --top-k 100 --tolerance 1e-9
 """
 )
 @capture_argument
 @click.option("--rows", type=int, default=10, show_default=True, help="How many rows.")
-@click.option("--n", type=int, default=2, show_default=True, help="Number of i.i.d. drafts.")
+@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
 @click.option("--top-k", type=int, default=10, show_default=True, help="Cut the draft to k tokens.")
 @row_options
 @click.option("--solvers", callback=names, help="Comma-separated names [default: all].")
@@ -53,11 +57,16 @@ def command(
     data = open_capture(capture)
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
     instances = [problem(data, row, n, top_k=top_k, **cut) for row in range(min(rows, len(data)))]
+    warm(chosen, data)
     verdicts: list[Verdict] = [
         cross_check(instance, chosen, tolerance, time_limit)
         for instance in track(instances, description="Checking", console=console, transient=True)
     ]
-    console.print(_table(verdicts, chosen, n, top_k))
+    title = f"{len(verdicts)} rows, top-k {top_k}, n = {n}, {cut['scheme']} drafts"
+    console.print(_table(verdicts, chosen, title))
+    for name in chosen:
+        if reason := _absent(verdicts, name):
+            console.print(f"[dim]{name}: {reason}")
     complaints = [
         f"row {row}: {complaint}"
         for row, verdict in enumerate(verdicts)
@@ -70,27 +79,34 @@ def command(
     console.print(f"All agree within {tolerance:g} on {len(verdicts)} rows.")
 
 
-def _table(verdicts: list[Verdict], solvers: tuple[str, ...], n: int, top_k: int) -> Table:
-    table = Table(title=f"{len(verdicts)} rows, top-k {top_k}, n = {n}")
+def _table(verdicts: list[Verdict], solvers: tuple[str, ...], title: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD)
     table.add_column("solver", no_wrap=True)
-    for title in ("rows", "mean acceptance", "largest gap", "marginal error", "median ms"):
-        table.add_column(title, justify="right")
-    table.add_column("guarantee")
+    for heading in ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name in solvers:
-        reason = next((v.skipped[name] for v in verdicts if name in v.skipped), "")
-        found = [v.solutions[name] for v in verdicts if name in v.solutions]
-        planned = [s for s in found if s.plan is not None]
-        if not planned:
-            why = reason or found[0].status.value
-            table.add_row(name, "0", "-", "-", "-", "-", f"[dim]{why}")
-            continue
-        table.add_row(
-            name,
-            str(len(planned)),
-            f"{fmean(s.acceptance for s in planned):.7f}",
-            f"{max(s.gap for s in planned):.1e}",
-            f"{max(s.marginal_error for s in planned):.1e}",
-            f"{1e3 * median(s.timings.total for s in planned):.3f}",
-            min(s.guarantee for s in planned).name,
-        )
+        planned = [s for s in _solutions(verdicts, name) if s.plan is not None]
+        if planned:
+            table.add_row(
+                name,
+                str(len(planned)),
+                f"{fmean(s.acceptance for s in planned):.7f}",
+                f"{max(s.gap for s in planned):.1e}",
+                f"{max(s.marginal_error for s in planned):.1e}",
+                f"{1e3 * median(s.timings.total for s in planned):.3f}",
+                min(s.guarantee for s in planned).name,
+            )
+    table.caption = "mean acceptance, largest gap and marginal error, median time"
     return table
+
+
+def _absent(verdicts: list[Verdict], name: str) -> str:
+    """Why a solver is not in the table; empty if it is."""
+    found = _solutions(verdicts, name)
+    if any(s.plan is not None for s in found):
+        return ""
+    return found[0].status.value if found else verdicts[0].skipped[name]
+
+
+def _solutions(verdicts: list[Verdict], name: str) -> list[Solution]:
+    return [v.solutions[name] for v in verdicts if name in v.solutions]

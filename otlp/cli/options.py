@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from otlp.captures import Capture, builtin, load
-from otlp.drafts import IID
+from otlp.compare import SCHEMES, make_scheme
 from otlp.problem import Problem
 
 __all__ = ["capture_argument", "integers", "names", "open_capture", "problem", "row_options"]
@@ -50,8 +50,15 @@ def open_capture(path: str | None) -> Capture:
 
 
 def row_options(command: Command) -> Command:
-    """Add the options that turn a row of logits into distributions."""
+    """Add the options that turn a row of logits into distributions and drafts."""
     for option in (
+        click.option(
+            "--scheme",
+            type=click.Choice(list(SCHEMES)),
+            default="iid",
+            show_default=True,
+            help="How the n tokens are drafted.",
+        ),
         click.option(
             "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
         ),
@@ -71,8 +78,9 @@ def problem(
     top_p: float | None = None,
     temperature: float = 1.0,
     draft_temperature: float | None = None,
+    scheme: str = "iid",
 ) -> Problem:
-    """Build the OTLP of one row, with n i.i.d. drafts."""
+    """Build the OTLP of one row."""
     target, draft = capture.distributions(
         row,
         temperature=temperature,
@@ -80,4 +88,4 @@ def problem(
         top_k=top_k,
         top_p=top_p,
     )
-    return Problem(target, IID(draft, n))
+    return Problem(target, make_scheme(scheme, draft, n))

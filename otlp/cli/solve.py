@@ -22,12 +22,13 @@ Examples:
   otlp solve                                   first row of the built-in capture, n = 2
   otlp solve --row 7 --n 4 --temperature 0.6
   otlp solve mine.safetensors --top-k 50 --solver max-flow
+  otlp solve --scheme without-replacement --n 3
   otlp solve --solver linear-program -o form=full --top-k 4
 """
 )
 @capture_argument
 @click.option("--row", type=int, default=0, show_default=True, help="Which row of the capture.")
-@click.option("--n", type=int, default=2, show_default=True, help="Number of i.i.d. drafts.")
+@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
 @click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
 @row_options
 @click.option("--solver", default="auto", show_default=True, help="A solver's name.")
