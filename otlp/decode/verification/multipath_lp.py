@@ -42,7 +42,7 @@ class MultipathOptimum:
 
 
 def multipath_optimum(
-    draft: TabularModel, target: TabularModel, paths: int, length: int, rounds: int = 50
+    draft: TabularModel, target: TabularModel, paths: int, length: int, rounds: int = 100
 ) -> MultipathOptimum:
     """Solve the multi-path LP (Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3).
 
@@ -70,7 +70,7 @@ def multipath_optimum(
     SizeLimitError
         If there are more than `PREFIX_LIMIT` prefixes.
     OTLPError
-        If the cuts do not end within `rounds`.
+        If `rounds` linear programs are not enough.
 
     Notes
     -----
@@ -83,31 +83,30 @@ def multipath_optimum(
     _check(draft, paths, length)
     size = draft.vocab_size
     q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
-    slopes = [paths * (1.0 - m) ** (paths - 1) for m in np.linspace(0.0, 1.0, 5)[:-1]]
-    slopes = sorted(set(slopes))
+    slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
     for _ in range(rounds):
         found = _solve(target, np.concatenate(q), paths, length, slopes)
         accepted = np.split(found, np.cumsum([level.size for level in q])[:-1])
-        fresh = _missing_slopes(accepted, q, size, paths)
-        if not fresh:
+        slope = _worst_slope(accepted, q, size, paths)
+        if slope is None:
             shaped = [x.reshape((size,) * (t + 1)) for t, x in enumerate(accepted)]
             return MultipathOptimum(1.0 + float(found.sum()), tuple(shaped), tuple(slopes))
-        slopes += fresh
+        slopes.append(slope)
     raise OTLPError(f"the multi-path LP is not settled after {rounds} rounds: raise `rounds`")
 
 
-def _missing_slopes(
+def _worst_slope(
     accepted: list[FloatArray], q: list[FloatArray], size: int, paths: int
-) -> list[float]:
-    """Slopes of the bound at the worst of the antichains that break it, at most four."""
-    broken = []
+) -> float | None:
+    """Slope of the bound at the antichain that breaks it most; None if none does."""
+    worst, slope = VIOLATION, None
     for chain in _extreme_antichains(accepted, q, size, float(paths)):
         value = sum(float(a[m].sum()) for a, m in zip(accepted, chain, strict=True))
         mass = min(1.0, sum(float(b[m].sum()) for b, m in zip(q, chain, strict=True)))
         excess = value - (1.0 - (1.0 - mass) ** paths)
-        if excess > VIOLATION:
-            broken.append((excess, paths * (1.0 - mass) ** (paths - 1)))
-    return [slope for _, slope in sorted(broken, reverse=True)[:1]]
+        if excess > worst:
+            worst, slope = excess, paths * (1.0 - mass) ** (paths - 1)
+    return slope
 
 
 def _solve(

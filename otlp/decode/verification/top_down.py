@@ -46,7 +46,8 @@ class TopDown(Verification):
     Notes
     -----
     One problem a level, of n drafts each: with i.i.d. paths n is the number of drafted paths
-    that share the accepted prefix.
+    that share the accepted prefix.  The plan is read through its exact slice, O(V), rather than
+    sampled, so that a round can be enumerated.
     """
 
     name: ClassVar[str] = "top-down"
@@ -94,11 +95,11 @@ class TopDown(Verification):
             law = self.plan(tree.scheme(node), target_laws[node]).conditional(tree.drawn(node))
             children = np.unique(tree.draws[node])
             tokens = tree.tokens[children]
-            masses = law[tokens]
-            law[tokens] = 0.0
-            rest = float(law.sum())
-            chosen = chooser.choose(np.append(masses, rest))
+            undrafted = law.copy()
+            undrafted[tokens] = 0.0
+            rest = float(undrafted.sum())
+            chosen = chooser.choose(np.append(law[tokens], rest))
             if chosen == children.size:
-                return Outcome(node, law / rest)
+                return Outcome(node, undrafted / rest)
             node = int(children[chosen])
         return Outcome(node, target_laws[node])

@@ -200,7 +200,7 @@ def test_sampled_rounds_follow_the_enumerated_law():
 
     A likelihood-ratio test for each algorithm, Bonferroni over the family; the seed is fixed.
     """
-    names = [*RULES, "greedy-multipath", "martingale", "traversal"]
+    names = ["k-seq", "optimal", "greedy-multipath", "martingale", "traversal"]
     rounds, length = 4000, 2
     draft, target = random_pair(3, length + 1, np.random.default_rng(12))
     wanted = rounds * target.joint(length + 1).ravel()
