@@ -4,6 +4,9 @@ Two minimisers: SciPy's L-BFGS-B, as in the paper, and damped Newton steps.  The
 and dense, and where the minimum lies at infinity (a tight constraint of the system) a Newton
 step still divides the gradient by about e, where L-BFGS-B crawls.  Each takes over where the
 other stalls.
+
+The matrices are far too small for threads: where several processes share the cores, set
+OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
 """
 
 from __future__ import annotations

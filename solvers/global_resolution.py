@@ -161,7 +161,7 @@ class GlobalResolution(Solver):
             _ = plan.result.outer, plan.result.inner
         except SolveError as error:
             return self._terminate(problem, clock, error, subset, details)
-        _add_guarantee(details, self.tau)
+        plan.add_guarantee()
         exact = self.plan == "lossless"
         claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
         lifted = support.invert(plan.result, to_problem)
@@ -226,15 +226,6 @@ class GlobalResolution(Solver):
         )
 
 
-def _add_guarantee(details: dict[str, object], tau: float) -> None:
-    """Lemma 6.6, with the deviations reached and with the worst ones that tau allows."""
-    outer, inner = (float(str(details[f"{which}_deviation"])) for which in ("outer", "inner"))
-    details["marginal_bound"] = outer + 2.0 * inner if details["plan"] == "published" else 0.0
-    details["acceptance_bound"] = outer + inner
-    details["marginal_guarantee"] = 15.0 * tau if details["plan"] == "published" else 0.0
-    details["acceptance_guarantee"] = 10.0 * tau
-
-
 class _Resolution:
     """One run: the divided target, and the two systems on demand."""
 
@@ -246,6 +237,7 @@ class _Resolution:
         details: dict[str, object],
     ) -> None:
         self.solver, self.problem, self.clock, self.details = solver, problem, clock, details
+        self.deviation: dict[str, float] = {}
         drafts = iid_drafts(problem)
         self.draft, self.n = drafts.draft, drafts.n
         published = solver.plan == "published"
@@ -255,6 +247,19 @@ class _Resolution:
         self.result = SlacknessPlan(
             problem, self.parts.subset, lambda: make("outer"), lambda: make("inner")
         )
+
+    def add_guarantee(self) -> None:
+        """Lemma 6.6, with the deviations reached and with the worst ones that tau allows."""
+        outer, inner, tau = self.deviation["outer"], self.deviation["inner"], self.solver.tau
+        lossless = self.solver.plan == "lossless"
+        self.details |= {
+            "outer_deviation": outer,
+            "inner_deviation": inner,
+            "marginal_bound": 0.0 if lossless else outer + 2.0 * inner,
+            "marginal_guarantee": 0.0 if lossless else 15.0 * tau,
+            "acceptance_bound": outer + inner,
+            "acceptance_guarantee": 10.0 * tau,
+        }
 
     def _lossless(self, which: str) -> System:
         """Solve one system over lumps of tokens."""
@@ -268,7 +273,7 @@ class _Resolution:
         minimum, function = self._minimise(
             which, lumps, float(self.draft[ignored].sum()), slack, 5.0 * tau - lumps.mismatch
         )
-        self.details[f"{which}_deviation"] = lumps.mismatch + minimum.gradient_norm
+        self.deviation[which] = lumps.mismatch + minimum.gradient_norm
         sets = function.terms if isinstance(function, LogSumExp) else None
         system = SoftmaxSystem(
             wanted,
@@ -304,7 +309,7 @@ class _Resolution:
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
         minimum, _ = self._minimise(which, lumps, ignored, slack, 5.0 * tau - 3.0 * left_out)
-        self.details[f"{which}_deviation"] = 3.0 * left_out + minimum.gradient_norm
+        self.deviation[which] = 3.0 * left_out + minimum.gradient_norm
         alpha = np.zeros(self.draft.size)
         alpha[tokens] = minimum.alpha
         residual = residual_law(self.problem.target, parts.outer_wanted + parts.subset)
