@@ -25,6 +25,8 @@ from otlp.decode import (
     without_replacement,
 )
 from otlp.decode.exact import round_law, selection_efficiency, top_down_efficiency
+from otlp.errors import SolveError
+from otlp.solvers import GlobalResolution
 
 TOLERANCE = 1e-10
 # V, L, K; more would list too many sets of paths
@@ -150,6 +152,15 @@ def test_fewer_tokens_than_children():
     for drafting in (without_replacement([2]), hub_pairs(1)):
         for verification in (Traversal(), TopDown("max-flow")):
             assert_lossless(draft, target, drafting, verification)
+    assert_lossless(draft, target, hub_pairs(1), ALGORITHMS["hub"])
+
+
+def test_plans_that_change_the_law_are_refused():
+    published = GlobalResolution(tau=0.3, plan="published")
+    pair = random_pair(6, 2, np.random.default_rng(14))
+    with pytest.raises(SolveError):
+        round_law(*pair, iid_paths(2, 1), TopDown(published))
+    assert_lossless(*pair, iid_paths(2, 1), TopDown(published, fallback="k-seq"))
 
 
 def test_autoregressive():
