@@ -37,7 +37,8 @@ class MaxFlow(Solver):
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
-        Seconds for the engine; `Status.TIME_LIMIT` and no plan when they are over.
+        Seconds for the engine; `Status.TIME_LIMIT` and no plan when they are over.  The first
+        start of an engine's process, under a second, is not counted.
 
     Raises
     ------
@@ -89,7 +90,7 @@ class MaxFlow(Solver):
         details = {"engine": self.engine, "sets": network.groups, "arcs": network.tails.size}
         try:
             flows = FLOW_ENGINES[self.engine](network, self.time_limit)
-        except (RuntimeError, TimeoutError) as error:
+        except (RuntimeError, OSError) as error:
             late = isinstance(error, TimeoutError)
             status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
             clock.lap("solve")

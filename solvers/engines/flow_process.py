@@ -124,8 +124,9 @@ class FlowProcess:
             expired.set()
             self._process.kill()
 
-        timer = threading.Timer(seconds, stop) if seconds is not None else None
-        if timer is not None:
+        timer = None
+        if seconds is not None and seconds <= threading.TIMEOUT_MAX:
+            timer = threading.Timer(seconds, stop)
             timer.start()
         try:
             yield
@@ -164,6 +165,9 @@ def flow_process(interpreter: tuple[str, ...], engine: str) -> FlowProcess:
     """
     key = (os.getpid(), interpreter, engine)  # a fork does not share its parent's process
     process = _running.get(key)
-    if process is None or not process.alive:
+    if process is not None and not process.alive:
+        process.close()
+        process = None
+    if process is None:
         process = _running[key] = FlowProcess(interpreter, engine)
     return process

@@ -19,7 +19,7 @@ BITS = 61
 """The totals stay far enough below 2^63: where a capacity overflows, OR-Tools answers OPTIMAL."""
 
 ARCS_PER_SECOND = 100_000.0
-"""A hundredth of the usual pace: below it, a time limit is not at risk."""
+"""About a hundredth of the usual pace."""
 
 
 def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:

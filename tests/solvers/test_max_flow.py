@@ -62,6 +62,12 @@ def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
     assert MaxFlow(engine, time_limit=60.0).solve(problem).guarantee is otlp.Guarantee.OPTIMAL
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_infinite_time_limit_is_none(engine: str) -> None:
+    solution = MaxFlow(engine, time_limit=float("inf")).solve(DEGENERATE["one draft"])
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL
+
+
 def test_supports_says_why_it_refuses() -> None:
     capability = MaxFlow().supports(large(1000, 3))
     assert not capability
