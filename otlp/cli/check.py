@@ -11,7 +11,14 @@ from rich.progress import track
 from rich.table import Table
 
 from otlp.benchmark import warm
-from otlp.cli.options import capture_argument, names, open_capture, problem, row_options
+from otlp.cli.options import (
+    capture_argument,
+    names,
+    open_capture,
+    problem,
+    row_options,
+    scheme_option,
+)
 from otlp.cli.output import console
 from otlp.crosscheck import Verdict, cross_check
 from otlp.solution import Solution
@@ -33,6 +40,7 @@ Examples:
 @click.option("--rows", type=int, default=10, show_default=True, help="How many rows.")
 @click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
 @click.option("--top-k", type=int, default=10, show_default=True, help="Cut the draft to k tokens.")
+@scheme_option
 @row_options
 @click.option("--solvers", callback=names, help="Comma-separated names [default: all].")
 @click.option("--tolerance", type=float, default=1e-7, show_default=True)
@@ -80,7 +88,7 @@ def command(
 
 
 def _table(verdicts: list[Verdict], solvers: tuple[str, ...], title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD)
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("solver", no_wrap=True)
     for heading in ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -11,7 +11,15 @@ from otlp.captures import Capture, builtin, load
 from otlp.compare import SCHEMES, make_scheme
 from otlp.problem import Problem
 
-__all__ = ["capture_argument", "integers", "names", "open_capture", "problem", "row_options"]
+__all__ = [
+    "capture_argument",
+    "integers",
+    "names",
+    "open_capture",
+    "problem",
+    "row_options",
+    "scheme_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,15 +58,8 @@ def open_capture(path: str | None) -> Capture:
 
 
 def row_options(command: Command) -> Command:
-    """Add the options that turn a row of logits into distributions and drafts."""
+    """Add the options that turn a row of logits into distributions."""
     for option in (
-        click.option(
-            "--scheme",
-            type=click.Choice(list(SCHEMES)),
-            default="iid",
-            show_default=True,
-            help="How the n tokens are drafted.",
-        ),
         click.option(
             "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
         ),
@@ -67,6 +68,18 @@ def row_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def scheme_option(command: Command) -> Command:
+    """Add the option that says how the tokens are drafted."""
+    decorated: Command = click.option(
+        "--scheme",
+        type=click.Choice(list(SCHEMES)),
+        default="iid",
+        show_default=True,
+        help="How the n tokens are drafted.",
+    )(command)
+    return decorated
 
 
 def problem(

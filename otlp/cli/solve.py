@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from otlp.benchmark import warm
-from otlp.cli.options import capture_argument, open_capture, problem, row_options
+from otlp.cli.options import capture_argument, open_capture, problem, row_options, scheme_option
 from otlp.cli.output import console, write_json
 from otlp.solution import Solution
 from otlp.solve import solve
@@ -30,6 +30,7 @@ Examples:
 @click.option("--row", type=int, default=0, show_default=True, help="Which row of the capture.")
 @click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
 @click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
+@scheme_option
 @row_options
 @click.option("--solver", default="auto", show_default=True, help="A solver's name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
