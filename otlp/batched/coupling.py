@@ -72,7 +72,7 @@ def before(prefix: Tensor, index: Tensor) -> Tensor:
     return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0.0)
 
 
-def draw_index(weights: Tensor, uniform: Tensor) -> Tensor:
+def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Draw one index a row by inversion of the weights' prefix sums.
 
     Parameters
@@ -83,8 +83,10 @@ def draw_index(weights: Tensor, uniform: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor, shape (B,), int64
+    index : Tensor, shape (B,), int64
         The last index where a row has no weight at all.
+    total : Tensor, shape (B,)
+        The sum of the weights.
     """
     cumulative = weights.cumsum(1)
     total = cumulative[:, -1:]
@@ -92,7 +94,7 @@ def draw_index(weights: Tensor, uniform: Tensor) -> Tensor:
         uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total))
     )
     found = torch.searchsorted(cumulative, scaled, right=True)
-    return found[:, 0].clamp(max=weights.shape[1] - 1)
+    return found[:, 0].clamp(max=weights.shape[1] - 1), total[:, 0]
 
 
 def levels(ratio: Tensor, ends: Tensor, held: Tensor, ends_power: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,8 +167,9 @@ def couple(ratio: Tensor, mass: Tensor, n: Tensor) -> Coupling:
     root = power(share, 1.0 / (n - 1.0).clamp(min=TINY))
     split = torch.clamp(root, left, ends)
     split_power = torch.clamp(root.mul_(share), left_power, ends_power)
-    rise = (clipped * (split - left)).sub_(split_power - left_power).clamp_(min=0.0).cumsum(1)
-    fall = (ends_power - split_power).sub_(clipped * (ends - split)).clamp_(min=0.0).cumsum(1)
+    up = (split - left).mul_(clipped).sub_(split_power - left_power).clamp_(min=0.0)
+    down = (ends_power - split_power).sub_((ends - split).mul_(clipped)).clamp_(min=0.0)
+    rise, fall = up.cumsum(1), down.cumsum(1)
     return Coupling(n, floor, ceiling, ends, clipped, split, rise, fall)
 
 

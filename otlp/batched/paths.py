@@ -120,7 +120,7 @@ def verify_paths(
     passed = numbers[:, paths : paths + length + 1] < blocks.stop
     depth = torch.arange(length + 1, device=tokens.device)
     accepted = torch.where(passed, depth, 0).amax(1)
-    last = draw_index(blocks.residual[rows, accepted], numbers[:, -1])
+    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1])
     prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=-1)
     output = torch.where(depth < accepted[:, None], prefix, -1)
     output = torch.where(depth == accepted[:, None], last[:, None], output)
@@ -188,7 +188,8 @@ def block_weights(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor)
         left.append((weights[:, level, None] * p[:, level] - drafted).clamp(min=0.0))
     residual = torch.stack([*left, p[:, -1]], 1)
     mass = residual[:, :-1].sum(2)
-    stop = mass / (mass + 1.0 - weights[:, :-1]).clamp(min=1e-300)
+    # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
+    stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=1e-300)
     stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)
     return Blocks(stop, residual)
 

@@ -36,10 +36,11 @@ def accept_or_replace(
     """
     target = rows.target.double() / rows.target_sum
     wanted, drawn = target.gather(1, selected)[:, 0], selection_law.gather(1, selected)[:, 0]
-    left = (target - selection_law).clamp_(min=0.0)
+    left = target.sub_(selection_law).clamp_(min=0.0)
+    drawn_anew, total = draw_index(left, replace)
     # a row without drafts selects nothing; a row without residual can reject by rounding only
-    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0) | (left.amax(1) <= 0)
-    tokens = torch.where(keep, selected[:, 0], draw_index(left, replace))
+    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0) | (total <= 0)
+    tokens = torch.where(keep, selected[:, 0], drawn_anew)
     return tokens, is_drafted(rows, tokens)
 
 

@@ -67,7 +67,7 @@ def recursive_rejection(
         # p = q leaves nothing and rejects by rounding only; padding rejects nothing
         rejected = rows.drafted[:, place, None] & (total > 0)
         wanted = torch.where(rejected, left / total, wanted)
-    tokens = torch.where(verified < 0, draw_index(wanted, numbers[:, -1]), verified)
+    tokens = torch.where(verified < 0, draw_index(wanted, numbers[:, -1])[0], verified)
     return tokens, is_drafted(rows, tokens)
 
 
@@ -105,7 +105,7 @@ def k_seq(
     taken = once * (_any_of(beta, n) / beta.clamp(min=1e-300)).masked_fill(none, 0.0)
     left = (p - taken).clamp_(min=0.0)
     left = torch.where(left.sum(1, keepdim=True) > 0, left, p)
-    tokens = torch.where(take.any(1), verified, draw_index(left, numbers[:, -1]))
+    tokens = torch.where(take.any(1), verified, draw_index(left, numbers[:, -1])[0])
     return tokens, is_drafted(rows, tokens)
 
 

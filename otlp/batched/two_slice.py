@@ -22,7 +22,7 @@ SECTIONS, SECTION_STEPS = 32, 9
 """Points and rounds of the search for the bracket, on the few cells of a score law."""
 
 SPREAD = 1e-12
-"""Slices whose means differ by less are not told apart: the children inherit the law."""
+"""Slices whose means differ by less, or with less mass, are not told apart: children inherit."""
 
 TINY = 1e-300
 
@@ -190,7 +190,8 @@ def _share(split: TwoSlice, target: Tensor, draft: Tensor) -> Tensor:
     share = ((split.upper_mean - wanted) / spread.clamp(min=SPREAD)).clamp(0.0, 1.0)
     # a token with q = 0 has no child: any share does
     share = torch.where(draft > 0, share, split.lower)
-    return torch.where(spread < SPREAD, split.lower, share)
+    alike = torch.minimum(spread, torch.minimum(split.lower, split.upper)) < SPREAD
+    return torch.where(alike, split.lower, share)
 
 
 def _balance(share: Tensor, split: TwoSlice) -> Tensor:

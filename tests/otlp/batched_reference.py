@@ -219,7 +219,7 @@ def two_slice(node: Node, p: FloatArray, q: FloatArray, paths: int):
     """Threshold u, shares lambda and ratios r of all children."""
     u = threshold(node, p, q, paths)
     s0, s1, m0, m1 = moments(node, u, paths)
-    if m1 - m0 < 1e-12:
+    if min(m1 - m0, s0, s1) < 1e-12:
         return u, np.full(p.size, s0), np.ones(p.size)
     wanted = np.divide(node.weight * p, q, out=np.zeros(p.size), where=q > 0)
     share = np.clip((m1 - wanted) / (m1 - m0), 0.0, 1.0)
