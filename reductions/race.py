@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from otlp.distribution import FloatArray
+from otlp.drafts.iid import pascal
 
 __all__ = ["Race"]
 
@@ -85,13 +86,25 @@ def _nodes(alpha: FloatArray, slack: float) -> tuple[float, FloatArray]:
 
 
 @njit(cache=True)
-def _series(mass: float, n: int) -> FloatArray:
-    """Coefficients of exp(mass x) up to x^n."""
-    terms = np.empty(n + 1)
-    terms[0] = 1.0
-    for d in range(1, n + 1):
-        terms[d] = terms[d - 1] * mass / d
-    return terms
+def _powers(draft: FloatArray, n: int) -> FloatArray:
+    """The series of exp(q_j x), one a row, as d! times the coefficient of x^d: powers of q_j."""
+    powers = np.ones((draft.size, n + 1))
+    for j in range(draft.size):
+        for d in range(1, n + 1):
+            powers[j, d] = powers[j, d - 1] * draft[j]
+    return powers
+
+
+@njit(cache=True)
+def _times(
+    series: FloatArray, alive: float, powers: FloatArray, binomial: FloatArray, result: FloatArray
+) -> None:
+    """Multiply a series by 1 + alive (exp(q x) - 1); the result may be the series itself."""
+    for d in range(series.size - 1, -1, -1):
+        total = 0.0
+        for e in range(1, d + 1):
+            total += binomial[d, e] * powers[e] * series[d - e]
+        result[d] = series[d] + alive * total
 
 
 @njit(cache=True)
@@ -107,17 +120,12 @@ def _evaluate(
     """Sum of the LogSumExp terms, and its gradient."""
     size = draft.size
     given = np.zeros(size)
-    factorial = 1.0
-    for d in range(2, n + 1):
-        factorial *= d
-    terms = np.empty((size, n + 1))
-    for j in range(size):
-        terms[j] = _series(draft[j], n)
-    before = np.empty((size + 1, n + 1))
-    before[0] = _series(ignored, n)
+    powers, binomial = _powers(draft, n), pascal(n)
+    before = np.empty((size + 1, n + 1))  # row j: the product over the variables before j
+    before[0] = _powers(np.array([ignored]), n)[0]
+    after = np.empty(n + 1)
     empty = ignored**n
     every = (ignored + draft.sum()) ** n - empty
-    after, shifted = np.empty(n + 1), np.empty(n + 1)
     # log w = log w0 + integral of (exp(-w0 t) - exp(-w t)) dt / t
     value = every * fastest
     for at in range(nodes.shape[1]):
@@ -125,14 +133,10 @@ def _evaluate(
         still = np.exp(-slack * np.exp(log_time))
         for j in range(size):
             alive = np.exp(-np.exp(min(alpha[j] + log_time, LARGEST)))
-            for d in range(n + 1):
-                total = before[j, d]
-                for e in range(1, d + 1):
-                    total += alive * terms[j, e] * before[j, d - e]
-                before[j + 1, d] = total
+            _times(before[j], alive, powers[j], binomial, before[j + 1])
         value += weight * (
             every * np.exp(-np.exp(min(log_time + fastest, LARGEST)))
-            - still * (factorial * before[size, n] - empty)
+            - still * (before[size, n] - empty)
         )
         after[:] = 0.0
         after[0] = 1.0
@@ -143,15 +147,10 @@ def _evaluate(
             for e in range(1, n + 1):
                 others = 0.0
                 for d in range(n - e + 1):
-                    others += before[j, d] * after[n - e - d]
-                first += terms[j, e] * others
-            given[j] += weight * still * factorial * rate * alive * first
-            for d in range(n + 1):
-                total = after[d]
-                for e in range(1, d + 1):
-                    total += alive * terms[j, e] * after[d - e]
-                shifted[d] = total
-            after[:] = shifted
+                    others += binomial[n - e, d] * before[j, d] * after[n - e - d]
+                first += binomial[n, e] * powers[j, e] * others
+            given[j] += weight * still * rate * alive * first
+            _times(after, alive, powers[j], binomial, after)
     return value, given
 
 
@@ -162,42 +161,35 @@ def _hessian(
     """Hessian of the LogSumExp terms; good to what a Newton step needs."""
     size = draft.size
     hessian = np.zeros((size, size))
-    factorial = 1.0
-    for d in range(2, n + 1):
-        factorial *= d
-    terms = np.empty((size, n + 1))
-    for j in range(size):
-        terms[j] = _series(draft[j], n)
-    # Row j: the series of "j is drafted and alive" over "j is not drafted, or alive".
+    powers, binomial = _powers(draft, n), pascal(n)
+    # Row j: the series of "j is drafted and alive" over that of "j is not drafted, or alive".
     odds, rest = np.zeros((size, n + 1)), np.zeros((size, n + 1))
-    rates = np.empty(size)
+    rates, product = np.empty(size), np.empty(n + 1)
     for at in range(nodes.shape[1]):
         time = np.exp(nodes[0, at])
-        weight = nodes[1, at] * np.exp(-slack * time) * factorial
-        product = _series(ignored, n)
+        weight = nodes[1, at] * np.exp(-slack * time)
+        product[:] = _powers(np.array([ignored]), n)[0]
         for j in range(size):
             rates[j] = np.exp(min(alpha[j] + nodes[0, at], LARGEST))
             alive = np.exp(-rates[j])
             for d in range(1, n + 1):
-                total = alive * terms[j, d]
+                total = powers[j, d]
                 for e in range(1, d):
-                    total -= odds[j, e] * alive * terms[j, d - e]
-                odds[j, d] = total
-            for d in range(n, 0, -1):
-                for e in range(1, d + 1):
-                    product[d] += alive * terms[j, e] * product[d - e]
+                    total -= binomial[d, e] * odds[j, e] * powers[j, d - e]
+                odds[j, d] = alive * total
+            _times(product, alive, powers[j], binomial, product)
         for j in range(size):
             for d in range(1, n + 1):
                 total = 0.0
                 for e in range(1, d + 1):
-                    total += odds[j, e] * product[d - e]
+                    total += binomial[d, e] * odds[j, e] * product[d - e]
                 rest[j, d] = total
         for i in range(size):
             hessian[i, i] += weight * slack * time * rates[i] * rest[i, n]
             for j in range(i):
                 both = 0.0
                 for d in range(1, n):
-                    both += odds[i, d] * rest[j, n - d]
+                    both += binomial[n, d] * odds[i, d] * rest[j, n - d]
                 hessian[i, j] -= weight * rates[i] * rates[j] * both
     for i in range(size):
         for j in range(i):

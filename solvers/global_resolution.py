@@ -11,7 +11,7 @@ import numpy as np
 from otlp.capability import Capability
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
-from otlp.drafts.iid import set_count
+from otlp.drafts.iid import MOST_DRAFTS, set_count
 from otlp.errors import InvalidInputError, SolveError, UnsupportedProblemError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_law
@@ -145,10 +145,15 @@ class GlobalResolution(Solver):
         return cls(tau, "published", PAPER_LIMITS, "l-bfgs-b", 25, 0, fallback)
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept i.i.d. drafts."""
-        if isinstance(problem.drafts, IID):
-            return Capability(True)
-        return Capability(False, not_iid(problem))
+        """Accept at most 1,000 i.i.d. drafts."""
+        if not isinstance(problem.drafts, IID):
+            return Capability(False, not_iid(problem))
+        if problem.n > MOST_DRAFTS:
+            reason = (
+                f"n is {problem.n}, more than {MOST_DRAFTS}: binomials overflow; use martingale"
+            )
+            return Capability(False, reason)
+        return Capability(True)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Solve both systems, or hand over to the fallback."""

@@ -21,8 +21,12 @@ from otlp.drafts.scheme import (
     check_memory,
     check_order,
 )
+from otlp.errors import SizeLimitError
 
-__all__ = ["IID", "list_sets", "set_count"]
+__all__ = ["IID", "list_sets", "pascal", "set_count"]
+
+MOST_DRAFTS = 1_000
+"""Beyond this n binomials overflow."""
 
 
 class IID(DraftScheme):
@@ -179,13 +183,18 @@ def list_sets(
     Raises
     ------
     SizeLimitError
-        If the list would need more than `memory_limit` bytes.
+        If the list would need more than `memory_limit` bytes, or n is above 1,000.
 
     Notes
     -----
     Set S has mass n! [x^n] exp(ignored x) prod_{i in S} (exp(q_i x) - 1): positive terms only.
     O(n^2) a set.
     """
+    if n > MOST_DRAFTS:
+        raise SizeLimitError(
+            f"n is {n}: sets are listed for at most {MOST_DRAFTS} drafts, since binomials overflow "
+            "beyond; martingale lists none"
+        )
     count, total = set_count(draft.size, n)
     check_memory(
         f"listing the {count:,.0f} sets of up to {n} of {draft.size} tokens",
@@ -218,6 +227,17 @@ def _priority_marginals(draft: FloatArray, n: int, order: IntArray) -> FloatArra
 
 
 @njit(cache=True)
+def pascal(n: int) -> FloatArray:
+    """Binomial coefficients, shape (n + 1, n + 1)."""
+    rows = np.zeros((n + 1, n + 1))
+    for d in range(n + 1):
+        rows[d, 0] = 1.0
+        for e in range(1, d + 1):
+            rows[d, e] = rows[d - 1, e - 1] + rows[d - 1, e]
+    return rows
+
+
+@njit(cache=True)
 def _list_sets(
     draft: FloatArray, n: int, ignored: float, count: int, total: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
@@ -226,22 +246,19 @@ def _list_sets(
     members = np.empty(total, np.int64)
     offsets = np.zeros(count + 1, np.int64)
     mass = np.empty(count)
-    # terms[i, d] = q_i^d / d!, the coefficients of exp(q_i x) - 1
-    terms = np.zeros((k, n + 1))
-    factorial = 1.0
+    # Series are kept as d! times the coefficient of x^d, which neither over- nor underflows:
+    # exp(q_i x) - 1 becomes q_i, q_i^2, ..., and a product takes binomials.
+    powers = np.ones((k, n + 1))
     for i in range(k):
-        term = 1.0
         for d in range(1, n + 1):
-            term *= draft[i] / d
-            terms[i, d] = term
-    for d in range(2, n + 1):
-        factorial *= d
+            powers[i, d] = powers[i, d - 1] * draft[i]
+    binomial = pascal(n)
     row, at = 0, 0
     chosen = np.zeros(n, np.int64)
     series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
     series[0, 0] = 1.0  # and, before them, exp(ignored x)
     for d in range(1, n + 1):
-        series[0, d] = series[0, d - 1] * ignored / d
+        series[0, d] = series[0, d - 1] * ignored
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j
@@ -251,12 +268,12 @@ def _list_sets(
                 for d in range(n + 1):
                     value = 0.0
                     for e in range(1, d + 1):
-                        value += terms[chosen[j], e] * series[j, d - e]
+                        value += binomial[d, e] * powers[chosen[j], e] * series[j, d - e]
                     series[j + 1, d] = value
             value = 0.0
             for e in range(1, n + 1):
-                value += terms[chosen[m - 1], e] * series[m - 1, n - e]
-            mass[row] = value * factorial
+                value += binomial[n, e] * powers[chosen[m - 1], e] * series[m - 1, n - e]
+            mass[row] = value
             for j in range(m):
                 members[at + j] = chosen[j]
             at += m

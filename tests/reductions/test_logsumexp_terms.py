@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otlp.errors import SizeLimitError
 from otlp.plan.slackness import softmax_by_set, softmax_shares
 from otlp.reductions.logsumexp_terms import LogSumExp, alternating_coefficient, merged_terms
 from tests.instances import distributions
@@ -160,3 +161,19 @@ def test_no_variables_at_all():
     value, gradient = function.value_and_gradient(np.empty(0))
     assert value == 0.0
     assert gradient.size == 0
+
+
+@pytest.mark.parametrize("n", [171, 400, 1000])
+def test_factorials_do_not_overflow(n):
+    draft, ignored = np.array([0.5, 0.3, 1e-3]), 0.199
+    terms = merged_terms(draft, n, ignored)
+    assert terms.mass.sum() == pytest.approx(1.0 - ignored**n, rel=1e-11)
+    single = (ignored + draft) ** n - ignored**n
+    listed = dict(zip(sets_of(terms), terms.mass, strict=True))
+    for i, mass in enumerate(single):
+        assert listed.get((i,), 0.0) == pytest.approx(mass, rel=1e-11, abs=1e-300)
+
+
+def test_too_many_drafts_are_refused():
+    with pytest.raises(SizeLimitError, match="at most 1000 drafts"):
+        merged_terms(np.array([0.5, 0.5]), 1001)

@@ -159,7 +159,7 @@ def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
     check_acceptance(solution, brute_force_optimum(problem), tau)
 
 
-@pytest.mark.parametrize(("vocab", "n"), [(40, 8), (3_000, 5)])
+@pytest.mark.parametrize(("vocab", "n"), [(40, 8), (3_000, 5), (100, 200)])
 def test_many_drafts_need_no_list_of_sets(vocab, n):
     problem = language_like(vocab, n)
     solution = GlobalResolution(1e-3).solve(problem)
@@ -285,6 +285,7 @@ def test_what_it_does_not_cover():
         GlobalResolution().solve(explicit)
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
         GlobalResolution().lazy_plan(explicit)
+    assert "1000" in GlobalResolution().supports(language_like(5, 1001)).reason
     with pytest.raises(UnknownSolverError, match="max-flow"):
         GlobalResolution(fallback="maxflow")
     hash(GlobalResolution.published())
