@@ -8,7 +8,26 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MODULES = ["otlp.problem", "otlp.solve", "otlp.drafts.iid", "otlp.drafts.explicit"]
+MODULES = [
+    "otlp.problem",
+    "otlp.solve",
+    *(
+        f"otlp.drafts.{name}"
+        for name in ("iid", "explicit", "independent", "without_replacement", "greedy", "hub")
+    ),
+    *(
+        f"otlp.solvers.{name}"
+        for name in (
+            "greedy",
+            "hub",
+            "k_seq",
+            "naive",
+            "orderings",
+            "recursive_rejection",
+            "speculative_sampling",
+        )
+    ),
+]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
