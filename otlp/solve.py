@@ -8,7 +8,7 @@ from typing import Any
 from otlp.distribution import Mask
 from otlp.errors import InvalidInputError, SolveError, UnknownSolverError
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Solution, Status
 from otlp.solvers import SOLVERS
 from otlp.solvers.solver import Solver

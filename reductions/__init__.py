@@ -8,6 +8,7 @@ and the cost.
 from otlp.reductions.complementary_slackness import ComplementarySlackness
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
+from otlp.reductions.pairwise_cut import PairwiseCut
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
 from otlp.reductions.subset_selection import subset_selection
 from otlp.reductions.support import Support
@@ -17,6 +18,7 @@ __all__ = [
     "FlowNetwork",
     "MergeTuples",
     "NetworkReduction",
+    "PairwiseCut",
     "Relaxation",
     "RelaxedOTLP",
     "Support",

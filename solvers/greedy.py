@@ -9,7 +9,7 @@ from otlp.capability import Capability
 from otlp.drafts import Greedy as GreedyDrafts
 from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from otlp.verify import Answer

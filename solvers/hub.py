@@ -14,7 +14,7 @@ from otlp.drafts import Hub as HubDrafts
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from otlp.verify import Answer

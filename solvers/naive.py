@@ -12,7 +12,7 @@ from otlp.capability import Capability
 from otlp.distribution import FloatArray, invert_cdf
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
 from otlp.solvers.limits import RULE_GAP
 from otlp.solvers.solver import Solver

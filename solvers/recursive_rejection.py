@@ -16,7 +16,7 @@ from otlp.errors import InvalidInputError
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
 from otlp.solvers.limits import RULE_GAP
 from otlp.solvers.solver import Solver

@@ -10,7 +10,7 @@ import numpy as np
 from otlp.capability import Capability
 from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from otlp.verify import Answer

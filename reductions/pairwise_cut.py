@@ -1,0 +1,128 @@
+"""Subset selection for two independent drafts as a minimum cut among the tokens themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order
+
+from otlp.capability import Capability
+from otlp.distribution import FloatArray, Mask
+from otlp.drafts import IID, Independent
+from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.errors import UnsupportedProblemError
+from otlp.problem import Problem
+from otlp.reductions.flow_network import FlowNetwork
+from otlp.reductions.minimum_cut import TOLERANCES
+from otlp.reductions.reduction import Reduction
+
+__all__ = ["PairwiseCut", "PairwiseInverse"]
+
+BYTES_PER_PAIR = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseInverse:
+    """The way back: the problem and the network whose cut is asked for."""
+
+    problem: Problem
+    network: FlowNetwork
+
+
+@dataclass(frozen=True)
+class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, Mask]):
+    """From psi of two independent drafts to a network with an arc for each pair of tokens.
+
+    psi(H) = p(H) - q1(H) q2(H) is quadratic in the indicator x of H (Global Resolution, Appendix
+    D), and since both drafts sum to one it is a sum of nonnegative terms up to a constant:
+
+        psi = sum_i (p_i - (q1_i + q2_i) / 2) x_i + sum_{i<j} w_ij |x_i - x_j| / 2,
+        w_ij = q1_i q2_j + q1_j q2_i,
+
+    which is the capacity of a cut with the tokens of H on the sink's side.
+
+    Source: a `Problem` with two independent drafts, different or not.
+    Result: a `FlowNetwork` with V (V - 1) arcs between tokens, of which the maximum flow is asked
+    for; each token has a node of its own before the sink.
+    Survives: value and dual (H*), not the plan: for that take `MergeTuples` and
+    `NetworkReduction`, whose network has a node for each pair.
+    Cost: O(V^2) memory; the smallest network that is known for the value.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that the network may need.
+    """
+
+    memory_limit: int = MEMORY_LIMIT
+
+    def accepts(self, source: Problem) -> Capability:
+        """Accept two independent drafts whose network fits the memory limit."""
+        if not isinstance(source.drafts, IID | Independent) or source.n != 2:
+            return Capability(
+                False,
+                f"psi is quadratic for two independent drafts only, not for {source.drafts!r}: "
+                "use subset_selection",
+            )
+        needed = BYTES_PER_PAIR * source.vocab_size**2
+        if needed > self.memory_limit:
+            return Capability(
+                False,
+                f"the network of {source.vocab_size}^2 arcs would need {needed / 1024**2:,.0f} "
+                f"MiB, more than memory_limit = {self.memory_limit / 1024**2:,.0f} MiB: use "
+                "subset_selection, which needs O(V)",
+            )
+        return Capability(True)
+
+    def apply(self, source: Problem) -> tuple[FlowNetwork, PairwiseInverse]:
+        """Write out arcs and capacities."""
+        capability = self.accepts(source)
+        if not capability:
+            raise UnsupportedProblemError(capability.reason)
+        first, second = _draft_pair(source)
+        size = source.vocab_size
+        tokens = np.arange(size)
+        tails, heads = np.nonzero(~np.eye(size, dtype=bool))
+        between = (first[tails] * second[heads] + first[heads] * second[tails]) / 2.0
+        price = source.target - (first + second) / 2.0
+        to_sink = np.maximum(-price, 0.0)
+        network = FlowNetwork(
+            np.concatenate((np.full(size, 2 * size), tails, tokens, size + tokens)),
+            np.concatenate((tokens, heads, size + tokens, np.full(size, 2 * size + 1))),
+            np.concatenate((np.maximum(price, 0.0), between, to_sink, to_sink)),
+            size,
+            size,
+        )
+        return network, PairwiseInverse(source, network)
+
+    def invert(self, answer: FloatArray, inverse: PairwiseInverse) -> Mask:
+        """Read H* off the flow, shape (arcs,): the tokens that no residual path reaches.
+
+        In floats a full arc may seem to have room, so a few tolerances are tried, and the subset
+        of least dual value is taken.
+        """
+        subsets = (_unreached(inverse.network, answer, tolerance) for tolerance in TOLERANCES)
+        return min(subsets, key=inverse.problem.dual_value)
+
+
+def _draft_pair(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    if isinstance(problem.drafts, Independent):
+        first, second = problem.drafts.drafts
+        return first, second
+    return problem.drafts.mean_draft, problem.drafts.mean_draft
+
+
+def _unreached(network: FlowNetwork, flow: FloatArray, tolerance: float) -> Mask:
+    forward = network.capacities - flow > tolerance
+    backward = flow > tolerance
+    tails = np.concatenate((network.tails[forward], network.heads[backward]))
+    heads = np.concatenate((network.heads[forward], network.tails[backward]))
+    count = network.sink + 1
+    graph = coo_array((np.ones(tails.size), (tails, heads)), shape=(count, count)).tocsr()
+    reached = breadth_first_order(graph, network.source, return_predecessors=False)
+    unreached = np.ones(count, dtype=bool)
+    unreached[reached] = False
+    subset: Mask = unreached[: network.tokens]
+    return subset
