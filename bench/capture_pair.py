@@ -136,8 +136,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--models",
         type=Path,
-        default=BENCH / "models",
-        help="folder with the folders target and draft (default: models beside this file)",
+        default=BENCH.parent / "otlp" / "data" / "models",
+        help="folder with the folders target and draft (default: otlp/data/models)",
     )
     parser.add_argument(
         "--builtin",

@@ -3,7 +3,7 @@
 Both are Llama-type causal models over one byte-level BPE tokenizer, trained from scratch on the
 sources of Python's standard library, which every machine that can run this file already has::
 
-    python bench/train_pair.py --out bench/models
+    python bench/train_pair.py --out otlp/data/models
 
 A time budget, not a step count, ends the training, so the command takes the same time anywhere; a
 slower machine gets a slightly worse pair.
@@ -290,8 +290,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(__file__).parent / "models",
-        help="folder that gets the folders target and draft (default: models beside this file)",
+        default=Path(__file__).parents[1] / "otlp" / "data" / "models",
+        help="folder that gets the folders target and draft (default: otlp/data/models)",
     )
     parser.add_argument(
         "--target-minutes",
