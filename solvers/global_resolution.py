@@ -42,7 +42,7 @@ __all__ = ["PAPER_LIMITS", "GlobalResolution"]
 PAPER_LIMITS: Mapping[int, int] = {2: 50, 3: 20, 4: 10, 5: 10}
 """Most variables of a system by n, as in the paper (Appendix K)."""
 
-MOST_VARIABLES = 300
+MOST_VARIABLES = 800
 """Without limits, the variables of a system that are still minimised over."""
 
 LISTED_TERMS = 10_000
@@ -76,7 +76,7 @@ class GlobalResolution(Solver):
         See above.
     limits : mapping of int to int, optional
         Most variables of a system by n, such as `PAPER_LIMITS`; an n that is not listed takes
-        the limit of the nearest smaller one.  By default 300 for every n.
+        the limit of the nearest smaller one.  By default 800 for every n.
     minimiser : {"newton", "l-bfgs-b"}
         The minimiser to begin with; the other goes on where it stalls.
     max_iterations : int
