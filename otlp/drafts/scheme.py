@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +66,7 @@ class TokenSets:
     def _positions(self) -> dict[bytes, int]:
         ends = self.offsets.tolist()
         data, width = self.members.tobytes(), self.members.itemsize
-        return {data[width * a : width * b]: j for j, (a, b) in enumerate(zip(ends, ends[1:]))}
+        return {data[width * a : width * b]: j for j, (a, b) in enumerate(pairwise(ends))}
 
     def find(self, draft_tokens: IntArray) -> int:
         """Index of the set of distinct tokens of a tuple, or -1 if it is not listed.

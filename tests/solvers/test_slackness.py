@@ -12,7 +12,6 @@ from otlp.solvers.slackness import Slackness
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
 
 
-
 def language_like(k, n, seed=0):
     rng = np.random.default_rng(seed)
     logits = -2.0 * np.log(np.arange(1, 2 * k + 1)) + rng.standard_normal(2 * k)
