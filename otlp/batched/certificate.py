@@ -52,7 +52,7 @@ def acceptance(
     p, q = rows.normalised()
     law = torch.clamp(ratio.double(), coupling.floor, coupling.ceiling).mul_(q)
     held = p.masked_fill(q == 0, 0.0).gather(1, order)
-    return _certificate(rows, law, held, power(coupling.ends, coupling.n))
+    return _certificate(rows, law, held, power(coupling.ends.clone(), coupling.n))
 
 
 def acceptance_histogram(
@@ -80,7 +80,7 @@ def acceptance_histogram(
     p, q = rows.normalised()
     law = coupling.ratio.gather(1, index).mul_(q)
     held = torch.zeros_like(coupling.ends).scatter_add(1, index, p.masked_fill(q == 0, 0.0))
-    return _certificate(rows, law, held, power(coupling.ends, coupling.n))
+    return _certificate(rows, law, held, power(coupling.ends.clone(), coupling.n))
 
 
 def _certificate(rows: Rows, law: Tensor, held: Tensor, drafted: Tensor) -> Certificate:

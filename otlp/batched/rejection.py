@@ -34,7 +34,7 @@ def accept_or_replace(
     accepted : Tensor, shape (B,), bool
         Whether the token is one of the drafted ones.
     """
-    target = rows.target.double() / rows.target_sum
+    target = rows.target / rows.target_sum  # float64, and not the caller's own
     wanted, drawn = target.gather(1, selected)[:, 0], selection_law.gather(1, selected)[:, 0]
     left = target.sub_(selection_law).clamp_(min=0.0)
     drawn_anew, total = draw_index(left, replace)

@@ -11,6 +11,8 @@ from otlp.batched.rows import Rows, prepare, uniforms
 
 __all__ = ["select", "sorted_coupling", "verify"]
 
+INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
 
 def verify(
     target: Tensor,
@@ -75,7 +77,7 @@ def verify(
     numbers = uniforms(draft_tokens, generator)
     ratio = rows.ratio()
     coupling, _ = sorted_coupling(rows, ratio)
-    law = torch.clamp(ratio.double(), coupling.floor, coupling.ceiling)
+    law = ratio.to(torch.float64, copy=True).clamp_(coupling.floor, coupling.ceiling)
     selected = select(rows, coupling, rows.at_drafts(law), numbers)
     law.mul_(rows.draft).div_(rows.draft_sum)
     return accept_or_replace(rows, law, selected, numbers[:, -2], numbers[:, -1])
@@ -83,7 +85,9 @@ def verify(
 
 def sorted_coupling(rows: Rows, ratio: Tensor) -> tuple[Coupling, Tensor]:
     """Couple the tokens, sorted by `ratio` (B, V); also return the order (B, V)."""
-    ordered, order = torch.sort(ratio, dim=1)
+    # nonnegative floats are ordered as their bits, which a CPU compares faster
+    bits, order = torch.sort(ratio.view(INTEGERS[ratio.dtype]), dim=1)
+    ordered = bits.view(ratio.dtype)
     mass = rows.draft.gather(1, order).double().div_(rows.draft_sum)
     return couple(ordered, mass, rows.n.clamp(min=1.0)), order
 
