@@ -108,7 +108,7 @@ def minimum_norm(
             break
         key = (mixture.point - target) * scale
     return MinimumNorm(
-        mixture.weights[: mixture.size].copy(),
+        np.maximum(mixture.weights[: mixture.size], 0.0),
         mixture.orders[mixture.slots[: mixture.size]],
         mixture.point,
         subset,
