@@ -59,9 +59,7 @@ class Martingale(Solver):
         """Accept i.i.d. drafts."""
         if isinstance(problem.drafts, IID):
             return Capability(True)
-        return Capability(
-            False, f"the drafts are {problem.drafts!r}, not i.i.d.: use max-flow where it fits"
-        )
+        return Capability(False, f"the drafts are {problem.drafts!r}, not i.i.d.: use orderings")
 
     def work(self, problem: Problem) -> float:
         """Return V."""
@@ -75,13 +73,21 @@ class Martingale(Solver):
         size = _keys(target, draft, work[0])
         work[0, :size].sort()
         if not _unpack(target, draft, work, index[0], size):
-            again = np.argsort(work[0, :size], kind="stable")
+            again = work[0, :size].argsort()
             work[:3, :size] = work[:3, again]
             index[0, :size] = index[0, again]
         clock.lap("reduce")
-        found = _solve(draft, problem.n, work, index, size)
+        subset, law, group, start, stop, swaps = _solve(draft, problem.n, work, index, size)
+        laws = ScoreLaws(
+            group=group,
+            edges=work[3, start : stop + 1].copy(),
+            low=index[1, :swaps].copy(),
+            high=index[2, :swaps].copy(),
+            low_share=work[4, :swaps].copy(),
+            high_share=work[5, :swaps].copy(),
+        )
         clock.lap("solve")
-        return Answer(ScorePlan(problem, found[1], ScoreLaws(*found[2:])), subset=found[0])
+        return Answer(ScorePlan(problem, law, laws), subset=subset)
 
 
 def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
@@ -95,11 +101,11 @@ def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     work : ndarray, shape (7, V + 1)
         p/q (as keys before, as y/q of the groups after); p (then its sums, then what the groups
         need); q (then of the groups); the ends of the cells; low_share; high_share; means of W.
-    index : ndarray, shape (6, V + 1), int32
-        Tokens in order of p/q; first, last, low and high of `ScoreLaws`.
+    index : ndarray, shape (4, V + 1), int32
+        Tokens in order of p/q; low; high.
     """
-    block = np.empty((10, vocab_size + 1))
-    return block[:7], block[7:].view(np.int32).reshape(6, -1)
+    block = np.empty((9, vocab_size + 1))
+    return block[:7], block[7:].view(np.int32).reshape(4, -1)
 
 
 @njit(cache=True, error_model="numpy")
@@ -123,18 +129,22 @@ def _unpack(
     """Turn sorted keys into tokens, p/q, p and q; whether p/q ascends.
 
     Keys hold p/q to 32 bits or more, so tokens whose ratios are that close may be out of order.
+    They are inserted in their places, unless they are so many that sorting again is faster.
     """
     ratio, p, q = work[0], work[1], work[2]
     raw = ratio.view(np.int64)
     mask = _low_bits(target.size)
-    ascending, last = True, 0.0
+    moves = 0
     for k in range(size):
         i = raw[k] & mask
         own = _ratio(target[i], draft[i])
-        order[k], ratio[k], p[k], q[k] = i, own, target[i], draft[i]
-        ascending &= last <= own
-        last = own
-    return ascending
+        at = k
+        while at > 0 and ratio[at - 1] > own and moves < size:
+            order[at], ratio[at], p[at], q[at] = order[at - 1], ratio[at - 1], p[at - 1], q[at - 1]
+            at -= 1
+            moves += 1
+        order[at], ratio[at], p[at], q[at] = i, own, target[i], draft[i]
+    return moves < size
 
 
 @njit(cache=True)
@@ -153,23 +163,13 @@ def _ratio(p: float, q: float) -> float:
 @njit(cache=True, error_model="numpy")
 def _solve(
     draft: FloatArray, n: int, work: FloatArray, index: IndexArray, size: int
-) -> tuple[
-    Mask,
-    FloatArray,
-    IndexArray,
-    FloatArray,
-    IndexArray,
-    IndexArray,
-    IndexArray,
-    IndexArray,
-    FloatArray,
-    FloatArray,
-]:
-    """H*, y and the fields of `ScoreLaws`, from what `_unpack` left; overwrites it."""
+) -> tuple[Mask, FloatArray, IndexArray, int, int, int]:
+    """Solve for tokens sorted by p/q: H*, y, group of each token, where groups stand, swaps."""
     ratio, p, q, below = work[0][:size], work[1][:size], work[2][:size], work[3][: size + 1]
     order = index[0][:size]
     below[0] = 0.0
-    below[1:] = q
+    for k in range(size):
+        below[k + 1] = q[k]
     accumulate(below)
     accumulate(p)
     delta, length = _best_prefix(below, p, n)
@@ -180,24 +180,12 @@ def _solve(
     group = np.zeros(draft.size, np.int32)
     for k in range(size):
         group[order[k]] = min(max(k, start), stop - 1) - start
-    edges, mass, goal = below[start : stop + 1], q[start:stop], ratio[start:stop]
-    count = stop - start
-    swaps = _swap(edges, mass, goal, n, work, index)
+    goal = ratio[start:stop]
+    swaps = _swap(below[start : stop + 1], q[start:stop], goal, n, work, index)
     law = np.empty(draft.size)
     for i in range(draft.size):
         law[i] = draft[i] * goal[group[i]]
-    return (
-        subset,
-        law,
-        group,
-        edges.copy(),
-        index[1][:count].copy(),
-        index[2][:count].copy(),
-        index[3][:swaps].copy(),
-        index[4][:swaps].copy(),
-        work[4][:swaps].copy(),
-        work[5][:swaps].copy(),
-    )
+    return subset, law, group, start, stop, swaps
 
 
 @njit(cache=True, error_model="numpy")
@@ -296,23 +284,16 @@ def _swap(
     first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
     `_scratch`.
     """
-    count = mass.size
     need, low_share, high_share, mean = work[1], work[4], work[5], work[6]
-    first, last, low, high = index[1], index[2], index[3], index[4]
-    first[:count] = 0
-    last[:count] = 0
+    low, high = index[1], index[2]
     cell_means(edges, n, mean)
     swaps, a, share_a = 0, 0, 0.0
-    for b in range(count):
+    for b in range(mass.size):
         need[b] = mass[b] * (goal[b] - mean[b])
-        if need[b] >= 0.0:
-            continue
-        first[b], share_b = swaps, 0.0
+        share_b = 0.0
         while need[b] < 0.0:
             while a < b and need[a] <= 0.0:
                 a, share_a = a + 1, 0.0
-                if need[a] > 0.0:
-                    first[a] = swaps
             if a == b:
                 break
             gain = min(need[a], -need[b])
@@ -324,9 +305,7 @@ def _swap(
             swaps += 1
             need[a] -= gain
             need[b] += gain
-            last[a] = swaps
-        last[b] = swaps
-    for g in range(count):
+    for g in range(mass.size):
         if need[g] != 0.0:
             goal[g] -= need[g] / mass[g]
     return swaps

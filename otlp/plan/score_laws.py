@@ -37,11 +37,8 @@ class ScoreLaws:
         Group of each token; of no meaning for tokens that are never drafted.
     edges : ndarray, shape (G + 1,)
         Cell g is ``edges[g]`` to ``edges[g + 1]``.
-    first, last : ndarray, shape (G,), int32
-        The swaps of group g are ``first[g]:last[g]``; no group is the lower one in some and the
-        higher one in others.
     low, high : ndarray, shape (T,), int32
-        The two groups of each swap, low < high; both ascend.
+        The two groups of each swap, low < high; both ascend, and no group is in both.
     low_share, high_share : ndarray, shape (T,)
         Share of the law of group `low` that lies on the cell of `high`, and the other way
         round, each summed over the swaps of its group so far.
@@ -49,8 +46,6 @@ class ScoreLaws:
 
     group: IndexArray
     edges: FloatArray
-    first: IndexArray
-    last: IndexArray
     low: IndexArray
     high: IndexArray
     low_share: FloatArray
@@ -87,11 +82,9 @@ def cell_means(edges: FloatArray, n: int, means: FloatArray) -> None:
     a_power, b_power = np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, count, BLOCK):
         size = min(BLOCK, count - start)
-        a, b = edges[start : start + size], edges[start + 1 : start + 1 + size]
-        mean = means[start : start + size]
-        mean[:] = 1.0
-        a_power[:size] = a
-        b_power[:size] = b
+        a, b, mean = edges[start:], edges[start + 1 :], means[start:]
+        for j in range(size):
+            a_power[j], b_power[j], mean[j] = a[j], b[j], 1.0
         bit = top // 2
         while bit > 0:
             for j in range(size):
@@ -159,9 +152,11 @@ def realised_law(
         held[b] += up - down
         last_a, last_b, sum_a, sum_b = a, b, low_share[t], high_share[t]
     accumulate(held)
-    mean, chance = np.empty(count), mass
+    mean = np.empty(count)
     cell_means(edges, n, mean)
-    chance[:] = mean
+    chance = mass
+    for g in range(count):
+        chance[g] = mean[g]
     last_a, last_b = -1, -1
     for t in range(low.size):
         a, b = low[t], high[t]

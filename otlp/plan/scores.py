@@ -21,6 +21,9 @@ from otlp.problem import Problem, check_tokens
 
 __all__ = ["ScorePlan"]
 
+END = 2**62
+"""Stands after the last cell."""
+
 
 class ScorePlan(SelectionPlan):
     """Select the draft with the best score, then accept or replace it.
@@ -62,8 +65,6 @@ class ScorePlan(SelectionPlan):
             rng.random(2 * tokens.size),
             laws.group,
             laws.edges,
-            laws.first,
-            laws.last,
             laws.low,
             laws.high,
             laws.low_share,
@@ -80,17 +81,8 @@ class ScorePlan(SelectionPlan):
         laws = self.laws
         groups, place = np.unique(laws.group[tokens], return_inverse=True)
         drafted = np.bincount(place, weights=counts).astype(np.int64)
-        chances = _chances(
-            groups,
-            drafted,
-            laws.first,
-            laws.last,
-            laws.low,
-            laws.high,
-            laws.low_share,
-            laws.high_share,
-            *_gauss_rules((draft_tokens.size + 1) // 2),
-        )
+        rows = _steps(groups, laws.low, laws.high, laws.low_share, laws.high_share)
+        chances = _chances(drafted, *rows, *_gauss_rules((draft_tokens.size + 1) // 2))
         return tokens, chances[place] * (counts / drafted[place])
 
     def _check(self, draft_tokens: npt.ArrayLike) -> IntArray:
@@ -110,7 +102,7 @@ class ScorePlan(SelectionPlan):
             laws.low_share,
             laws.high_share,
             self.draft,
-            laws.first.size,
+            laws.edges.size - 1,
             self.problem.n,
         )
 
@@ -121,8 +113,6 @@ def _draw(
     uniform: FloatArray,
     group: IndexArray,
     edges: FloatArray,
-    first: IndexArray,
-    last: IndexArray,
     low: IndexArray,
     high: IndexArray,
     low_share: FloatArray,
@@ -132,32 +122,84 @@ def _draw(
     scores = np.empty(tokens.size)
     for m in range(tokens.size):
         g = cell = group[tokens[m]]
-        begin, end = first[g], last[g]
-        if begin < end:
-            lower = low[begin] == g
-            share = low_share if lower else high_share
-            while begin < end:
-                middle = (begin + end) // 2
-                if share[middle] > uniform[2 * m]:
-                    end = middle
-                else:
-                    begin = middle + 1
-            if begin < last[g]:
-                cell = high[begin] if lower else low[begin]
+        up = _search(low, low_share, g, uniform[2 * m])
+        down = _search(high, high_share, g, uniform[2 * m])
+        if up < low.size and low[up] == g:
+            cell = high[up]
+        elif down < high.size and high[down] == g:
+            cell = low[down]
         scores[m] = edges[cell] + uniform[2 * m + 1] * (edges[cell + 1] - edges[cell])
     return scores
 
 
-@njit(cache=True, error_model="numpy")
-def _chances(
+@njit(cache=True)
+def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
+    """First swap of group g whose share exceeds `least`, or else the first of a later group."""
+    begin, end = 0, owner.size
+    while begin < end:
+        middle = (begin + end) // 2
+        if owner[middle] > g or (owner[middle] == g and share[middle] > least):
+            end = middle
+        else:
+            begin = middle + 1
+    return begin
+
+
+@njit(cache=True)
+def _steps(
     groups: IndexArray,
-    counts: IntArray,
-    first: IndexArray,
-    last: IndexArray,
     low: IndexArray,
     high: IndexArray,
     low_share: FloatArray,
     high_share: FloatArray,
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Cells that each of some groups scores on, ascending, in compressed rows that END closes.
+
+    Returns
+    -------
+    offsets : ndarray, shape (m + 1,)
+    cells : ndarray, shape (nnz,)
+    reached : ndarray, shape (nnz,)
+        How much of the law of the score lies up to the end of the cell.
+    """
+    size = groups.size
+    begin, end, offsets = (
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.zeros(size + 1, np.int64),
+    )
+    lower = np.ones(size, np.bool_)
+    for j in range(size):
+        begin[j] = _search(low, low_share, groups[j], -1.0)
+        end[j] = _search(low, low_share, groups[j], np.inf)
+        if begin[j] == end[j]:
+            lower[j] = False
+            begin[j] = _search(high, high_share, groups[j], -1.0)
+            end[j] = _search(high, high_share, groups[j], np.inf)
+        offsets[j + 1] = offsets[j] + end[j] - begin[j] + 2
+    cells, reached = np.full(offsets[size], END), np.ones(offsets[size])
+    for j in range(size):
+        at = offsets[j]
+        if lower[j]:
+            own = max(0.0, 1.0 - low_share[end[j] - 1])
+            cells[at], reached[at] = groups[j], own
+            for t in range(begin[j], end[j]):
+                at += 1
+                cells[at], reached[at] = high[t], min(1.0, own + low_share[t])
+        else:
+            for t in range(begin[j], end[j]):
+                cells[at], reached[at] = low[t], min(1.0, high_share[t])
+                at += 1
+            cells[at] = groups[j]
+    return offsets, cells, reached
+
+
+@njit(cache=True, error_model="numpy")
+def _chances(
+    counts: IntArray,
+    offsets: IntArray,
+    cells: IntArray,
+    reached: FloatArray,
     nodes: FloatArray,
     weights: FloatArray,
 ) -> FloatArray:
@@ -167,81 +209,43 @@ def _chances(
     that lasts, it is the power of a distribution function that grows; where `degree` drafts of
     several groups can, the density of the best score is a polynomial of degree ``degree - 1``.
     """
-    size, end = groups.size, first.size
-    chances, before, after = np.zeros(size), np.zeros(size), np.zeros(size)
-    step, cell = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    for j in range(size):
-        cell[j], after[j] = _step(groups[j], 0, first, last, low, high, low_share, high_share)
+    size = counts.size
+    chances, before, at = np.zeros(size), np.zeros(size), offsets[:-1].copy()
     while True:
-        here, beyond, degree, rest, only = end, end, 0, 1.0, 0
+        here = beyond = END
         for j in range(size):
-            here = min(here, cell[j])
-        if here == end:
+            here = min(here, cells[at[j]])
+        if here == END:
             return chances
+        degree, rest, only = 0, 1.0, 0
         for j in range(size):
-            if cell[j] == here:
+            if cells[at[j]] == here:
                 degree += counts[j]
                 only = j
             else:
                 rest *= before[j] ** counts[j]
-                beyond = min(beyond, cell[j])
+                beyond = min(beyond, cells[at[j]])
         if degree == counts[only]:
             start = before[only] ** counts[only]
-            while cell[only] < beyond:
-                before[only] = after[only]
-                step[only] += 1
-                cell[only], after[only] = _step(
-                    groups[only], step[only], first, last, low, high, low_share, high_share
-                )
+            while cells[at[only]] < beyond:
+                before[only] = reached[at[only]]
+                at[only] += 1
             chances[only] += rest * (before[only] ** counts[only] - start)
             continue
         rule = (degree + 1) // 2 - 1
         for node in range(rule + 1):
             x, density = nodes[rule, node], rest * weights[rule, node]
             for j in range(size):
-                if cell[j] == here:
-                    density *= (before[j] + x * (after[j] - before[j])) ** counts[j]
+                if cells[at[j]] == here:
+                    density *= (before[j] + x * (reached[at[j]] - before[j])) ** counts[j]
             for j in range(size):
-                rise = after[j] - before[j]
-                if cell[j] == here and rise > 0.0:
+                rise = reached[at[j]] - before[j]
+                if cells[at[j]] == here and rise > 0.0:
                     chances[j] += density * counts[j] * rise / (before[j] + x * rise)
         for j in range(size):
-            if cell[j] == here:
-                before[j] = after[j]
-                step[j] += 1
-                cell[j], after[j] = _step(
-                    groups[j], step[j], first, last, low, high, low_share, high_share
-                )
-
-
-@njit(cache=True)
-def _step(
-    g: int,
-    step: int,
-    first: IndexArray,
-    last: IndexArray,
-    low: IndexArray,
-    high: IndexArray,
-    low_share: FloatArray,
-    high_share: FloatArray,
-) -> tuple[int, float]:
-    """Cell number `step`, from below, that group g scores on, and how much lies up to its end.
-
-    After the last cell, the number of all cells.
-    """
-    begin, end = first[g], last[g]
-    if step > end - begin:
-        return first.size, 1.0
-    if begin == end:
-        return g, 1.0
-    if low[begin] == g:
-        own = max(0.0, 1.0 - low_share[end - 1])
-        if step == 0:
-            return g, own
-        return high[begin + step - 1], min(1.0, own + low_share[begin + step - 1])
-    if begin + step == end:
-        return g, 1.0
-    return low[begin + step], min(1.0, high_share[begin + step])
+            if cells[at[j]] == here:
+                before[j] = reached[at[j]]
+                at[j] += 1
 
 
 @lru_cache(maxsize=16)

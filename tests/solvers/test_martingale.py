@@ -45,7 +45,7 @@ def check_certificate(solution: Solution) -> None:
 def shares(plan: ScorePlan) -> FloatArray:
     """Share of the law of each group (row) that lies on each cell (column)."""
     laws = plan.laws
-    share = np.eye(laws.first.size)
+    share = np.eye(laws.edges.size - 1)
     for own, other, running in (
         (laws.low, laws.high, laws.low_share),
         (laws.high, laws.low, laws.high_share),
@@ -104,7 +104,7 @@ def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
     _, plan = solve(problem)
     laws, drafts = plan.laws, problem.drafts
     assert isinstance(drafts, IID)
-    groups = laws.first.size
+    groups = laws.edges.size - 1
     mass = sum_by(laws.group.astype(np.int64), drafts.draft, groups)
     np.testing.assert_allclose(mass @ shares(plan), np.diff(laws.edges), rtol=0.0, atol=1e-15)
     assert laws.edges[0] == 0.0
@@ -296,7 +296,7 @@ def test_one_draft_is_speculative_sampling() -> None:
 
 def test_other_schemes_are_refused() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0], vocab_size=2))
-    with pytest.raises(UnsupportedProblemError, match=r"martingale.*not i\.i\.d\.: use max-flow"):
+    with pytest.raises(UnsupportedProblemError, match=r"martingale.*not i\.i\.d\.: use orderings"):
         Martingale().solve(problem)
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):

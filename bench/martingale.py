@@ -1,0 +1,176 @@
+"""Time of the exact solver for i.i.d. drafts, as a ratio to sorting.
+
+    python bench/martingale.py
+    python bench/martingale.py --sizes 1000,128256 --drafts 4 --seconds 5
+
+A whole solve, with plan and certificate, is timed in turn with `numpy.argsort` of V random
+doubles; the ratio is that of the least times.  Both run on one core and are timed by the processor
+time of their thread, so that other programs disturb less.  All data are synthetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from json import dumps
+from pathlib import Path
+from time import perf_counter, thread_time
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import otlp
+from otlp.distribution import FloatArray, softmax
+from otlp.solvers import Martingale
+from otlp.synthetic import generate
+
+TUPLES = 100
+"""Drafted tuples whose verified token and slice are timed, each once."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one problem; `solve` and `argsort` are the least of `repetitions`."""
+
+    data: str
+    vocab_size: int
+    n: int
+    repetitions: int
+    argsort: float
+    solve: float
+    ratio_of_medians: float
+    acceptance: float
+    gap: float
+    marginal_error: float
+    score: float
+    token: float
+    slice: float
+
+
+def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+    rng = np.random.default_rng(0)
+    row = generate(1, vocab_size)
+    target, draft = softmax(row.target_logits[0]), softmax(row.draft_logits[0])
+    yield "like a language model", target, draft
+    flat = np.ones(vocab_size)
+    yield "Dirichlet(1)", rng.dirichlet(flat), rng.dirichlet(flat)
+
+
+def seconds_of(action: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:
+    start = clock()
+    action()
+    return clock() - start
+
+
+def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
+    rng = np.random.default_rng(0)
+    numbers = rng.random(problem.vocab_size)
+    solver = Martingale()
+    for _ in range(3):
+        solution = solver.solve(problem)
+    sorts, solves = [], []
+    end = perf_counter() + budget
+    while perf_counter() < end or len(solves) < 5:
+        sorts.append(seconds_of(lambda: np.argsort(numbers), thread_time))
+        solves.append(seconds_of(lambda: solver.solve(problem), thread_time))
+    plan = solution.plan
+    assert plan is not None
+    drafted = problem.drafts.sample(rng, TUPLES)
+    plan.sample(drafted[0], rng)
+    plan.selection(drafted[0])
+    scores = [seconds_of(lambda row=row: plan.scores(row[:1], rng)) for row in drafted]
+    tokens = [seconds_of(lambda row=row: plan.sample(row, rng)) for row in drafted]
+    slices = [seconds_of(lambda row=row: plan.selection(row)) for row in drafted]
+    return Timing(
+        data=name,
+        vocab_size=problem.vocab_size,
+        n=problem.n,
+        repetitions=len(solves),
+        argsort=min(sorts),
+        solve=min(solves),
+        ratio_of_medians=float(np.median(solves) / np.median(sorts)),
+        acceptance=solution.acceptance,
+        gap=solution.gap,
+        marginal_error=solution.marginal_error,
+        score=float(np.median(scores)),
+        token=float(np.median(tokens)),
+        slice=float(np.median(slices)),
+    )
+
+
+def show(timings: list[Timing], console: Console) -> None:
+    table = Table(title="martingale on synthetic data: a whole solve, certificate included")
+    for heading in (
+        *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
+        *("acceptance", "gap", "marginal error", "score us", "token us", "slice us"),
+    ):
+        table.add_column(heading, justify="left" if heading.startswith("data") else "right")
+    last = None
+    for row in timings:
+        if last and (last.data, last.vocab_size) != (row.data, row.vocab_size):
+            table.add_section()
+        last = row
+        table.add_row(
+            row.data,
+            f"{row.vocab_size:,}",
+            str(row.n),
+            f"{1e3 * row.argsort:.3g}",
+            f"{1e3 * row.solve:.3g}",
+            f"{row.solve / row.argsort:.2f}",
+            f"{row.ratio_of_medians:.2f}",
+            f"{row.acceptance:.6f}",
+            f"{row.gap:.0e}",
+            f"{row.marginal_error:.0e}",
+            f"{1e6 * row.score:.1f}",
+            f"{1e6 * row.token:.1f}",
+            f"{1e6 * row.slice:.0f}",
+        )
+    console.print(table)
+
+
+def numbers(_: click.Context, option: click.Parameter, text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: pass whole numbers, as in 2,4,16") from None
+
+
+@click.command(help=__doc__.replace("\n    ", "\n\n    "))
+@click.option(
+    "--sizes",
+    default="1000,4096,32000,128256,1000000",
+    show_default=True,
+    callback=numbers,
+    help="Vocabulary sizes, each at least 1000.",
+)
+@click.option(
+    "--drafts",
+    default="2,3,4,8,16,64",
+    show_default=True,
+    callback=numbers,
+    help="Numbers of drafts.",
+)
+@click.option("--seconds", default=1.0, show_default=True, help="Time to repeat each solve for.")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Also write all numbers.")
+def main(sizes: list[int], drafts: list[int], seconds: float, path: Path | None) -> None:
+    console = Console(width=None if Console().is_terminal else 160)
+    timings = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("martingale", total=2 * len(sizes) * len(drafts))
+        for vocab_size in sizes:
+            for name, target, draft in pairs(vocab_size):
+                for n in drafts:
+                    progress.update(task, description=f"{name}, V = {vocab_size:,}, n = {n}")
+                    problem = otlp.Problem(target, otlp.IID(draft, n))
+                    timings.append(measure(name, problem, seconds))
+                    progress.advance(task)
+    show(timings, console)
+    if path is not None:
+        path.write_text(dumps([asdict(timing) for timing in timings], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
