@@ -43,7 +43,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"
 RESULTS = Path(__file__).parent / "results"
 
-console = Console(width=150)
+console = Console(width=172)
 
 
 @dataclass(frozen=True)

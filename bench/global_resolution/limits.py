@@ -35,6 +35,7 @@ from cases import (
     with_solver,
     write,
 )
+from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
@@ -133,7 +134,26 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
     for name, results in content.items():
         show(results, describe(captures[name]))
         report(results, flow.label)
-    write("table_2", {"rows": rows, "best": content, "paper": PAPER})
+    write("table_2", {"rows": rows, "best": content, "paper": PAPER}, draw(content))
+
+
+def draw(content: dict[str, dict[str, dict[float, tuple[float, str, float]]]]) -> Figure:
+    """Best acceptance of each method, a panel a capture, light for 10 ms and dark for 100 ms."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, (name, results) in zip(
+        figure.subplots(1, 2, sharey=True), content.items(), strict=True
+    ):
+        places = np.arange(len(results))
+        for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), ("C0", "C3"), strict=True):
+            heights = [100 * best[limit][0] for best in results.values()]
+            bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
+            settings = [best[limit][1] for best in results.values()]
+            axes.bar_label(bars, settings, fontsize=6, padding=2)
+        axes.set_yticks(places, list(results), fontsize=8)
+        axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))
+    figure.axes[0].invert_yaxis()
+    figure.axes[0].legend(fontsize=8)
+    return figure
 
 
 def show(results: dict[str, dict[float, tuple[float, str, float]]], title: str) -> None:
