@@ -29,6 +29,9 @@ __all__ = ["Martingale"]
 LEAST, MOST = 2.0**-960, 2.0**960
 """Ratios p/q are kept within these, so that they are normal numbers."""
 
+SAME = 1.0 + 2.0**-44
+"""Ratios p/q within this factor may be taken to be equal; that costs less than 1e-13."""
+
 BLOCK = 64
 
 
@@ -129,7 +132,8 @@ def _unpack(
     """Turn sorted keys into tokens, p/q, p and q; whether p/q ascends.
 
     Keys hold p/q to 32 bits or more, so tokens whose ratios are that close may be out of order.
-    They are inserted in their places, unless they are so many that sorting again is faster.
+    If their ratios differ by little more than rounding, they are made equal.  The others are
+    inserted in their places, unless they are so many that sorting again is faster.
     """
     ratio, p, q = work[0], work[1], work[2]
     raw = ratio.view(np.int64)
@@ -139,6 +143,8 @@ def _unpack(
         i = raw[k] & mask
         own = _ratio(target[i], draft[i])
         at = k
+        if k > 0 and ratio[k - 1] <= own * SAME:
+            own = max(own, ratio[k - 1])
         while at > 0 and ratio[at - 1] > own and moves < size:
             order[at], ratio[at], p[at], q[at] = order[at - 1], ratio[at - 1], p[at - 1], q[at - 1]
             at -= 1
