@@ -267,9 +267,7 @@ def test_bad_input_is_named() -> None:
 def test_compiled_without_graph_breaks() -> None:
     target, draft, tokens = round_input()
     numbers = torch.rand(1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    try:
-        found = torch.compile(batched.verify_paths, fullgraph=True)(target, draft, tokens, numbers)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        pytest.skip(f"torch.compile has no working compiler here: {error}")
+    compiled = torch.compile(batched.verify_paths, fullgraph=True, backend="aot_eager")
+    found = compiled(target, draft, tokens, numbers)
     for one, other in zip(found, batched.verify_paths(target, draft, tokens, numbers), strict=True):
         assert torch.equal(one, other)
