@@ -185,12 +185,15 @@ def _hessian(
                     total += binomial[d, e] * odds[j, e] * product[d - e]
                 rest[j, d] = total
         for i in range(size):
-            hessian[i, i] += weight * slack * time * rates[i] * rest[i, n]
+            # a product of two rates may overflow where the mass has underflowed to nothing
+            if slack > 0.0 and rest[i, n] > 0.0:
+                hessian[i, i] += weight * slack * time * rates[i] * rest[i, n]
             for j in range(i):
                 both = 0.0
                 for d in range(1, n):
                     both += binomial[n, d] * odds[i, d] * rest[j, n - d]
-                hessian[i, j] -= weight * rates[i] * rates[j] * both
+                if both > 0.0:
+                    hessian[i, j] -= weight * rates[i] * rates[j] * both
     for i in range(size):
         for j in range(i):
             hessian[j, i] = hessian[i, j]
