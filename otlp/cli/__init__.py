@@ -17,6 +17,8 @@ COMMANDS = {
     "bench": "Time solvers on a capture: the table of the paper.",
     "audit": "Say whether a verification rule, yours or ours, is lossless.",
     "compare": "Compare the acceptance of rules under every draft scheme.",
+    "decode": "Decode with verification algorithms on real models, measured.",
+    "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",
 }
 

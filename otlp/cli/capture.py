@@ -1,0 +1,80 @@
+"""``otlp capture``: write the logits that two models meet while decoding."""
+
+from __future__ import annotations
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from otlp.cli.output import console
+from otlp.cli.prompts import encode_prompts, model_options, open_pair, read_prompts
+from otlp.decode.capturing import capture, parts_folder
+from otlp.decode.model import Sampling
+
+__all__ = ["command"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp capture mine.safetensors                     the trained pair, ten prompts, 32 steps each
+  otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
+  otlp capture mine.safetensors --prompts prompts.txt --steps 100 --temperature 0.6
+  otlp bench mine.safetensors                       solve what was captured
+"""
+)
+@click.argument("output", type=click.Path(dir_okay=False))
+@model_options
+@click.option("--steps", type=click.IntRange(1), default=32, show_default=True, help="A prompt.")
+@click.option("--limit", type=click.IntRange(1), help="Prompts [default: all].")
+@click.option(
+    "--temperature", type=float, default=1.0, show_default=True, help="Of the text written."
+)
+@click.option("--top-k", type=click.IntRange(1), help="Of the text written.")
+@click.option("--top-p", type=float, default=1.0, help="Of the text written.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+def command(
+    output: str,
+    target: str,
+    draft: str,
+    prompt_file: str | None,
+    device: str,
+    dtype: str,
+    steps: int,
+    limit: int | None,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int,
+) -> None:
+    """Let the target continue prompts, and write the logits of both models at every step.
+
+    OUTPUT is a capture that all other commands read. Until it is complete, the finished passages
+    lie in OUTPUT.parts, each a capture; the same command again goes on where it stopped. The
+    logits are those at temperature 1, whatever the text was written with.
+    """
+    sampling = Sampling(temperature, top_k, top_p)
+    texts = read_prompts(prompt_file, limit)
+    pair = open_pair(draft, target, device, dtype, sampling)
+    prompts = encode_prompts(pair[1], texts)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("capturing", total=len(prompts))
+        try:
+            made = capture(
+                *pair,
+                prompts,
+                output,
+                steps=steps,
+                seed=seed,
+                progress=lambda: bar.advance(task),
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            console.print(
+                f"interrupted: the finished passages are in {parts_folder(output)}; the same "
+                "command goes on"
+            )
+            raise SystemExit(130) from None
+    console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")

@@ -1,0 +1,174 @@
+"""``otlp decode``: every verification algorithm on real models, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from otlp.cli.options import integers, names
+from otlp.cli.output import console, write_json, write_whole
+from otlp.cli.prompts import encode_prompts, model_options, numbers, open_pair, read_prompts
+from otlp.decode.figures import draw_block_efficiency, draw_time_split
+from otlp.decode.harness import BASELINE, Measurement, Setting, measure, record, speed_up
+from otlp.decode.huggingface import HuggingFaceModel
+from otlp.decode.model import Sampling
+from otlp.decode.round import check_round
+from otlp.distribution import IntArray
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+
+__all__ = ["command"]
+
+DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,martingale"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp decode                                   the trained pair, six algorithms, K = 1, 2, 4
+  otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
+  otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
+  otlp decode --tokens 128 --seeds 0,1,2 --json runs.json --figure efficiency.png
+"""
+)
+@model_options
+@click.option("--algorithms", callback=names, default=DEFAULT, show_default=True)
+@click.option("--paths", callback=integers(1), default="1,2,4", show_default=True, help="K.")
+@click.option("--length", callback=integers(1), default="4", show_default=True, help="L.")
+@click.option("--temperature", callback=numbers, default="1", show_default=True)
+@click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
+@click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
+@click.option("--limit", type=click.IntRange(1), default=4, show_default=True, help="Prompts.")
+@click.option("--tokens", type=click.IntRange(1), default=48, show_default=True, help="A run.")
+@click.option("--seeds", callback=integers(0), default="0", show_default=True)
+@click.option("--json", "json_path", type=click.Path(), help="Write every run to a file.")
+@click.option("--figure", "figure_path", type=click.Path(), help="Draw the block efficiency.")
+@click.option("--time-figure", "time_path", type=click.Path(), help="Draw where the time goes.")
+def command(
+    target: str,
+    draft: str,
+    prompt_file: str | None,
+    device: str,
+    dtype: str,
+    algorithms: tuple[str, ...],
+    paths: tuple[int, ...],
+    length: tuple[int, ...],
+    temperature: tuple[float, ...],
+    top_k: int | None,
+    top_p: float,
+    limit: int,
+    tokens: int,
+    seeds: tuple[int, ...],
+    json_path: str | None,
+    figure_path: str | None,
+    time_path: str | None,
+) -> None:
+    """Decode prompts with verification algorithms and measure what each gives.
+
+    Block efficiency is the number of tokens per target call, with its 95% interval over prompts;
+    the speed-up is over autoregressive decoding of the same prompts in the same process. Accepted:
+    the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
+    target's law.
+    """
+    samplings = [Sampling(value, top_k, top_p) for value in temperature]
+    settings, reasons = _settings(algorithms, paths, length)
+    texts = read_prompts(prompt_file, limit)
+    pair = open_pair(draft, target, device, dtype, samplings[0])
+    prompts = encode_prompts(pair[1], texts)
+    found: list[tuple[Measurement, Measurement]] = []
+    for sampling in samplings:
+        for model in pair:
+            model.sampling = sampling
+        found += _measure(pair, prompts, settings, tokens, seeds)
+    title = f"{target} / {draft} on {pair[1].model.device}, {len(prompts)} prompts"
+    console.print(_table(found, title))
+    for reason in reasons:
+        console.print(f"[dim]left out: {reason}", soft_wrap=True)
+    if json_path:
+        write_json(json_path, [record(one, baseline) for one, baseline in found])
+    measured = [one for one, _ in found]
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
+    if time_path:
+        write_whole(time_path, lambda path: draw_time_split(path, measured, title))
+
+
+def _settings(
+    algorithms: Sequence[str], paths: Sequence[int], length: Sequence[int]
+) -> tuple[list[Setting], list[str]]:
+    """Settings that algorithms take, the baseline first, and why others are left out."""
+    settings, reasons = [Setting(BASELINE, 1, 1)], []
+    for level in length:
+        for name in algorithms:
+            for count in paths:
+                if name == BASELINE:
+                    continue
+                setting = Setting(name, count, level)
+                try:
+                    capability = setting.verification.supports(setting.drafting)
+                except UnsupportedProblemError as error:
+                    reasons.append(str(error))
+                    continue
+                if capability:
+                    settings.append(setting)
+                else:
+                    reasons.append(f"{name} with K = {count}: {capability.reason}")
+    if len(settings) == 1 and BASELINE not in algorithms:
+        raise InvalidInputError("; ".join(reasons) or "give at least one algorithm")
+    return settings, list(dict.fromkeys(reasons))
+
+
+def _measure(
+    pair: tuple[HuggingFaceModel, HuggingFaceModel],
+    prompts: Sequence[IntArray],
+    settings: Sequence[Setting],
+    tokens: int,
+    seeds: Sequence[int],
+) -> Iterator[tuple[Measurement, Measurement]]:
+    """Measure all settings at the models' temperature, each with the baseline."""
+    temperature = pair[1].sampling.temperature
+    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("decoding", total=len(settings) * len(prompts) * len(seeds))
+        baseline = None
+        for setting in settings:
+            check_round(*pair, setting.drafting, setting.verification)
+            here = Setting(setting.algorithm, setting.paths, setting.length, temperature)
+            bar.update(task, description=f"{here.algorithm}, K = {here.paths}, L = {here.length}")
+            one = measure(
+                *pair,
+                prompts,
+                here,
+                max_tokens=tokens,
+                seeds=seeds,
+                progress=lambda: bar.advance(task),
+            )
+            baseline = baseline or one
+            yield one, baseline
+
+
+def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("algorithm", no_wrap=True)
+    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token")
+    for head in (*heads, "draft", "target", "verify", "accepted"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for one, baseline in found:
+        setting, split = one.setting, one.time_split
+        plain = setting.algorithm == BASELINE
+        table.add_row(
+            setting.algorithm,
+            "-" if plain else str(setting.paths),
+            "-" if plain else str(setting.length),
+            f"{setting.temperature:g}",
+            str(one.block_efficiency),
+            str(speed_up(one, baseline)),
+            f"{one.milliseconds_per_token:.1f}",
+            *(f"{split[part]:.1%}" for part in ("draft", "target", "verification")),
+            "" if plain else " ".join(f"{share:.2f}" for share in one.acceptance),
+        )
+    return table

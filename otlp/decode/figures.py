@@ -1,0 +1,109 @@
+"""Figures of measurements: block efficiency over what varies, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from otlp.decode.harness import BASELINE, Measurement, Setting
+from otlp.errors import EngineNotFoundError
+
+__all__ = ["draw_block_efficiency", "draw_time_split"]
+
+AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
+SPLIT = ("draft", "target", "verification", "rest")
+
+
+def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
+    """Draw a panel for each of K, L and temperature that varies, the others at their largest.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    figure_type, save = _canvas()
+    found = [one for one in found if one.setting.algorithm != BASELINE]
+    values = {axis: sorted({getattr(one.setting, axis) for one in found}) for axis in AXES}
+    varying = [axis for axis in AXES if len(values[axis]) > 1] or ["paths"]
+    figure = figure_type(figsize=(5.0 * len(varying), 4.0), layout="constrained")
+    panels = figure.subplots(1, len(varying), squeeze=False)[0]
+    for panel, axis in zip(panels, varying, strict=True):
+        fixed = {other: values[other][-1] for other in AXES if other != axis}
+        for name in dict.fromkeys(one.setting.algorithm for one in found):
+            _line(panel, axis, [one for one in found if _matches(one.setting, name, fixed)])
+        panel.set_xlabel(AXES[axis])
+        panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
+    panels[0].set_ylabel("tokens per target call")
+    panels[0].legend(fontsize="small")
+    figure.suptitle(title)
+    save(figure, path)
+
+
+def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> None:
+    """Draw a bar for each measurement: milliseconds a token, by who spent them.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    figure_type, save = _canvas()
+    figure = figure_type(figsize=(8.0, 1.0 + 0.3 * len(found)), layout="constrained")
+    panel = figure.subplots()
+    labels = [
+        f"{one.setting.algorithm}, K={one.setting.paths}, L={one.setting.length}, "
+        f"T={one.setting.temperature:g}"
+        for one in found
+    ]
+    left = [0.0] * len(found)
+    for part in SPLIT:
+        widths = [one.milliseconds_per_token * one.time_split[part] for one in found]
+        panel.barh(labels, widths, left=left, label=part)
+        left = [before + width for before, width in zip(left, widths, strict=True)]
+    panel.invert_yaxis()
+    panel.set_xlabel("milliseconds a token")
+    panel.legend()
+    panel.set_title(title)
+    save(figure, path)
+
+
+def _matches(setting: Setting, name: str, fixed: dict[str, Any]) -> bool:
+    """One path stands for itself wherever K is fixed: single-path algorithms know no other."""
+    return setting.algorithm == name and all(
+        getattr(setting, key) == value or (key == "paths" and name in ("speculative", "block"))
+        for key, value in fixed.items()
+    )
+
+
+def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
+    found = sorted(found, key=lambda one: float(getattr(one.setting, axis)))
+    if not found:
+        return
+    estimates = [one.block_efficiency for one in found]
+    panel.errorbar(
+        [getattr(one.setting, axis) for one in found],
+        [estimate.mean for estimate in estimates],
+        [
+            [estimate.mean - estimate.low for estimate in estimates],
+            [estimate.high - estimate.mean for estimate in estimates],
+        ],
+        marker="o",
+        capsize=2,
+        label=found[0].setting.algorithm,
+    )
+
+
+def _canvas() -> tuple[Any, Any]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
+
+    def save(figure: Any, path: Path) -> None:
+        FigureCanvasAgg(figure)
+        figure.savefig(path, dpi=150)
+
+    return Figure, save
