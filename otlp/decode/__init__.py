@@ -37,6 +37,7 @@ from otlp.decode.drafting import (
     without_replacement,
 )
 from otlp.decode.draws import Draws
+from otlp.decode.generating import generate
 from otlp.decode.model import Model, Sampling, check_pair
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tabular import TabularModel, random_pair
@@ -82,6 +83,7 @@ __all__ = [
     "check_pair",
     "check_round",
     "enumerate_choices",
+    "generate",
     "greedy_law",
     "hub_pairs",
     "iid_paths",
