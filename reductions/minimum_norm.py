@@ -20,6 +20,9 @@ from otlp.problem import Problem
 
 __all__ = ["MinimumNorm", "best_prefix_of", "minimum_norm"]
 
+STALLED = 25
+"""Orderings without a better bound after which the walk goes on in the face that it proves."""
+
 ROUNDING = 1e-13
 """Vertices this close to the affine hull of the others, in squared distance, add nothing."""
 
@@ -79,44 +82,128 @@ def minimum_norm(
     Notes
     -----
     P. Wolfe, "Finding the nearest point in a polytope", 1976, in the metric
-    sum (y - p)^2 / (p + qbar) for the mean draft qbar; S. Fujishige 1980 for polymatroids.  An
+    sum (y - p)^2 / (p + qbar) for the mean draft qbar; S. Fujishige 1980 for polymatroids, and
+    for the decomposition once the bound has settled.  An
     iteration is a sort, a `priority_marginals`, and O(RV) for R orderings in the mixture.  Memory
     O(RV).
     """
-    start = perf_counter()
-    target, drafts = problem.target, problem.drafts
-    scale = 1.0 / np.maximum(target + drafts.mean_draft, 1e-300)
-    mixture = _Mixture(target, scale)
-    key = -target * scale
-    bound, subset, stopped = np.inf, np.zeros(target.size, dtype=bool), "iterations"
-    for _ in range(max_iterations):
-        order = np.argsort(key)
-        vertex = drafts.priority_marginals(order)
-        value, prefix = best_prefix_of(target, vertex, order)
-        if value < bound:
-            bound, subset = value, np.ones(target.size, dtype=bool)
-            subset[order[:prefix]] = False
-        progress = mixture.add(vertex, order)
-        reached = bound - float(np.minimum(target, mixture.point).sum())
-        if reached <= gap:
-            stopped = "gap"
-        elif not progress:
-            stopped = "rounding"
-        elif time_limit is not None and perf_counter() - start > time_limit:
-            stopped = "time"
-        if stopped != "iterations":
-            break
-        key = (mixture.point - target) * scale
+    search = _Search(problem, gap, max_iterations, time_limit)
+    point, parts = _walk(search, -search.target, None)
+    while not search.stopped:
+        point, parts = _walk(search, point, search.subset)
+    weights, orders = _join(parts)
     return MinimumNorm(
-        np.maximum(mixture.weights[: mixture.size], 0.0),
-        mixture.orders[mixture.slots[: mixture.size]],
-        mixture.point,
-        subset,
-        float(bound),
-        float(reached),
-        mixture.visited,
-        stopped,
+        weights,
+        orders,
+        point,
+        search.subset,
+        search.bound,
+        search.gap,
+        search.visited,
+        search.stopped,
     )
+
+
+def _walk(
+    search: _Search, point: FloatArray, subset: Mask | None
+) -> tuple[FloatArray, list[_Mixture]]:
+    """Walk towards the target until the search stops, or another subset proves a better face.
+
+    In the face where the bound of a subset H is tight, the tokens outside H come first and those
+    of H after.  The polytope is a product there, so the two sides are walked apart (Fujishige's
+    decomposition): a tie among the many tokens of one side does not hold up the other.
+
+    Parameters
+    ----------
+    search : _Search
+    point : ndarray, shape (V,)
+        A selection whose difference from the target gives the first ordering.
+    subset : ndarray of bool, shape (V,), or None
+        H; None for the whole polytope.
+
+    Returns
+    -------
+    point : ndarray, shape (V,)
+    parts : list of _Mixture
+        The mixture of each side; a mixture of the whole has one.
+    """
+    everything = np.arange(search.target.size)
+    sides = [everything] if subset is None else [everything[~subset], everything[subset]]
+    parts = [_Mixture(search.target[side], search.scale[side]) for side in sides]
+    stalled = 0
+    while not search.stopped and not (stalled >= STALLED and search.proves_another(subset)):
+        before = search.bound
+        difference = (point - search.target) * search.scale
+        orders = [side[np.argsort(difference[side])] for side in sides]
+        vertex = search.visit(np.concatenate(orders))
+        point, progress = point.copy(), False
+        for part, side, order in zip(parts, sides, orders, strict=True):
+            progress |= part.add(vertex[side], order)
+            point[side] = part.point
+        stalled = 0 if search.bound < before else stalled + 1
+        search.assess(point, progress)
+    return point, parts
+
+
+class _Search:
+    """The problem, the limits, and the best bound so far."""
+
+    def __init__(
+        self, problem: Problem, gap: float, max_iterations: int, time_limit: float | None
+    ) -> None:
+        self.start, self.time_limit = perf_counter(), time_limit
+        self.drafts, self.target = problem.drafts, problem.target
+        self.scale = 1.0 / np.maximum(self.target + self.drafts.mean_draft, 1e-300)
+        self.wanted, self.max_iterations, self.visited = gap, max_iterations, 0
+        self.bound, self.gap = np.inf, np.inf
+        self.subset: Mask = np.zeros(self.target.size, dtype=bool)
+        self.stopped = ""
+
+    def visit(self, order: IntArray) -> FloatArray:
+        """Vertex of an ordering; its prefixes may improve the bound."""
+        vertex = self.drafts.priority_marginals(order)
+        value, prefix = best_prefix_of(self.target, vertex, order)
+        if value < self.bound:
+            self.bound, self.subset = value, np.ones(self.target.size, dtype=bool)
+            self.subset[order[:prefix]] = False
+        self.visited += 1
+        return vertex
+
+    def proves_another(self, subset: Mask | None) -> bool:
+        """Whether the best bound comes from a proper subset other than this one."""
+        proper = bool(self.subset.any()) and not bool(self.subset.all())
+        return proper and (subset is None or not np.array_equal(self.subset, subset))
+
+    def assess(self, point: FloatArray, progress: bool) -> None:
+        """Decide whether to stop at a selection, and why."""
+        self.gap = self.bound - float(np.minimum(self.target, point).sum())
+        if self.gap <= self.wanted:
+            self.stopped = "gap"
+        elif not progress:
+            self.stopped = "rounding"
+        elif self.time_limit is not None and perf_counter() - self.start > self.time_limit:
+            self.stopped = "time"
+        elif self.visited >= self.max_iterations:
+            self.stopped = "iterations"
+
+
+def _join(parts: list[_Mixture]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """One mixture of whole orderings from the mixtures of the sides, drawn with one number.
+
+    Given u in [0, 1], each side takes the ordering in which u falls, so R_1 + R_2 - 1 joint
+    orderings are enough.
+    """
+    laws = [np.maximum(part.weights[: part.size], 0.0) for part in parts]
+    ends = [np.cumsum(law) / law.sum() for law in laws]
+    cuts = np.unique(np.concatenate(ends))
+    cuts = cuts[cuts <= ends[0][-1]]
+    weights = np.diff(cuts, prepend=0.0)
+    chosen = [np.minimum(np.searchsorted(end, cuts), end.size - 1) for end in ends]
+    rows = [
+        part.orders[part.slots[: part.size]][index]
+        for part, index in zip(parts, chosen, strict=True)
+    ]
+    return weights / weights.sum(), np.concatenate(rows, axis=1)
 
 
 @njit(cache=True)
@@ -151,7 +238,7 @@ class _Mixture:
 
     def __init__(self, target: FloatArray, scale: FloatArray) -> None:
         self.target, self.scale = target, scale
-        self.size, self.used, self.visited = 0, 0, 0
+        self.size, self.used = 0, 0
         self.slots = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.factor = np.zeros((0, 0))
@@ -161,7 +248,6 @@ class _Mixture:
 
     def add(self, vertex: FloatArray, order: npt.NDArray[np.intp]) -> bool:
         """Add an ordering, and move to the nearest point to the target; False if that fails."""
-        self.visited += 1
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
