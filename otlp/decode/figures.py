@@ -33,6 +33,7 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
         fixed = {other: values[other][-1] for other in AXES if other != axis}
         for name in dict.fromkeys(one.setting.algorithm for one in found):
             _line(panel, axis, [one for one in found if _matches(one.setting, name, fixed)])
+        panel.set_xticks(values[axis])
         panel.set_xlabel(AXES[axis])
         panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
     panels[0].set_ylabel("tokens per target call")

@@ -193,13 +193,13 @@ def speed_up(measurement: Measurement, baseline: Measurement) -> Estimate:
 
 
 def _estimate(mean: float, influence: FloatArray) -> Estimate:
-    """Interval of a positive ratio from what each prompt adds to its logarithm."""
+    """Interval of a ratio from the relative error that each prompt adds to it."""
     n = influence.size
     if n < 2:
         return Estimate(float(mean), float("nan"), float("nan"))
     error = np.sqrt(n / (n - 1) * np.sum(influence**2))
-    factor = np.exp(stats.t.ppf(0.975, n - 1) * error)
-    return Estimate(float(mean), float(mean / factor), float(mean * factor))
+    half = mean * stats.t.ppf(0.975, n - 1) * error
+    return Estimate(float(mean), float(mean - half), float(mean + half))
 
 
 def decode(

@@ -1,0 +1,285 @@
+"""All verification algorithms on the trained pair: block efficiency, cost, speed-up.
+
+    python bench/decode.py
+
+In each setting (K, L, temperature) both models decode prompts; at every round each algorithm
+verifies the same draft tree, and the text goes on as `martingale` decided.  All algorithms thus
+meet the same contexts, and their differences are paired.  The speed-up is
+what the measured times of the round's parts give: block efficiency x time of an autoregressive
+round / (draft + target + this algorithm's verification + rest).  Beside the table stand the figures
+that papers give for their own, much larger models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.decode import (
+    ALGORITHMS,
+    DraftTree,
+    RandomChooser,
+    Sampling,
+    TabularModel,
+    Verification,
+    iid_paths,
+)
+from otlp.decode.harness import Setting, decode, measure
+from otlp.decode.huggingface import HuggingFaceModel
+from otlp.distribution import IntArray, softmax
+
+LEADER = "martingale"
+SINGLE = ("speculative", "block")
+MULTIPLE = (
+    "naive",
+    "recursive-rejection",
+    "k-seq",
+    "optimal",
+    "global-resolution",
+    "traversal",
+    "greedy-multipath",
+    "martingale",
+)
+PUBLISHED = (
+    ("SpecTr, Table 4: 97M / 6M, LM1B, T 1", "speculative, K 1, L 4", 2.21),
+    ("", "k-seq, K 2, L 4", 2.43),
+    ("", "k-seq, K 4, L 4", 2.74),
+    ("", "speculative, K 1, L 8", 2.33),
+    ("", "k-seq, K 2, L 8", 2.61),
+    ("", "k-seq, K 4, L 8", 2.96),
+    ("GBV, Table 1: OPT 6.7B / 350M, GSM8K, T 1", "block, K 1, L 8", 3.294),
+    ("", "greedy-multipath, K 2, L 8", 3.827),
+    ("", "greedy-multipath, K 3, L 8", 3.867),
+    ("", "greedy-multipath, K 4, L 8", 3.884),
+    ("GBV, Table 5: Qwen-3 32B / 0.6B, GSM8K, L 8", "block, K 1, T 0.2", 3.867),
+    ("", "block, K 1, T 0.6", 4.308),
+    ("", "block, K 1, T 1", 4.322),
+    ("", "greedy-multipath, K 3, T 0.2", 4.219),
+    ("", "greedy-multipath, K 3, T 0.6", 4.492),
+    ("", "greedy-multipath, K 3, T 1", 3.571),
+    ("GBV, Table 7: Llama-3 70B / 8B, GSM8K, T 1", "greedy-multipath, K 2", 4.430),
+    ("", "k-seq, K 2", 3.716),
+    ("", "recursive-rejection, K 2", 3.259),
+    ("", "traversal, K 2", 4.760),
+    ("", "traversal, K 3", 4.779),
+    ("Global resolution, Table 4: Gemma-2 27B / 2B, T 1, top-100", "K 2, L 8", 2.23),
+    ("", "K 3, L 8", 2.54),
+    ("", "K 4, L 8", 2.65),
+)
+"""What papers report: source, setting, tokens per target call."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm in one setting; seconds are medians of a round."""
+
+    algorithm: str
+    paths: int
+    length: int
+    temperature: float
+    rounds: int
+    block_efficiency: float
+    error: float
+    draft_seconds: float
+    target_seconds: float
+    verify_seconds: float
+    speed_up: float
+
+
+def paired_rounds(
+    pair: tuple[HuggingFaceModel, HuggingFaceModel],
+    prompts: Sequence[IntArray],
+    setting: Setting,
+    rounds: int,
+    plain_seconds: float,
+) -> list[Row]:
+    """Let every algorithm verify the same trees, `rounds` of them for each prompt."""
+    draft, target = pair
+    names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
+    chooser = RandomChooser(np.random.default_rng(1))
+    tokens: dict[str, list[list[int]]] = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in ("draft", "target", *names)}
+    for prompt in prompts:
+        for model in pair:
+            model.start(prompt)
+        for kept in tokens.values():
+            kept.append([])
+        for _ in range(rounds):
+            begin = perf_counter()
+            tree = setting.drafting.draft(draft, chooser)
+            drafted = perf_counter()
+            laws = target.laws(tree, np.arange(len(tree)))
+            seconds["draft"].append(drafted - begin)
+            seconds["target"].append(perf_counter() - drafted)
+            for name in names:
+                begin = perf_counter()
+                outcome = ALGORITHMS[name].verify(tree, laws, chooser)
+                token = chooser.choose(outcome.correction)
+                seconds[name].append(perf_counter() - begin)
+                tokens[name][-1].append(int(tree.depths[outcome.node]) + 1)
+            for model in pair:
+                model.advance(tree, outcome.node, token)
+    middle = {name: float(np.median(values)) for name, values in seconds.items()}
+    return [_row(name, setting, np.array(tokens[name]), middle, plain_seconds) for name in names]
+
+
+def _row(
+    name: str,
+    setting: Setting,
+    tokens: np.ndarray,
+    middle: dict[str, float],
+    plain_seconds: float,
+) -> Row:
+    efficiency = float(tokens.mean())
+    whole = middle["draft"] + middle["target"] + middle[name]
+    return Row(
+        name,
+        setting.paths,
+        setting.length,
+        setting.temperature,
+        tokens.size,
+        efficiency,
+        float(tokens.mean(axis=1).std(ddof=1) / np.sqrt(len(tokens))) if len(tokens) > 1 else 0.0,
+        middle["draft"],
+        middle["target"],
+        middle[name],
+        efficiency * plain_seconds / whole,
+    )
+
+
+def plain_round(
+    pair: tuple[HuggingFaceModel, HuggingFaceModel], prompts: Sequence[IntArray], tokens: int
+) -> float:
+    """Median seconds of an autoregressive round."""
+    from otlp.decode import no_draft
+
+    found = []
+    for prompt in prompts:
+        rng = np.random.default_rng(0)
+        rounds, _ = decode(*pair, prompt, no_draft(), ALGORITHMS["autoregressive"], rng, tokens)
+        found += [r.target_seconds + r.verify_seconds for r in rounds]
+    return float(np.median(found))
+
+
+def large_vocabulary(
+    names: Sequence[str], paths: int, length: int, vocab_size: int, repeats: int
+) -> list[tuple[str, float]]:
+    """Median milliseconds of a verification on synthetic laws over a large vocabulary."""
+    rng = np.random.default_rng(2)
+    trees = [synthetic_round(paths, length, vocab_size, rng) for _ in range(repeats)]
+    found = []
+    for name in names:
+        algorithm: Verification = ALGORITHMS[name]
+        chooser = RandomChooser(np.random.default_rng(3))
+        times = []
+        for tree, laws in [trees[0], *trees]:
+            begin = perf_counter()
+            algorithm.verify(tree, laws, chooser)
+            times.append(perf_counter() - begin)
+        found.append((name, 1e3 * float(np.median(times[1:]))))
+    return found
+
+
+def synthetic_round(
+    paths: int, length: int, vocab_size: int, rng: np.random.Generator
+) -> tuple[DraftTree, np.ndarray]:
+    """Draft from made-up laws: the target's logits are normal, the draft's add noise to them."""
+    logits = 3.0 * rng.standard_normal((length + 1, vocab_size))
+    noisy = logits + rng.standard_normal(logits.shape)
+
+    class ByDepth(TabularModel):
+        def __init__(self) -> None:
+            super().__init__([np.full(2, 0.5)])
+
+        def laws(self, tree, nodes):  # type: ignore[no-untyped-def]
+            return softmax(noisy[tree.depths[nodes]])
+
+    tree = iid_paths(paths, length).draft(ByDepth(), RandomChooser(rng))
+    return tree, softmax(logits[tree.depths])
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    table = Table("algorithm", "K", "L", "T", "block efficiency", "speed-up", "draft", "target")
+    table.add_column("verify ms", justify="right")
+    table.add_column("verify share", justify="right")
+    for row in rows:
+        whole = row.draft_seconds + row.target_seconds + row.verify_seconds
+        table.add_row(
+            row.algorithm,
+            str(row.paths),
+            str(row.length),
+            f"{row.temperature:g}",
+            f"{row.block_efficiency:.2f} ±{row.error:.2f}",
+            f"{row.speed_up:.2f}",
+            f"{1e3 * row.draft_seconds:.1f}",
+            f"{1e3 * row.target_seconds:.1f}",
+            f"{1e3 * row.verify_seconds:.2f}",
+            f"{row.verify_seconds / whole:.1%}",
+        )
+    console.print(table)
+    published = Table("published, other models", "setting", "block efficiency")
+    for source, setting, value in PUBLISHED:
+        published.add_row(source, setting, f"{value:g}")
+    console.print(published)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--paths", type=numbers, default=[1, 2, 3, 4])
+    parser.add_argument("--length", type=numbers, default=[4, 8])
+    parser.add_argument("--temperature", type=numbers, default=[0.2, 0.4, 0.6, 0.8, 1.0])
+    parser.add_argument("--prompts", type=int, default=10, help="how many (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=8, help="a prompt (default: %(default)s)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--vocab-size", type=int, default=128_256, help="of the synthetic laws")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    arguments = parser.parse_args()
+    console = Console()
+    pair = open_pair("trained:draft", "trained:target", arguments.device, "auto", Sampling())
+    prompts = encode_prompts(pair[1], read_prompts(None, arguments.prompts))
+    settings = [
+        Setting(LEADER, int(paths), int(length), temperature)
+        for temperature in arguments.temperature
+        for length in arguments.length
+        for paths in arguments.paths
+    ]
+    measure(*pair, prompts[:1], settings[0], max_tokens=1)
+    rows: list[Row] = []
+    for setting in track(settings, "decoding", console=console, disable=not console.is_terminal):
+        for model in pair:
+            model.sampling = Sampling(setting.temperature)
+        plain = plain_round(pair, prompts[:3], 6)
+        rows += paired_rounds(pair, prompts, setting, arguments.rounds, plain)
+    console.print(
+        f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {arguments.rounds} "
+        "rounds each; ± is the standard error over prompts; milliseconds are medians of a round"
+    )
+    show(rows, console)
+    synthetic = large_vocabulary(MULTIPLE, 4, 8, arguments.vocab_size, 3)
+    table = Table(f"verification, synthetic laws, V = {arguments.vocab_size}, K 4, L 8", "ms")
+    for name, milliseconds in synthetic:
+        table.add_row(name, f"{milliseconds:.1f}")
+    console.print(table)
+    if arguments.json:
+        content = {"rows": [asdict(row) for row in rows], "synthetic": synthetic}
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
