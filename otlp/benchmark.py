@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "Record", "Size", "benchmark", "warm"]
 
 
+WARM_WORK = 10_000.0
+"""Work up to which a problem is solved before the clock starts."""
+
+
 @dataclass(frozen=True, order=True)
 class Size:
     """A row of the table: n drafts from the top k tokens (k = 0: the whole vocabulary)."""
@@ -75,7 +79,7 @@ class Cell:
     size : Size
     solver : str
     skipped : str
-        Why nothing was run; empty if it was.
+        Why rows were left out, all or the last ones; empty if none were.
     records : tuple of Record
     """
 
@@ -159,16 +163,17 @@ def benchmark(
                     if seconds > time_limit:
                         reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
                 progress(f"({size.k or capture.vocab_size}, {size.n}) {name}")
-            yield Cell(size, name, "" if records else reason, tuple(records))
+            yield Cell(size, name, reason, tuple(records))
 
 
 def warm(solvers: Iterable[str], capture: Capture, temperature: float = 1.0) -> None:
     """Compile and load what the solvers need, so that the first timing is like the others."""
-    tiny = _problem(capture, 0, Size(4, 2), temperature)
-    for name in solvers:
-        solver = make_solver(name)
-        if solver.supports(tiny):
-            solver.solve(tiny)
+    for size in (Size(4, 2), Size(100, 3)):
+        problem = _problem(capture, 0, size, temperature)
+        for name in solvers:
+            solver = make_solver(name)
+            if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
+                solver.solve(problem)
 
 
 def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:

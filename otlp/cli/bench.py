@@ -123,8 +123,8 @@ def _run(
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
     table = Table(
         title=f"Milliseconds a token and acceptance\n{title}",
-        caption="Median time (success rate, if not 100%), and below it the mean acceptance of the\n"
-        "solved rows. A dash: skipped, for the reason below the tables.",
+        caption="Median time (success rate, if not 100%), below it the mean\n"
+        "acceptance of the solved rows. Skipped: see below the tables.",
     )
     table.add_column("(k, n)")
     for solver in solvers:
@@ -138,7 +138,7 @@ def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
 
 
 def _cell(cell: Cell) -> str:
-    if cell.skipped:
+    if not cell.records:
         return "-"
     rate = "" if cell.success_rate == 1.0 else f" ({cell.success_rate:.0%})"
     if not cell.solved:
