@@ -70,6 +70,10 @@ def command(
     cells = _run(data, sizes, solvers, chosen, time_limit, temperature)
     synthetic = " (synthetic)" if data.synthetic else ""
     console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
+    console.print(
+        "[dim]Median time (success rate, if not 100%), below it the mean acceptance of the solved "
+        "rows.\nA dash: skipped, for the reason below."
+    )
     console.print(_parts(cells))
     for cell in cells:
         if cell.skipped:
@@ -123,8 +127,6 @@ def _run(
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
     table = Table(
         title=f"Milliseconds a token and acceptance\n{title}",
-        caption="Median time (success rate, if not 100%), below it the mean\n"
-        "acceptance of the solved rows. Skipped: see below the tables.",
     )
     table.add_column("(k, n)")
     for solver in solvers:
