@@ -116,7 +116,7 @@ class Problem:
             If the scheme never drafts this tuple.
         """
         tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
-        if not self.drafts.probability(tokens) > 0.0:
+        if not self.drafts.possible(tokens):
             raise ZeroProbabilityError(
                 f"the tuple {tokens.tolist()} has probability 0 under {self.drafts!r}: "
                 "pass tokens that were drafted by this scheme"

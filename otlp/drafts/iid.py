@@ -97,6 +97,10 @@ class IID(DraftScheme):
         result: FloatArray = np.prod(self.draft[np.asarray(draft_tokens)], axis=-1)
         return result
 
+    def possible(self, draft_tokens: IntArray) -> bool:
+        """Whether every token can be drafted."""
+        return min(self.draft[draft_tokens].tolist()) > 0.0
+
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""
         return float((self.draft * check_mask(subset, self.vocab_size)).sum()) ** self.n

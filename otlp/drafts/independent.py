@@ -107,6 +107,10 @@ class Independent(DraftScheme):
         result: FloatArray = np.prod(self.drafts[np.arange(self.n), tokens], axis=-1)
         return result
 
+    def possible(self, draft_tokens: IntArray) -> bool:
+        """Whether every token can be drafted at its place."""
+        return bool((self.drafts[np.arange(self.n), draft_tokens] > 0.0).all())
+
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """prod_j q_j(S); O(nV)."""
         inside = check_mask(subset, self.vocab_size)

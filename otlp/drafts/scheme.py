@@ -173,6 +173,10 @@ class DraftScheme(ABC):
         ndarray, shape (...)
         """
 
+    def possible(self, draft_tokens: IntArray) -> bool:
+        """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
+        return bool(self.probability(draft_tokens) > 0.0)
+
     @abstractmethod
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids."""

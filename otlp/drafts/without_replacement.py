@@ -155,6 +155,11 @@ class WithoutReplacement(DraftScheme):
             result = result * mass
         return result
 
+    def possible(self, draft_tokens: IntArray) -> bool:
+        """Whether every token can be drafted, and none stands twice."""
+        distinct = len(set(draft_tokens.tolist())) == draft_tokens.size
+        return distinct and bool((self.draft[draft_tokens] > 0.0).all())
+
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafts lie in S; the cost of one `priority_marginals`."""
         inside = check_mask(subset, self.vocab_size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from otlp.distribution import FloatArray, IntArray
@@ -17,7 +16,7 @@ from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
 from otlp.plan.score_laws import IndexArray, ScoreLaws, realised_law
 from otlp.plan.selection import SelectionPlan
-from otlp.problem import Problem, check_tokens
+from otlp.problem import Problem
 
 __all__ = ["ScorePlan"]
 
@@ -84,13 +83,6 @@ class ScorePlan(SelectionPlan):
         rows = _steps(groups, laws.low, laws.high, laws.low_share, laws.high_share)
         chances = _chances(drafted, *rows, *_gauss_rules((draft_tokens.size + 1) // 2))
         return tokens, chances[place] * (counts / drafted[place])
-
-    def _check(self, draft_tokens: npt.ArrayLike) -> IntArray:
-        tokens = check_tokens(draft_tokens, self.problem.n, self.problem.vocab_size)
-        # the probability of a tuple may underflow where no token is impossible
-        if min(self.draft[tokens].tolist()) > 0.0:
-            return tokens
-        return super()._check(tokens)
 
     def realised_selection_law(self) -> FloatArray:
         """Law of the selected token, from the laws of the scores alone; O(V log n)."""

@@ -107,3 +107,27 @@ def test_bad_draft_tokens(tokens: object, error: type[Exception], words: str) ->
         plan.conditional(tokens)
     with pytest.raises(error, match=words):
         plan.sample(tokens, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("scheme", ["iid", "independent", "without replacement"])
+def test_a_tuple_whose_probability_underflows_can_still_be_drafted(scheme: str) -> None:
+    """1e-6 to the power 64 is zero in float64, and yet no draft is impossible."""
+    law = np.full(100, 1e-7)
+    law[0] = 1.0 - law[1:].sum()
+    drafts = {
+        "iid": otlp.IID(law, 64),
+        "independent": otlp.Independent([law] * 64),
+        "without replacement": otlp.WithoutReplacement(law, 64),
+    }[scheme]
+    problem = otlp.Problem(law, drafts)
+    tokens = np.arange(1, 65)
+    assert problem.check_draft_tokens(tokens).tolist() == tokens.tolist()
+    with pytest.raises(ZeroProbabilityError):
+        impossible = np.zeros(100)
+        impossible[:70] = 1.0 / 70.0
+        other = {
+            "iid": otlp.IID(impossible, 64),
+            "independent": otlp.Independent([impossible] * 64),
+        }
+        scheme_of = other.get(scheme, otlp.WithoutReplacement(impossible, 64))
+        otlp.Problem(law, scheme_of).check_draft_tokens(tokens + 20)
