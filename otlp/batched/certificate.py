@@ -52,7 +52,7 @@ def acceptance(
     p, q = rows.normalised()
     law = torch.clamp(ratio.double(), coupling.floor, coupling.ceiling).mul_(q)
     held = p.masked_fill(q == 0, 0.0).gather(1, order)
-    return _certificate(rows, law, held, power(coupling.ends.clone(), coupling.n))
+    return _certificate(rows, law, held, q.gather(1, order))
 
 
 def acceptance_histogram(
@@ -79,13 +79,15 @@ def acceptance_histogram(
     coupling, index = bin_coupling(rows, fraction_bits)
     p, q = rows.normalised()
     law = coupling.ratio.gather(1, index).mul_(q)
-    held = torch.zeros_like(coupling.ends).scatter_add(1, index, p.masked_fill(q == 0, 0.0))
-    return _certificate(rows, law, held, power(coupling.ends.clone(), coupling.n))
+    empty = torch.zeros_like(coupling.ends)
+    held = empty.scatter_add(1, index, p.masked_fill(q == 0, 0.0))
+    return _certificate(rows, law, held, empty.scatter_add(1, index, q))
 
 
-def _certificate(rows: Rows, law: Tensor, held: Tensor, drafted: Tensor) -> Certificate:
-    """Compare the law y with p, and the prefix sums of `held` with q(S)^n."""
+def _certificate(rows: Rows, law: Tensor, held: Tensor, mass: Tensor) -> Certificate:
+    """Compare the law y with p, and prefix sums P of `held` with Q^n, for prefix sums Q of q."""
     none = rows.n[:, 0] == 0
     accepted = torch.minimum(rows.target.double() / rows.target_sum, law).sum(1)
+    drafted = power(mass.cumsum(1), rows.n.clamp(min=1.0))
     bound = 1.0 + (held.cumsum(1) - drafted).amin(1).clamp(max=0.0)
     return Certificate(accepted.masked_fill(none, 0.0), bound.masked_fill(none, 0.0))

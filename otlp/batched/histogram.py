@@ -81,7 +81,7 @@ def verify_histogram(
     numbers = uniforms(draft_tokens, generator)
     coupling, index = bin_coupling(rows, fraction_bits)
     law = coupling.ratio.gather(1, index)
-    selected = select(rows, coupling, rows.at_drafts(law), numbers)
+    selected = select(rows, coupling, rows.at_drafts(index), numbers)
     law.mul_(rows.draft).div_(rows.draft_sum)
     return accept_or_replace(rows, law, selected, numbers[:, -2], numbers[:, -1])
 
@@ -112,4 +112,4 @@ def bin_coupling(rows: Rows, fraction_bits: int = FRACTION_BITS) -> Bins:
     edges = (edges << shift).view(torch.float32).double()
     mean = torch.clamp(held / mass.clamp(min=1e-300), edges[:-1], edges[1:])
     mean[:, 0] = held[:, 0] / mass[:, 0].clamp(min=1e-300)
-    return Bins(couple(mean, mass, rows.n.clamp(min=1.0)), index)
+    return Bins(couple(mean, mass, torch.ones_like(rows.n), rows.n.clamp(min=1.0)), index)

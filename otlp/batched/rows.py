@@ -50,14 +50,15 @@ class Rows(NamedTuple):
     n: Tensor
 
     def ratio(self) -> Tensor:
-        """Ratios p / q in the precision of the rows, at most N; 2 N where q is 0; shape (B, V).
+        """Ratios p / q in the precision of the rows, at most N; shape (B, V).
 
-        No selection law exceeds n q, so ratios above N need not be told apart.
+        No selection law exceeds n q, so ratios above N need not be told apart.  Where q is 0 the
+        ratio is 0 or N, and of no meaning.
         """
-        most = self.tokens.shape[1]
         scale = (self.draft_sum / self.target_sum).to(self.draft.dtype)
-        ratio = (self.target / self.draft).mul_(scale).clamp_(max=float(most))
-        return ratio.masked_fill_(self.draft == 0, 2.0 * most)
+        ratio = self.draft.clamp(min=torch.finfo(self.draft.dtype).tiny)
+        torch.div(self.target, ratio, out=ratio)
+        return ratio.mul_(scale).clamp_(max=float(self.tokens.shape[1]))
 
     def normalised(self) -> tuple[Tensor, Tensor]:
         """Both p and q in float64, each row of sum one; shape (B, V) each."""
@@ -109,7 +110,7 @@ def uniforms(draft_tokens: Tensor, source: torch.Generator | Tensor | None) -> T
 
     Returns
     -------
-    Tensor, shape (B, 2 N + 2), float64, in [0, 1)
+    Tensor, shape (B, 3 N + 2), float64, in [0, 1)
         May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
         graph reads and that is refilled before each replay.
 
@@ -120,7 +121,7 @@ def uniforms(draft_tokens: Tensor, source: torch.Generator | Tensor | None) -> T
     """
     check_devices(draft_tokens=draft_tokens, generator=source)
     batch, most = draft_tokens.shape
-    shape = (batch, 2 * most + 2)
+    shape = (batch, 3 * most + 2)
     if not isinstance(source, Tensor):
         return torch.rand(shape, dtype=torch.float64, device=draft_tokens.device, generator=source)
     if tuple(source.shape) != shape or source.dtype != torch.float64:

@@ -9,7 +9,7 @@ from otlp.batched.coupling import Coupling, couple, scores
 from otlp.batched.rejection import accept_or_replace
 from otlp.batched.rows import Rows, prepare, uniforms
 
-__all__ = ["select", "sorted_coupling", "verify"]
+__all__ = ["ranks", "select", "sort_rows", "sorted_coupling", "verify"]
 
 INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
@@ -54,12 +54,12 @@ def verify(
 
     Notes
     -----
-    One sort of p / q and about 40 passes over (B, V); float64 from the sort on.  The ratios are
+    One sort of p / q and some 50 passes over (B, V); float64 from the sort on.  The ratios are
     rounded to the precision of the rows *before* the selection law y = q clip(ratio, c, C) is
     fixed, so rounding costs acceptance (below 1e-7 in float32) and no losslessness.
 
-    The selection law and the acceptance are those of `otlp.solvers.Martingale`; the coupling is
-    another one (see `otlp.batched.coupling`), so the slices differ.
+    The plan is that of `otlp.solvers.Martingale`, but that tokens whose ratios are equal in the
+    precision of the rows are ordered by token.
 
     Examples
     --------
@@ -76,38 +76,57 @@ def verify(
     rows = prepare(target, draft, draft_tokens, validate)
     numbers = uniforms(draft_tokens, generator)
     ratio = rows.ratio()
-    coupling, _ = sorted_coupling(rows, ratio)
-    law = ratio.to(torch.float64, copy=True).clamp_(coupling.floor, coupling.ceiling)
-    selected = select(rows, coupling, rows.at_drafts(law), numbers)
-    law.mul_(rows.draft).div_(rows.draft_sum)
+    coupling, order = sorted_coupling(rows, ratio)
+    selected = select(rows, coupling, rows.at_drafts(ranks(order)), numbers)
+    # only the levels are needed from here on: the prefix sums make room
+    law = coupling.up.copy_(ratio)
+    torch.minimum(torch.maximum(law, coupling.floor, out=law), coupling.ceiling, out=law)
+    law.mul_(coupling.down.copy_(rows.draft)).div_(rows.draft_sum)
     return accept_or_replace(rows, law, selected, numbers[:, -2], numbers[:, -1])
 
 
 def sorted_coupling(rows: Rows, ratio: Tensor) -> tuple[Coupling, Tensor]:
     """Couple the tokens, sorted by `ratio` (B, V); also return the order (B, V)."""
+    ordered, order = sort_rows(ratio)
+    mass = rows.draft.gather(1, order)
+    return couple(ordered, mass, rows.draft_sum, rows.n.clamp(min=1.0)), order
+
+
+def sort_rows(ratio: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort nonnegative rows (B, V), stably; return them and the order (B, V)."""
     # nonnegative floats are ordered as their bits, which a CPU compares faster
-    bits, order = torch.sort(ratio.view(INTEGERS[ratio.dtype]), dim=1)
-    ordered = bits.view(ratio.dtype)
-    mass = rows.draft.gather(1, order).double().div_(rows.draft_sum)
-    return couple(ordered, mass, rows.n.clamp(min=1.0)), order
+    bits = ratio.view(INTEGERS[ratio.dtype])
+    if bits.device.type != "cpu" or torch.compiler.is_compiling():
+        ordered, order = torch.sort(bits, dim=1, stable=True)
+        return ordered.view(ratio.dtype), order
+    # for one wide row of integers, and no more, PyTorch has a radix sort, six times as fast
+    ordered, order = torch.empty_like(bits), torch.empty_like(bits, dtype=torch.long)
+    for row, values, index in zip(bits, ordered, order, strict=True):
+        torch.sort(row, stable=True, out=(values, index))
+    return ordered.view(ratio.dtype), order
 
 
-def select(rows: Rows, coupling: Coupling, ratio: Tensor, numbers: Tensor) -> Tensor:
+def ranks(order: Tensor) -> Tensor:
+    """Invert permutations (B, V)."""
+    places = torch.arange(order.shape[1], device=order.device).expand(order.shape)
+    return torch.empty_like(order).scatter_(1, order, places)
+
+
+def select(rows: Rows, coupling: Coupling, block: Tensor, numbers: Tensor) -> Tensor:
     """Select the drafted token of the largest score.
 
     Parameters
     ----------
     rows : Rows
     coupling : Coupling
-    ratio : Tensor, shape (B, N), float64
-        Clipped ratio of each drafted token; anything that the coupling holds at padding.
-    numbers : Tensor, shape (B, 2 N + 2)
+    block : Tensor, shape (B, N), int64
+        Block of each drafted token; any at padding.
+    numbers : Tensor, shape (B, 3 N + 2)
 
     Returns
     -------
     Tensor, shape (B, 1), int64
     """
-    most = rows.tokens.shape[1]
-    score = scores(coupling, ratio, numbers[:, :most], numbers[:, most : 2 * most])
+    score = scores(coupling, coupling.cell(block), numbers[:, :-2])
     best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
     return rows.tokens.clamp(min=0).gather(1, best)

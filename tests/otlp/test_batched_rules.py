@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 
 RATE = 1e-6 / 64
-COUNT = 15_000
+COUNT = 8_000
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
