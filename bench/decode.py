@@ -4,17 +4,17 @@
 
 In each setting (K, L, temperature) both models decode prompts; at every round each algorithm
 verifies the same draft tree, and the text goes on as `martingale` decided.  All algorithms thus
-meet the same contexts, and their differences are paired.  The speed-up is
-what the measured times of the round's parts give: block efficiency x time of an autoregressive
-round / (draft + target + this algorithm's verification + rest).  Beside the table stand the figures
-that papers give for their own, much larger models.
+meet the same contexts, and their differences are paired.  `hub` alone drafts otherwise, pairs on a
+binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2 and L is at most
+6.  The speed-up is what the measured times of the round's parts give: block efficiency x time of
+an autoregressive round / (draft + target + this algorithm's verification).  Beside the table
+stand the figures that papers give for their own, much larger models.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from otlp.cli.output import write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -34,11 +35,12 @@ from otlp.decode import (
     Verification,
     iid_paths,
 )
-from otlp.decode.harness import Setting, decode, measure
+from otlp.decode.harness import LARGEST_HUB_TREE, Setting, decode
 from otlp.decode.huggingface import HuggingFaceModel
 from otlp.distribution import IntArray, softmax
 
 LEADER = "martingale"
+HUB = "hub"
 SINGLE = ("speculative", "block")
 MULTIPLE = (
     "naive",
@@ -103,9 +105,15 @@ def paired_rounds(
     rounds: int,
     plain_seconds: float,
 ) -> list[Row]:
-    """Let every algorithm verify the same trees, `rounds` of them for each prompt."""
+    """Let every algorithm verify the same trees, `rounds` of them for each prompt.
+
+    The text goes on as the last of them decides, which is the setting's own.
+    """
     draft, target = pair
-    names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
+    if setting.algorithm == HUB:
+        names: tuple[str, ...] = (HUB,)
+    else:
+        names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
     chooser = RandomChooser(np.random.default_rng(1))
     tokens: dict[str, list[list[int]]] = {name: [] for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in ("draft", "target", *names)}
@@ -233,6 +241,42 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(published)
 
 
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw mean block efficiencies over K, for each L, and over the temperature, for K > 1."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lengths = sorted({row.length for row in rows})
+    figure = Figure(figsize=(5.0 * (len(lengths) + 1), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
+    for name in dict.fromkeys(row.algorithm for row in rows):
+        own = [row for row in rows if row.algorithm == name]
+        for panel, length in zip(panels, lengths, strict=False):
+            panel.plot(
+                *means(own, "paths", lambda row, n=length: row.length == n), "o-", label=name
+            )
+        single = name in SINGLE
+        panels[-1].plot(*means(own, "temperature", lambda row, n=single: n or row.paths > 1), "o-")
+    for panel, length in zip(panels, lengths, strict=False):
+        panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
+        panel.set_xticks(sorted({row.paths for row in rows}))
+    panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
+    panels[0].set_ylabel("tokens per target call")
+    panels[0].legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+
+
+def means(
+    rows: Sequence[Row], axis: str, wanted: Callable[[Row], bool]
+) -> tuple[list[float], list[float]]:
+    """Values of an axis, and the mean block efficiency of the wanted rows at each."""
+    kept = [row for row in rows if wanted(row)]
+    values = sorted({getattr(row, axis) for row in kept})
+    at = [[row.block_efficiency for row in kept if getattr(row, axis) == v] for v in values]
+    return values, [float(np.mean(found)) for found in at]
+
+
 def numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
@@ -249,17 +293,22 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--vocab-size", type=int, default=128_256, help="of the synthetic laws")
     parser.add_argument("--json", type=Path, help="write everything to this file")
+    parser.add_argument("--figure", type=Path, help="draw the block efficiencies")
     arguments = parser.parse_args()
     console = Console()
     pair = open_pair("trained:draft", "trained:target", arguments.device, "auto", Sampling())
     prompts = encode_prompts(pair[1], read_prompts(None, arguments.prompts))
     settings = [
-        Setting(LEADER, int(paths), int(length), temperature)
+        Setting(name, int(paths), int(length), temperature)
         for temperature in arguments.temperature
         for length in arguments.length
         for paths in arguments.paths
+        for name in (LEADER, HUB)
+        if name != HUB or (paths == 2 and length <= LARGEST_HUB_TREE)
     ]
-    measure(*pair, prompts[:1], settings[0], max_tokens=1)
+    for setting in {setting.paths: setting for setting in settings}.values():
+        # what is compiled on first use must not be in a median
+        paired_rounds(pair, prompts[:1], setting, 1, 1.0)
     rows: list[Row] = []
     for setting in track(settings, "decoding", console=console, disable=not console.is_terminal):
         for model in pair:
@@ -277,8 +326,16 @@ def main() -> None:
         table.add_row(name, f"{milliseconds:.1f}")
     console.print(table)
     if arguments.json:
-        content = {"rows": [asdict(row) for row in rows], "synthetic": synthetic}
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        content = {
+            "prompts": len(prompts),
+            "device": str(pair[1].model.device),
+            "rows": [asdict(row) for row in rows],
+            "synthetic": synthetic,
+            "published": PUBLISHED,
+        }
+        write_json(arguments.json, content)
+    if arguments.figure:
+        write_whole(arguments.figure, lambda path: draw(rows, path))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from otlp.decode import (  # noqa: E402
     TabularModel,
     TokenTree,
     generate,
+    hub_pairs,
     iid_paths,
     play_round,
 )
@@ -30,6 +31,7 @@ SAMPLED = [
     "naive",
     "recursive-rejection",
     "k-seq",
+    "hub",
     "optimal",
     "global-resolution",
     "greedy-multipath",
@@ -191,11 +193,15 @@ def tables(pair):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLED)
 def test_rounds_follow_the_law_of_the_target(tables, name):
-    """20,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target."""
+    """20,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
+
+    `hub` drafts its pairs on the binary tree of that depth.
+    """
     draft, target = tables
     rng = np.random.default_rng(20240613)
     paths = 1 if name in ("speculative", "block") else 2
-    drafting, algorithm = iid_paths(paths, 2), ALGORITHMS[name]
+    drafting = hub_pairs(2) if name == "hub" else iid_paths(paths, 2)
+    algorithm = ALGORITHMS[name]
     total = 20_000
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(total):
