@@ -250,21 +250,24 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     figure = Figure(figsize=(5.0 * (len(lengths) + 1), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
-    for name in dict.fromkeys(row.algorithm for row in rows):
+    for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
+        style = f"{'os'[number // 10]}-C{number % 10}"
         own = [row for row in rows if row.algorithm == name]
         for panel, length in zip(panels, lengths, strict=False):
             panel.plot(
                 *means(own, "paths", lambda row, n=length: row.length == n), "o-", label=name
             )
         single = name in SINGLE
-        panels[-1].plot(*means(own, "temperature", lambda row, n=single: n or row.paths > 1), "o-")
+        panels[-1].plot(
+            *means(own, "temperature", lambda row, n=single: n or row.paths > 1), style, label=name
+        )
     for panel, length in zip(panels, lengths, strict=False):
         panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
         panel.set_xticks(sorted({row.paths for row in rows}))
     panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
     panels[0].set_ylabel("tokens per target call")
-    panels[0].legend(fontsize="small")
-    figure.savefig(path, dpi=110)
+    panels[-1].legend(fontsize="x-small")
+    figure.savefig(path, dpi=80)
 
 
 def means(

@@ -18,6 +18,7 @@ COMMANDS = {
     "audit": "Say whether a verification rule, yours or ours, is lossless.",
     "compare": "Compare the acceptance of rules under every draft scheme.",
     "decode": "Decode with verification algorithms on real models, measured.",
+    "cascade": "Measure speculative cascades: quality against cost over the threshold.",
     "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",
 }

@@ -1,4 +1,4 @@
-"""Figures of measurements: block efficiency over what varies, and where the time goes."""
+"""Figures of measurements: block efficiency, where the time goes, quality against cost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from otlp.decode.cascade_curve import Point
 from otlp.decode.harness import BASELINE, Measurement, Setting
 from otlp.errors import EngineNotFoundError
 
-__all__ = ["draw_block_efficiency", "draw_time_split"]
+__all__ = ["draw_block_efficiency", "draw_cascades", "draw_time_split"]
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = ("draft", "target", "verification", "rest")
@@ -67,6 +68,36 @@ def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> Non
     panel.set_xlabel("milliseconds a token")
     panel.legend()
     panel.set_title(title)
+    save(figure, path)
+
+
+def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
+    """Draw quality against target calls a token, a line a cascade; sequential ones are dashed.
+
+    Dashed: the token cascade (chow) and the oracles, whose calls are their deferrals.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    figure_type, save = _canvas()
+    figure = figure_type(figsize=(5.6, 2.9), layout="constrained")
+    panels = figure.subplots(1, 2)
+    quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
+    for panel, (what, label) in zip(panels, quality.items(), strict=True):
+        for number, name in enumerate(dict.fromkeys(point.method for point in points)):
+            own = [point for point in points if point.method == name]
+            heights = [getattr(point, what) for point in own]
+            panel.plot([point.calls for point in own], heights, f".-C{number}", label=name)
+            shares = [point.deferral for point in own if point.deferral is not None]
+            if shares:
+                kind = "sequential" if name.startswith("chow") else "oracle"
+                panel.plot(shares, heights, f"--C{number}", lw=0.8, label=f"{name}, {kind}")
+        panel.set_xlabel("target calls a token")
+        panel.set_ylabel(label)
+    panels[1].legend(fontsize=4)
+    figure.suptitle(title, fontsize="x-small")
     save(figure, path)
 
 
