@@ -99,7 +99,7 @@ class IID(DraftScheme):
 
     def possible(self, draft_tokens: IntArray) -> bool:
         """Whether every token can be drafted."""
-        return min(self.draft[draft_tokens].tolist()) > 0.0
+        return bool(min(self.draft[draft_tokens].tolist()) > 0.0)
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""
