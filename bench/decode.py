@@ -5,10 +5,10 @@
 In each setting (K, L, temperature) both models decode prompts; at every round each algorithm
 verifies the same draft tree, and the text goes on as `martingale` decided.  All algorithms thus
 meet the same contexts, and their differences are paired.  `hub` alone drafts otherwise, pairs on a
-binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2 and L is at most
-6.  The speed-up is what the measured times of the round's parts give: block efficiency x time of
-an autoregressive round / (draft + target + this algorithm's verification).  Beside the table
-stand the figures that papers give for their own, much larger models.
+binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2.  The speed-up is
+what the measured times of the round's parts give: block efficiency x time of an autoregressive
+round / (draft + target + this algorithm's verification).  Beside the table stand the figures that
+papers give for their own, much larger models.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from scipy.stats import sem
+from scipy.stats import t as student
 
 from otlp.cli.output import write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
@@ -83,7 +85,11 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm in one setting; seconds are medians of a round."""
+    """One algorithm in one setting; seconds are medians of a round.
+
+    `prompt_means` holds the block efficiency of each prompt: the same trees for all algorithms but
+    `hub`, so their differences are paired.
+    """
 
     algorithm: str
     paths: int
@@ -92,6 +98,7 @@ class Row:
     rounds: int
     block_efficiency: float
     error: float
+    prompt_means: tuple[float, ...]
     draft_seconds: float
     target_seconds: float
     verify_seconds: float
@@ -149,6 +156,7 @@ def _row(
     plain_seconds: float,
 ) -> Row:
     efficiency = float(tokens.mean())
+    prompt_means = tokens.mean(axis=1)
     whole = middle["draft"] + middle["target"] + middle[name]
     return Row(
         name,
@@ -157,7 +165,8 @@ def _row(
         setting.temperature,
         tokens.size,
         efficiency,
-        float(tokens.mean(axis=1).std(ddof=1) / np.sqrt(len(tokens))) if len(tokens) > 1 else 0.0,
+        float(sem(prompt_means)) if len(prompt_means) > 1 else 0.0,
+        tuple(prompt_means.tolist()),
         middle["draft"],
         middle["target"],
         middle[name],
@@ -235,10 +244,29 @@ def show(rows: Sequence[Row], console: Console) -> None:
             f"{row.verify_seconds / whole:.1%}",
         )
     console.print(table)
+    console.print(against_leader(rows))
     published = Table("published, other models", "setting", "block efficiency")
     for source, setting, value in PUBLISHED:
         published.add_row(source, setting, f"{value:g}")
     console.print(published)
+
+
+def against_leader(rows: Sequence[Row]) -> Table:
+    """Mean over the settings with K > 1, and how far that is from the leader's, by prompt."""
+    settings: dict[str, dict[tuple[int, int, float], np.ndarray]] = {}
+    for row in rows:
+        if row.paths > 1:
+            found = settings.setdefault(row.algorithm, {})
+            found[row.paths, row.length, row.temperature] = np.array(row.prompt_means)
+    table = Table("algorithm", "mean, K > 1", f"less than {LEADER}", "95% interval")
+    for name, own in settings.items():
+        gaps = np.mean([settings[LEADER][setting] - own[setting] for setting in own], axis=0)
+        gap, cells = float(gaps.mean()), [f"{np.mean(list(own.values())):.3f}", "", ""]
+        if name != LEADER and gaps.size > 1:
+            half = float(student.ppf(0.975, gaps.size - 1) * sem(gaps))
+            cells[1:] = [f"{gap:.3f}", f"{gap - half:.3f} to {gap + half:.3f}"]
+        table.add_row(name, *cells)
+    return table
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

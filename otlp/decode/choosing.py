@@ -78,18 +78,15 @@ class _Replay(Chooser):
         self.script = script
         self.taken: list[int] = []
         self.masses: list[FloatArray] = []
+        self.probability = 1.0
 
     def choose(self, masses: FloatArray) -> int:
         at = len(self.taken)
-        index = self.script[at] if at < len(self.script) else int(np.flatnonzero(masses)[0])
+        index = self.script[at] if at < len(self.script) else int(np.argmax(masses > 0.0))
         self.taken.append(index)
-        self.masses.append(masses / masses.sum())
+        self.masses.append(masses)
+        self.probability *= float(masses[index] / masses.sum())
         return index
-
-    @property
-    def probability(self) -> float:
-        chosen = [mass[index] for index, mass in zip(self.taken, self.masses, strict=True)]
-        return float(np.prod(chosen))
 
     def next_script(self) -> list[int] | None:
         """Decisions of the next branch in depth-first order; None after the last."""

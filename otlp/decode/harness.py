@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 BASELINE = "autoregressive"
-LARGEST_HUB_TREE = 6
+LARGEST_HUB_TREE = 8
 """Longest binary trees that are drafted: 2^L leaves."""
 
 

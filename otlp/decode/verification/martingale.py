@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -393,13 +394,20 @@ class Martingale(PathSelection[ScoreLaw]):
 
     def pick(self, states: Sequence[ScoreLaw]) -> FloatArray:
         """Law of the path with the largest score, exact; O(K^3 L)."""
-        points, weights = np.polynomial.legendre.leggauss(len(states) // 2 + 1)
+        points, weights = _unit_rule(len(states) // 2 + 1)
         sizes = [state.edges.size for state in states]
         law: FloatArray = _pick(
             np.concatenate([state.edges for state in states]),
             np.concatenate([np.append(state.masses, 0.0) for state in states]),
             np.cumsum([0, *sizes]),
-            0.5 * (points + 1.0),
-            0.5 * weights,
+            points,
+            weights,
         )
         return law
+
+
+@cache
+def _unit_rule(nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Points and weights of the Gauss-Legendre rule on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return 0.5 * (points + 1.0), 0.5 * weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 
-__all__ = ["Traversal"]
+__all__ = ["Traversal", "attempts"]
 
 
 @dataclass(frozen=True)
@@ -49,26 +50,49 @@ class Traversal(Verification):
         return Outcome(0, target_laws[0]) if outcome is None else outcome
 
 
+def attempts(
+    tree: DraftTree, node: int, law: FloatArray, weight: float
+) -> Iterator[tuple[int, float, FloatArray]]:
+    """Yield what a node tries, in order: its draws, each as the child it led to, then itself.
+
+    Parameters
+    ----------
+    tree : DraftTree
+    node : int
+    law : ndarray, shape (V,)
+        The target's law p at the node.
+    weight : float
+        Probability w that the node, or a prefix below it, must be accepted with.
+
+    Yields
+    ------
+    node, weight, law : int, float, ndarray of shape (V,)
+        What is tried, the probability to accept it with given that all before was rejected, and
+        what the node has left to give: the law of the correction once it tries itself.
+    """
+    children = tree.draws.get(node, np.empty(0, dtype=np.int64))
+    for at, child in enumerate(children.tolist()):
+        q = tree.kind.next_law(tree.laws[node], tree.tokens[children[:at]], children.size)
+        assert q is not None, "the draft drew this token"
+        token = int(tree.tokens[child])
+        yield child, next_weight(weight, float(law[token]), float(q[token])), law
+        left = np.maximum(weight * law - q, 0.0)
+        total = float(left.sum())
+        if total <= 0.0:
+            return
+        law = left / total
+        weight = total / (total + (1.0 - weight))
+    yield node, weight, law
+
+
 def _try(
     tree: DraftTree, target_laws: FloatArray, chooser: Chooser, node: int, weight: float
 ) -> Outcome | None:
     """Accept the node or a prefix below it, with probability `weight` in all."""
-    p = target_laws[node]
-    children = tree.draws.get(node, np.empty(0, dtype=np.int64))
-    for at, child in enumerate(children.tolist()):
-        if weight <= 0.0:
-            return None
-        q = tree.kind.next_law(tree.laws[node], tree.tokens[children[:at]], children.size)
-        assert q is not None, "the draft drew this token"
-        token = int(tree.tokens[child])
-        below = next_weight(weight, float(p[token]), float(q[token]))
-        outcome = _try(tree, target_laws, chooser, child, below)
+    for tried, chance, law in attempts(tree, node, target_laws[node], weight):
+        if tried == node:
+            return Outcome(node, law) if chooser.accept(chance) else None
+        outcome = _try(tree, target_laws, chooser, tried, chance) if chance > 0.0 else None
         if outcome is not None:
             return outcome
-        left = np.maximum(weight * p - q, 0.0)
-        total = float(left.sum())
-        if total <= 0.0:
-            return None
-        p = left / total
-        weight = total / (total + (1.0 - weight))
-    return Outcome(node, p) if chooser.accept(weight) else None
+    return None

@@ -1,5 +1,7 @@
 """Every algorithm keeps the target's law: the next L + 1 tokens, by enumeration, to 1e-10."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
@@ -24,22 +26,37 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.exact import round_law, selection_efficiency, top_down_efficiency
+from otlp.decode.exact import round_law
+from otlp.decode.harness import Setting
+from otlp.decode.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.verification.path_selection import PathSelection
 from otlp.errors import SolveError
 from otlp.solvers import GlobalResolution
 
 TOLERANCE = 1e-10
-# V, L, K; more would list too many sets of paths
-SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (3, 3, 1), (4, 1, 3), (4, 2, 2)]
+EVERY_SIZE = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
+"""V, L, K."""
+# more would list too many sets of paths as a whole
+SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
 SELECTIONS = [GreedyMultipath(), Martingale()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
+SINGLE = ["autoregressive", "speculative", "block"]
+MULTIPLE = [name for name in ALGORITHMS if name not in SINGLE and name != "hub"]
+
+
+def assert_law_of(target, law):
+    wanted = target.joint(law.tokens.ndim)
+    assert np.abs(law.tokens - wanted).sum() <= TOLERANCE
+    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
 
 
 def assert_lossless(draft, target, drafting, verification):
+    """By whole rounds, and prefix by prefix to the same law."""
     law = round_law(draft, target, drafting, verification)
-    wanted = target.joint(drafting.length + 1)
-    assert np.abs(law.tokens - wanted).sum() <= TOLERANCE
-    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
+    assert_law_of(target, law)
+    again = prefix_law(draft, target, drafting, verification)
+    np.testing.assert_allclose(again.tokens, law.tokens, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(again.lengths, law.lengths, rtol=0.0, atol=1e-12)
     return law
 
 
@@ -55,6 +72,41 @@ def with_zeros(draft, target, rng):
             tables.append(kept / kept.sum(axis=-1, keepdims=True))
         cut.append(TabularModel(tables, model.name))
     return cut
+
+
+def slow_if_many(name, size):
+    """Both selections pick from all V^(K L) sets of paths."""
+    many = size == (4, 3, 3) and isinstance(ALGORITHMS[name], PathSelection)
+    return pytest.param(name, size, marks=pytest.mark.slow if many else ())
+
+
+GRID = [slow_if_many(name, size) for name in MULTIPLE for size in EVERY_SIZE]
+GRID += [pytest.param(name, size) for name in SINGLE for size in EVERY_SIZE if size[2] == 1]
+GRID += [pytest.param("hub", size) for size in EVERY_SIZE if size[2] == 2]
+
+
+@pytest.mark.parametrize(("name", "size"), GRID)
+def test_every_algorithm_at_every_size(name, size):
+    """Exact, all drafts and outcomes: random models, and the same with tokens cut off."""
+    vocab_size, length, paths = size
+    rng = np.random.default_rng(20)
+    drafting = Setting(name, paths, length).drafting
+    pair = random_pair(vocab_size, length + 1, rng)
+    for draft, target in (pair, with_zeros(*pair, rng)):
+        assert_law_of(target, prefix_law(draft, target, drafting, ALGORITHMS[name]))
+
+
+@pytest.mark.parametrize("verification", [Traversal(), TopDown("max-flow")], ids=lambda v: v.name)
+@pytest.mark.parametrize("make", [prefix_tree, without_replacement], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "branching", [(1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (2, 1, 2)], ids=str
+)
+@pytest.mark.parametrize("vocab_size", [2, 3, 4])
+def test_trees_at_every_size(vocab_size, branching, make, verification):
+    rng = np.random.default_rng(21)
+    pair = random_pair(vocab_size, len(branching) + 1, rng)
+    for draft, target in (pair, with_zeros(*pair, rng)):
+        assert_law_of(target, prefix_law(draft, target, make(branching), verification))
 
 
 @pytest.mark.parametrize("verification", [Speculative(), Block()], ids=lambda v: v.name)
@@ -116,9 +168,7 @@ def test_one_token(verification):
 def test_rules_on_paths(name, size):
     vocab_size, length, paths = size
     pair = random_pair(vocab_size, length + 1, np.random.default_rng(4))
-    law = assert_lossless(*pair, iid_paths(paths, length), ALGORITHMS[name])
-    efficiency = top_down_efficiency(*pair, ALGORITHMS[name], paths, length)
-    assert efficiency == pytest.approx(law.block_efficiency, abs=1e-10)
+    assert_lossless(*pair, iid_paths(paths, length), ALGORITHMS[name])
 
 
 TREES = [
@@ -180,28 +230,11 @@ def test_selection_efficiency_is_that_of_the_outcomes(selection, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
-@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (3, 3, 2), (4, 2, 3)])
-def test_more_paths(verification, size):
+@pytest.mark.parametrize("name", MULTIPLE)
+@pytest.mark.parametrize("size", [(2, 3, 3), (3, 3, 2), (4, 2, 3)])
+def test_whole_rounds_of_more_paths(name, size):
     vocab_size, length, paths = size
     pair = random_pair(vocab_size, length + 1, np.random.default_rng(10))
-    assert_lossless(*pair, iid_paths(paths, length), verification)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [(3, 3, 3), (4, 3, 2)])
-def test_traversal_on_more_paths(size):
-    vocab_size, length, paths = size
-    pair = random_pair(vocab_size, length + 1, np.random.default_rng(10))
-    assert_lossless(*pair, iid_paths(paths, length), Traversal())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["naive", "recursive-rejection", "k-seq", "optimal"])
-@pytest.mark.parametrize("size", [(2, 3, 3), (4, 1, 3), (4, 2, 2), (3, 3, 2)])
-def test_rules_on_more_paths(name, size):
-    vocab_size, length, paths = size
-    pair = random_pair(vocab_size, length + 1, np.random.default_rng(11))
     assert_lossless(*pair, iid_paths(paths, length), ALGORITHMS[name])
 
 

@@ -1,0 +1,193 @@
+"""Rounds of the trained pair against the target's law: one G-test for each algorithm.
+
+    python bench/g_test.py
+
+Both models decode from one prompt, over their whole vocabulary, with the cache, the tree attention
+and the random generator of production.  Each round's text is filled up to three tokens from the
+target, and the counts of these texts are compared with their exact probabilities.  Texts that are
+expected fewer than ten times share a bin with what begins alike.  Bonferroni bounds the chance
+that any lossless algorithm of the family is rejected; the seed is fixed.  All algorithms but `hub`
+verify the same draft trees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.special import xlogy
+from scipy.stats import chi2
+
+from otlp.cli.output import write_json
+from otlp.decode import ALGORITHMS, RandomChooser, Sampling
+from otlp.decode.harness import Setting
+from otlp.decode.huggingface import HuggingFaceModel, load_pair
+from otlp.decode.tree import TokenTree
+from otlp.distribution import FloatArray, IntArray
+
+PROMPT = "    def __init__(self, name):\n        self.name = name\n\n    def "
+TOKENS = 3
+FEWEST = 10.0
+"""Expected count that a bin needs."""
+ONE_PATH = ("speculative", "block")
+Text = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The test of one algorithm; `block_efficiency` is the mean of its rounds."""
+
+    algorithm: str
+    rounds: int
+    block_efficiency: float
+    bins: int
+    statistic: float
+    p_value: float
+
+
+class Continuation:
+    """Laws of the target after the prompt and a few tokens, each computed once."""
+
+    def __init__(self, target: HuggingFaceModel, prompt: IntArray) -> None:
+        self.target, self.prompt = target, prompt
+        self.found: dict[Text, FloatArray] = {}
+
+    def law(self, text: Text) -> FloatArray:
+        """Next-token law after the prompt and `text`, shape (V,)."""
+        if text not in self.found:
+            self.target.start(np.append(self.prompt, np.array(text, dtype=np.int64)))
+            root = TokenTree(np.array([-1]), np.array([-1]))
+            self.found[text] = self.target.laws(root, np.array([0]))[0]
+        return self.found[text]
+
+
+def bins(continuation: Continuation, rounds: int) -> dict[Text, float]:
+    """Texts, and beginnings of texts, that are to be counted, with their expected counts.
+
+    A text is counted at the longest of its beginnings that is listed.
+    """
+    expected: dict[Text, float] = {}
+
+    def split(text: Text, count: float) -> float:
+        """List what begins with `text`; return what is too rare to be listed."""
+        rest = count
+        if len(text) < TOKENS:
+            counts = count * continuation.law(text)
+            for token in np.flatnonzero(counts >= FEWEST).tolist():
+                found = float(counts[token])
+                rest += split((*text, token), found) - found
+        if rest < FEWEST and text:
+            return rest
+        expected[text] = rest
+        return 0.0
+
+    split((), float(rounds))
+    return expected
+
+
+def g_test(expected: dict[Text, float], texts: Counter[Text]) -> tuple[float, float]:
+    """Likelihood-ratio statistic and its p-value."""
+    seen: Counter[Text] = Counter()
+    for text, count in texts.items():
+        ends = (text[:length] for length in range(TOKENS, -1, -1))
+        seen[next(end for end in ends if end in expected)] += count
+    wanted = np.array(list(expected.values()))
+    counts = np.array([seen[text] for text in expected], dtype=np.float64)
+    statistic = 2.0 * float(xlogy(counts, counts / wanted).sum())
+    return statistic, float(chi2.sf(statistic, wanted.size - 1))
+
+
+def play(
+    pair: tuple[HuggingFaceModel, HuggingFaceModel],
+    prompt: IntArray,
+    continuation: Continuation,
+    names: tuple[str, ...],
+    setting: Setting,
+    rounds: int,
+    console: Console,
+) -> dict[str, tuple[Counter[Text], float]]:
+    """Texts of each algorithm, filled up from the target, and its block efficiency."""
+    draft, target = pair
+    chooser = RandomChooser(np.random.default_rng(20240613))
+    texts: dict[str, Counter[Text]] = {name: Counter() for name in names}
+    lengths = dict.fromkeys(names, 0)
+    label = f"{', '.join(names)}: rounds"
+    for _ in track(range(rounds), label, console=console, disable=not console.is_terminal):
+        for model in pair:
+            model.start(prompt)
+        tree = setting.drafting.draft(draft, chooser)
+        laws = target.laws(tree, np.arange(len(tree)))
+        for name in names:
+            outcome = ALGORITHMS[name].verify(tree, laws, chooser)
+            text = (*tree.path(outcome.node).tolist(), chooser.choose(outcome.correction))
+            lengths[name] += len(text)
+            while len(text) < TOKENS:
+                text = (*text, chooser.choose(continuation.law(text)))
+            texts[name][text[:TOKENS]] += 1
+    return {name: (texts[name], lengths[name] / rounds) for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20_000, help="default: %(default)s")
+    parser.add_argument("--paths", type=int, default=3, help="K (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=3, help="L (default: %(default)s)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
+    parser.add_argument(
+        "--family", type=float, default=1e-3, help="false-alarm rate of all tests together"
+    )
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", type=Path, help="write the table to this file")
+    arguments = parser.parse_args()
+    console = Console()
+    pair = load_pair(device=arguments.device, sampling=Sampling(arguments.temperature))
+    # a second copy: its texts are not those of the rounds
+    reader = load_pair(device=arguments.device, sampling=Sampling(arguments.temperature))[1]
+    prompt = pair[1].encode(PROMPT)
+    continuation = Continuation(reader, prompt)
+    expected = bins(continuation, arguments.rounds)
+    several = tuple(n for n in ALGORITHMS if n not in ("autoregressive", "hub", *ONE_PATH))
+    groups = (
+        (ONE_PATH, Setting("block", 1, arguments.length)),
+        (("hub",), Setting("hub", 2, arguments.length)),
+        (several, Setting("martingale", arguments.paths, arguments.length)),
+    )
+    rows = []
+    for names, setting in groups:
+        found = play(pair, prompt, continuation, names, setting, arguments.rounds, console)
+        for name, (texts, efficiency) in found.items():
+            statistic, p_value = g_test(expected, texts)
+            rows.append(Row(name, arguments.rounds, efficiency, len(expected), statistic, p_value))
+    limit = arguments.family / len(rows)
+    table = Table("algorithm", "rounds", "block efficiency", "bins", "G", "p-value")
+    for row in rows:
+        table.add_row(
+            row.algorithm,
+            f"{row.rounds:,}",
+            f"{row.block_efficiency:.3f}",
+            str(row.bins),
+            f"{row.statistic:.1f}",
+            f"{row.p_value:.3g}",
+        )
+    console.print(table)
+    rejected = [row.algorithm for row in rows if row.p_value <= limit]
+    console.print(
+        f"family false-alarm rate {arguments.family:g}: rejected below {limit:.2g}: "
+        f"{', '.join(rejected) or 'none'}"
+    )
+    if arguments.json:
+        write_json(arguments.json, {"limit": limit, "rows": [asdict(row) for row in rows]})
+    sys.exit(bool(rejected))
+
+
+if __name__ == "__main__":
+    main()
