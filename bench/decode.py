@@ -275,16 +275,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     from matplotlib.figure import Figure
 
     lengths = sorted({row.length for row in rows})
-    figure = Figure(figsize=(5.0 * (len(lengths) + 1), 4.2), layout="constrained")
+    figure = Figure(figsize=(4.4 * (len(lengths) + 1), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
     for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
         style = f"{'os'[number // 10]}-C{number % 10}"
         own = [row for row in rows if row.algorithm == name]
         for panel, length in zip(panels, lengths, strict=False):
-            panel.plot(
-                *means(own, "paths", lambda row, n=length: row.length == n), "o-", label=name
-            )
+            panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), style)
         single = name in SINGLE
         panels[-1].plot(
             *means(own, "temperature", lambda row, n=single: n or row.paths > 1), style, label=name
@@ -294,7 +292,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         panel.set_xticks(sorted({row.paths for row in rows}))
     panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
     panels[0].set_ylabel("tokens per target call")
-    panels[-1].legend(fontsize="x-small")
+    figure.legend(loc="outside right center", fontsize="small")
     figure.savefig(path, dpi=80)
 
 
@@ -344,7 +342,7 @@ def main() -> None:
     for setting in track(settings, "decoding", console=console, disable=not console.is_terminal):
         for model in pair:
             model.sampling = Sampling(setting.temperature)
-        plain = plain_round(pair, prompts[:3], 6)
+        plain = plain_round(pair, prompts, 6)
         rows += paired_rounds(pair, prompts, setting, arguments.rounds, plain)
     console.print(
         f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {arguments.rounds} "

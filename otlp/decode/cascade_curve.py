@@ -4,7 +4,8 @@ Quality is that of the law T(q, p) on held-out text: the mean log-likelihood of 
 each after the text before it, and their mean probability, which is the expected 0-1 accuracy of
 a sampled token.  Cost is target calls a token of speculative sampling towards T, with L tokens
 drafted at places in the same text.  Every method meets the same laws and drafts, and the acceptance
-is averaged exactly given the drafts, so differences between methods are paired.
+is averaged exactly given the drafts, so differences are paired; intervals take the texts as the
+independent units.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 1, sections 5 and 6.
 """
@@ -12,13 +13,15 @@ Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from otlp.decode.cascades import RULES, Cascade, Lossy, TokenCascade, total_variation
 from otlp.decode.choosing import RandomChooser
 from otlp.decode.drafting import iid_paths
+from otlp.decode.estimate import Estimate, ratio
 from otlp.decode.model import Model, check_pair
 from otlp.decode.round import Transform
 from otlp.decode.tree import TokenTree
@@ -62,6 +65,8 @@ class Observed:
         Tokens drafted from places in the texts.
     draft_path_laws, target_path_laws : ndarray, shape (m, L, V)
         q and p along them.
+    token_texts, draft_texts : ndarray of int64, shape (n,), shape (m,)
+        Which text each token stands in, and each draft starts in.
     """
 
     draft_laws: FloatArray
@@ -70,6 +75,8 @@ class Observed:
     drafts: IntArray
     draft_path_laws: FloatArray
     target_path_laws: FloatArray
+    token_texts: IntArray
+    draft_texts: IntArray
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,19 @@ class Point:
     method : str
     alpha : float
         The threshold.
-    log_likelihood : float
+    log_likelihood : Estimate
         Mean of log T at the text's tokens, in nats; exp(-log_likelihood) is the perplexity.
-    accuracy : float
+    log_likelihood_gain : Estimate
+        The same less that of the target alone, which is what leniency gives up.
+    accuracy : Estimate
         Mean of T at the text's tokens.
-    rejection : float
+    accuracy_gain : Estimate
+        The same less that of the target alone.
+    rejection : Estimate
         Mean total variation distance of q and T, the chance that a drafted token is rejected.
-    calls : float
+    calls : Estimate
         Target calls a token of speculative sampling towards T.
-    deferral : float or None
+    deferral : Estimate or None
         Share of places where the rule defers; None if it decides by token.  It is the number
         of target calls a token of the sequential token cascade (``chow``), and of the oracle that
         knows p for nothing (the other rules).
@@ -97,11 +108,18 @@ class Point:
 
     method: str
     alpha: float
-    log_likelihood: float
-    accuracy: float
-    rejection: float
-    calls: float
-    deferral: float | None
+    log_likelihood: Estimate
+    log_likelihood_gain: Estimate
+    accuracy: Estimate
+    accuracy_gain: Estimate
+    rejection: Estimate
+    calls: Estimate
+    deferral: Estimate | None
+
+    def record(self) -> dict[str, object]:
+        """Everything about the point, as JSON takes it: estimates as mean, low and high."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v.record() if isinstance(v, Estimate) else v for k, v in found.items()}
 
 
 def observe(
@@ -173,6 +191,8 @@ def observe(
         np.stack(drafts),
         np.stack(along[0]),
         np.stack(along[1]),
+        np.repeat(np.arange(len(texts)), [text.size - skip for text in texts]),
+        np.repeat(np.arange(len(texts)), [len(range(skip, t.size, stride)) for t in texts]),
     )
 
 
@@ -201,24 +221,36 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
 def _point(observed: Observed, method: str, alpha: float, transform: Transform) -> Point:
     laws = list(zip(observed.draft_laws, observed.target_laws, strict=True))
     aimed = [transform(q, p) for q, p in laws]
+    places = np.arange(observed.tokens.size)
     found = np.array([law[token] for law, token in zip(aimed, observed.tokens, strict=True)])
+    alone = observed.target_laws[places, observed.tokens]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs, gains = np.log(found), np.log(found) - np.log(alone)
+    apart = [total_variation(q, law) for (q, _), law in zip(laws, aimed, strict=True)]
     deferral = None
     if isinstance(transform, Cascade):
-        deferral = float(np.mean([transform.rule.defers(q, p) for q, p in laws]))
-    with np.errstate(divide="ignore"):
-        log_likelihood = float(np.log(found).mean())
+        deferral = _mean(observed, [transform.rule.defers(q, p) for q, p in laws])
     return Point(
         method,
         float(alpha),
-        log_likelihood,
-        float(found.mean()),
-        float(np.mean([total_variation(q, law) for (q, _), law in zip(laws, aimed, strict=True)])),
+        _mean(observed, logs),
+        _mean(observed, gains),
+        _mean(observed, found),
+        _mean(observed, found - alone),
+        _mean(observed, apart),
         _calls(observed, transform),
         deferral,
     )
 
 
-def _calls(observed: Observed, transform: Transform) -> float:
+def _mean(observed: Observed, values: npt.ArrayLike) -> Estimate:
+    """Mean over all tokens of the texts."""
+    weights = np.asarray(values, dtype=np.float64)
+    sums = np.bincount(observed.token_texts, weights)
+    return ratio(sums, np.bincount(observed.token_texts))
+
+
+def _calls(observed: Observed, transform: Transform) -> Estimate:
     """Calls a token: a call yields 1 + sum over l of the chance to accept l drafted tokens."""
     accepted = np.empty(observed.drafts.shape)
     for draft, place in np.ndindex(accepted.shape):
@@ -226,4 +258,4 @@ def _calls(observed: Observed, transform: Transform) -> float:
         token = observed.drafts[draft, place]
         accepted[draft, place] = min(1.0, float(transform(q, p)[token] / q[token]))
     tokens = 1.0 + np.cumprod(accepted, axis=1).sum(axis=1)
-    return float(1.0 / tokens.mean())
+    return ratio(np.bincount(observed.draft_texts), np.bincount(observed.draft_texts, tokens))

@@ -82,22 +82,23 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
         If matplotlib is missing.
     """
     figure_type, save = _canvas()
-    figure = figure_type(figsize=(5.6, 2.9), layout="constrained")
+    figure = figure_type(figsize=(10.0, 4.0), layout="constrained")
     panels = figure.subplots(1, 2)
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
     for panel, (what, label) in zip(panels, quality.items(), strict=True):
         for number, name in enumerate(dict.fromkeys(point.method for point in points)):
             own = [point for point in points if point.method == name]
-            heights = [getattr(point, what) for point in own]
-            panel.plot([point.calls for point in own], heights, f".-C{number}", label=name)
-            shares = [point.deferral for point in own if point.deferral is not None]
+            found = [getattr(point, what) for point in own]
+            heights = [one.mean for one in found]
+            panel.plot([point.calls.mean for point in own], heights, f".-C{number}", label=name)
+            shares = [point.deferral.mean for point in own if point.deferral is not None]
             if shares:
                 kind = "sequential" if name.startswith("chow") else "oracle"
                 panel.plot(shares, heights, f"--C{number}", lw=0.8, label=f"{name}, {kind}")
         panel.set_xlabel("target calls a token")
         panel.set_ylabel(label)
-    panels[1].legend(fontsize=4)
-    figure.suptitle(title, fontsize="x-small")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
+    figure.suptitle(title, fontsize="small")
     save(figure, path)
 
 

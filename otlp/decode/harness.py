@@ -2,8 +2,7 @@
 
 A run is one prompt decoded with one algorithm and one seed; a measurement is all runs of one
 setting.  The prompt is read by both models before the clock starts, so the times are those of
-decoding.  Intervals treat prompts as the independent units: ratios of sums over prompts, linearised
-(the delta method), with Student's t.
+decoding.  Intervals treat prompts as the independent units.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from scipy import stats
 
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths, no_draft
+from otlp.decode.estimate import Estimate, estimate, ratio
 from otlp.decode.model import Model
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import TokenTree
@@ -25,7 +24,6 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 
 __all__ = [
     "BASELINE",
-    "Estimate",
     "Measurement",
     "Run",
     "Setting",
@@ -122,20 +120,6 @@ class Run:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean and the ends of its 95% confidence interval; these are NaN for a single prompt."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """Say the mean and half the width of the interval."""
-        half = (self.high - self.low) / 2.0
-        return f"{self.mean:.2f}" + (f" ±{half:.2f}" if np.isfinite(half) else "")
-
-
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """All runs of one setting."""
@@ -146,8 +130,7 @@ class Measurement:
     @property
     def block_efficiency(self) -> Estimate:
         """Tokens per target call."""
-        tokens, calls = self.per_prompt("tokens"), self.per_prompt("target_calls")
-        return _estimate(tokens.sum() / calls.sum(), tokens / tokens.sum() - calls / calls.sum())
+        return ratio(self.per_prompt("tokens"), self.per_prompt("target_calls"))
 
     @property
     def acceptance(self) -> FloatArray:
@@ -189,17 +172,8 @@ def speed_up(measurement: Measurement, baseline: Measurement) -> Estimate:
         tokens, seconds = found.per_prompt("tokens"), found.per_prompt("seconds")
         influence += sign * (tokens / tokens.sum() - seconds / seconds.sum())
         rates.append(tokens.sum() / seconds.sum())
-    return _estimate(rates[0] / rates[1], influence)
-
-
-def _estimate(mean: float, influence: FloatArray) -> Estimate:
-    """Interval of a ratio from the relative error that each prompt adds to it."""
-    n = influence.size
-    if n < 2:
-        return Estimate(float(mean), float("nan"), float("nan"))
-    error = np.sqrt(n / (n - 1) * np.sum(influence**2))
-    half = mean * stats.t.ppf(0.975, n - 1) * error
-    return Estimate(float(mean), float(mean - half), float(mean + half))
+    mean = rates[0] / rates[1]
+    return estimate(mean, mean * influence)
 
 
 def decode(
@@ -342,8 +316,8 @@ def record(measurement: Measurement, baseline: Measurement | None = None) -> dic
         "K": setting.paths,
         "L": setting.length,
         "temperature": setting.temperature,
-        "block_efficiency": _interval(measurement.block_efficiency),
-        "speed_up": None if baseline is None else _interval(speed_up(measurement, baseline)),
+        "block_efficiency": measurement.block_efficiency.record(),
+        "speed_up": None if baseline is None else speed_up(measurement, baseline).record(),
         "acceptance": measurement.acceptance.tolist(),
         "milliseconds_per_token": measurement.milliseconds_per_token,
         "time_split": measurement.time_split,
@@ -360,8 +334,3 @@ def record(measurement: Measurement, baseline: Measurement | None = None) -> dic
             for run in measurement.runs
         ],
     }
-
-
-def _interval(estimate: Estimate) -> list[float | None]:
-    values = (estimate.mean, estimate.low, estimate.high)
-    return [value if np.isfinite(value) else None for value in values]

@@ -30,24 +30,46 @@ def test_without_leniency_quality_is_the_targets(pair, observed):
     chances = [law[token] for law, token in zip(laws[1], tokens, strict=True)]
     for method in ("lossy", "chow", "bild"):
         (point,) = curve(observed, method, [0.0])
-        assert point.log_likelihood == pytest.approx(np.mean(np.log(chances)))
-        assert point.accuracy == pytest.approx(np.mean(chances))
+        assert point.log_likelihood.mean == pytest.approx(np.mean(np.log(chances)))
+        assert point.accuracy.mean == pytest.approx(np.mean(chances))
         apart = [0.5 * np.abs(q - p).sum() for q, p in zip(*laws, strict=True)]
-        assert point.rejection == pytest.approx(np.mean(apart))
+        assert point.rejection.mean == pytest.approx(np.mean(apart))
 
 
 def test_following_the_draft_costs_one_call_for_all_tokens(observed):
     for method in ("chow", "diff", "opt", "bild", "token-v1", "token-v2", "token-v3"):
         (point,) = curve(observed, method, [1e9])
-        assert point.rejection == 0.0
-        assert point.calls == pytest.approx(1.0 / 3.0)
-        assert point.deferral in (0.0, None)
+        assert point.rejection.mean == 0.0
+        assert point.calls.mean == pytest.approx(1.0 / 3.0)
+        assert point.deferral is None or point.deferral.mean == 0.0
+
+
+def test_intervals_take_texts_as_units(pair):
+    """Equal texts do not differ, however much their tokens do; one text has no interval."""
+    twice = observe(*pair, TEXTS[:1] * 2, length=2, skip=1, stride=9)
+    (point,) = curve(twice, "chow", [0.5])
+    for name in ("log_likelihood", "log_likelihood_gain", "accuracy", "accuracy_gain", "rejection"):
+        found = getattr(point, name)
+        assert found.low == pytest.approx(found.mean) == pytest.approx(found.high)
+    once = observe(*pair, TEXTS[:1], length=2, skip=1, stride=9)
+    (alone,) = curve(once, "chow", [0.5])
+    assert alone.log_likelihood.mean == pytest.approx(point.log_likelihood.mean)
+    assert np.isnan(alone.log_likelihood.low)
+    assert alone.record()["accuracy"][1:] == [None, None]
+
+
+def test_gains_are_against_the_target(observed):
+    (target,) = curve(observed, "lossy", [0.0])
+    (lenient,) = curve(observed, "lossy", [0.5])
+    assert target.log_likelihood_gain.mean == pytest.approx(0.0, abs=1e-12)
+    gain = lenient.log_likelihood.mean - target.log_likelihood.mean
+    assert lenient.log_likelihood_gain.mean == pytest.approx(gain)
 
 
 def test_more_lenience_is_never_dearer_for_lossy_decoding(observed):
     points = curve(observed, "lossy")
     for name in ("calls", "rejection"):
-        values = [getattr(point, name) for point in points]
+        values = [getattr(point, name).mean for point in points]
         assert np.all(np.diff(values) <= 1e-12)
 
 
@@ -55,7 +77,7 @@ def test_every_method_has_its_thresholds(observed):
     for method in METHODS:
         points = curve(observed, method)
         assert tuple(point.alpha for point in points) == thresholds(method)
-        assert all(1.0 / 3.0 - 1e-12 <= point.calls <= 1.0 for point in points)
+        assert all(1.0 / 3.0 - 1e-12 <= point.calls.mean <= 1.0 for point in points)
 
 
 def test_bad_input(pair, observed):
@@ -81,5 +103,5 @@ def test_the_command_prints_and_writes(tmp_path):
     assert result.exit_code == 0
     points = json.loads(out.read_text())["points"]
     assert [point["method"] for point in points] == ["chow"] * 2 + ["token-v3"] * 2
-    assert points[1]["deferral"] == 0.0
+    assert points[1]["deferral"] == [0.0, None, None]
     assert figure.stat().st_size

@@ -1,0 +1,64 @@
+"""Means over prompts or texts with 95% intervals: these are the independent units, tokens are not.
+
+Ratios of sums over the units are linearised (the delta method), with Student's t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from otlp.distribution import FloatArray
+
+__all__ = ["Estimate", "estimate", "ratio"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and the ends of its 95% confidence interval; these are NaN for a single unit."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Say the mean and half the width of the interval."""
+        return self.show(2)
+
+    def show(self, digits: int) -> str:
+        """Say the mean and half the width of the interval with so many digits."""
+        half = (self.high - self.low) / 2.0
+        return f"{self.mean:.{digits}f}" + (f" ±{half:.{digits}f}" if np.isfinite(half) else "")
+
+    def record(self) -> list[float | None]:
+        """Mean and ends as JSON takes them, None for what is not finite."""
+        values = (self.mean, self.low, self.high)
+        return [value if np.isfinite(value) else None for value in values]
+
+
+def estimate(mean: float, influence: FloatArray) -> Estimate:
+    """Interval of a mean from what each unit adds to its error.
+
+    Parameters
+    ----------
+    mean : float
+    influence : ndarray, shape (units,)
+        How far the mean moves for each unit, to first order; sums to zero.
+    """
+    n = influence.size
+    if n < 2 or not np.isfinite(mean):
+        return Estimate(float(mean), float("nan"), float("nan"))
+    error = np.sqrt(n / (n - 1) * np.sum(influence**2))
+    half = float(stats.t.ppf(0.975, n - 1) * error)
+    return Estimate(float(mean), float(mean - half), float(mean + half))
+
+
+def ratio(tops: npt.NDArray[Any], bottoms: npt.NDArray[Any]) -> Estimate:
+    """Sum of the tops over the sum of the bottoms; both given for each unit, shape (units,)."""
+    mean = float(tops.sum() / bottoms.sum())
+    with np.errstate(invalid="ignore"):
+        return estimate(mean, (tops - mean * bottoms) / bottoms.sum())
