@@ -12,7 +12,7 @@ from otlp.capability import Capability
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.drafts.iid import MOST_DRAFTS, set_count
-from otlp.errors import InvalidInputError, SolveError, UnsupportedProblemError
+from otlp.errors import InvalidInputError, SolveError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_law
 from otlp.plan.published import PublishedSystem
@@ -191,9 +191,7 @@ class GlobalResolution(Solver):
         UnsupportedProblemError
             If `supports` says no.
         """
-        capability = self.supports(problem)
-        if not capability:
-            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+        self.require(problem)
         small, to_problem = Support().apply(problem)
         return Support().invert(_Resolution(self, small, Stopwatch(), {}).result, to_problem)
 

@@ -6,25 +6,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.capability import Capability
-from otlp.drafts.scheme import MEMORY_LIMIT
 from otlp.problem import Problem
 from otlp.reductions import MergeTuples, NetworkReduction, Support
 from otlp.reductions.minimum_cut import minimum_cut
-from otlp.solution import Guarantee, Status
-from otlp.solvers.engines import FLOW_ENGINES
-from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
-from otlp.solvers.solver import Solver
+from otlp.solution import Guarantee
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
+from otlp.solvers.limits import fits
 from otlp.timing import Stopwatch
 from otlp.verify import Answer
 
 __all__ = ["MaxFlow"]
 
-BYTES_PER_ARC = 200.0
-"""Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
-
 
 @dataclass(frozen=True)
-class MaxFlow(Solver):
+class MaxFlow(FlowSolver):
     """Solve the relaxed OTLP, merged by set of tokens, as a maximum flow.
 
     Global Resolution, section 5.2 and Appendix F.  The chain is support, merging, network,
@@ -59,15 +54,7 @@ class MaxFlow(Solver):
     (1.0, [False, False, False])
     """
 
-    engine: str = "ortools"
-    memory_limit: int = MEMORY_LIMIT
-    time_limit: float | None = None
     name: ClassVar[str] = "max-flow"
-
-    def __post_init__(self) -> None:
-        check_choice("engine", self.engine, FLOW_ENGINES)
-        check_memory_limit(self.memory_limit)
-        check_time_limit(self.time_limit)
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose network fits the memory limit."""
@@ -89,12 +76,11 @@ class MaxFlow(Solver):
         clock.lap("build")
         details = {"engine": self.engine, "sets": network.groups, "arcs": network.tails.size}
         try:
-            flows = FLOW_ENGINES[self.engine](network, self.time_limit)
-        except (RuntimeError, OSError) as error:
-            late = isinstance(error, TimeoutError)
-            status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
+            flows = self.flow(network)
+        except FlowError as error:
             clock.lap("solve")
-            return Answer(None, Guarantee.NONE, None, status, f"{self.engine}: {error}", details)
+            message = f"{self.engine}: {error}"
+            return Answer(None, Guarantee.NONE, None, error.status, message, details)
         clock.lap("solve")
         flow = reduction.invert(flows, to_relaxed)
         subset = support.lift_subset(minimum_cut(small, relaxed, flow), to_problem)

@@ -12,8 +12,7 @@ from otlp.capability import Capability
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.drafts.iid import set_count
-from otlp.drafts.scheme import MEMORY_LIMIT
-from otlp.errors import SolveError, UnsupportedProblemError
+from otlp.errors import SolveError
 from otlp.plan import Plan
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
@@ -31,11 +30,9 @@ from otlp.reductions.complementary_slackness import (
 )
 from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solution import Guarantee, Status
-from otlp.solvers.engines import FLOW_ENGINES
-from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
-from otlp.solvers.max_flow import BYTES_PER_ARC
-from otlp.solvers.solver import Solver
+from otlp.solution import Guarantee
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
+from otlp.solvers.limits import fits
 from otlp.timing import Stopwatch
 from otlp.verify import Answer, certify
 
@@ -43,7 +40,7 @@ __all__ = ["Slackness"]
 
 
 @dataclass(frozen=True)
-class Slackness(Solver):
+class Slackness(FlowSolver):
     """Solve the inner and the outer system as maximum flows of their own.
 
     Global Resolution, section 5.3 and Theorem 5.1.  Exact, for any scheme whose tuples can be
@@ -79,15 +76,7 @@ class Slackness(Solver):
     (0.85, 'OPTIMAL')
     """
 
-    engine: str = "ortools"
-    memory_limit: int = MEMORY_LIMIT
-    time_limit: float | None = None
     name: ClassVar[str] = "slackness"
-
-    def __post_init__(self) -> None:
-        check_choice("engine", self.engine, FLOW_ENGINES)
-        check_memory_limit(self.memory_limit)
-        check_time_limit(self.time_limit)
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose networks fit the memory limit; O(V log V)."""
@@ -137,9 +126,7 @@ class Slackness(Solver):
         UnsupportedProblemError
             If `supports` says no.
         """
-        capability = self.supports(problem)
-        if not capability:
-            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+        self.require(problem)
         small, to_problem = Support().apply(problem)
         return Support().invert(self._plan(small, Stopwatch(), {}), to_problem)
 
@@ -194,12 +181,10 @@ class Slackness(Solver):
         network, inverse = NetworkReduction().apply(system)
         clock.lap("build")
         try:
-            flows = FLOW_ENGINES[self.engine](network, self.time_limit)
-        except (RuntimeError, TimeoutError) as error:
-            late = isinstance(error, TimeoutError)
-            status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
+            flows = self.flow(network)
+        except FlowError as error:
             message = f"{self.engine}, {which} system: {error}"
-            failed = Answer(None, Guarantee.NONE, None, status, message)
+            failed = Answer(None, Guarantee.NONE, None, error.status, message)
             raise SolveError(certify(problem, self.name, failed, clock)) from error
         clock.lap("solve")
         flow = NetworkReduction().invert(flows, inverse)

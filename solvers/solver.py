@@ -38,6 +38,18 @@ class Solver(ABC):
         Users call `solve`, which checks both.
         """
 
+    def require(self, problem: Problem) -> None:
+        """Refuse a problem that `supports` says no to.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            With the reason.
+        """
+        capability = self.supports(problem)
+        if not capability:
+            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+
     def solve(self, problem: Problem) -> Solution:
         """Solve the problem and certify the answer.
 
@@ -46,8 +58,6 @@ class Solver(ABC):
         UnsupportedProblemError
             If `supports` says no.
         """
-        capability = self.supports(problem)
-        if not capability:
-            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
+        self.require(problem)
         clock = Stopwatch()
         return certify(problem, self.name, self.answer(problem, clock), clock)

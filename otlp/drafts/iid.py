@@ -58,10 +58,6 @@ class IID(DraftScheme):
         self.draft: FloatArray = as_distribution(draft, "draft")
         self._n = check_count(n)
 
-    def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"IID(V={self.vocab_size}, n={self.n})"
-
     @property
     def n(self) -> int:
         """Number of drafted tokens."""

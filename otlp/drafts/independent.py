@@ -60,10 +60,6 @@ class Independent(DraftScheme):
         self.drafts: FloatArray = np.stack(laws)
         self.drafts.flags.writeable = False
 
-    def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"Independent(V={self.vocab_size}, n={self.n})"
-
     @property
     def n(self) -> int:
         """Number of drafted tokens."""

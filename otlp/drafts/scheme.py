@@ -110,6 +110,10 @@ def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
 class DraftScheme(ABC):
     """The law of an n-tuple of drafted tokens over a vocabulary of V tokens."""
 
+    def __repr__(self) -> str:
+        """Name the scheme and its sizes."""
+        return f"{type(self).__name__}(V={self.vocab_size}, n={self.n})"
+
     @property
     @abstractmethod
     def n(self) -> int:

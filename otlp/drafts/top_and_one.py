@@ -40,10 +40,6 @@ class TopAndOne(DraftScheme):
         rest /= rest.max()
         self.rest: FloatArray = rest / rest.sum()
 
-    def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"{type(self).__name__}(V={self.vocab_size}, n={self.n})"
-
     @property
     def n(self) -> int:
         """Number of drafted tokens."""

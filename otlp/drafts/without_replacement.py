@@ -76,10 +76,6 @@ class WithoutReplacement(DraftScheme):
         self._n = check_count(n)
         check_support(self.draft, self._n)
 
-    def __repr__(self) -> str:
-        """Name the scheme and its sizes."""
-        return f"WithoutReplacement(V={self.vocab_size}, n={self.n})"
-
     @property
     def n(self) -> int:
         """Number of drafted tokens."""

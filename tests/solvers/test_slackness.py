@@ -60,7 +60,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
         solved.append(network.groups)
         return run(network, time_limit)
 
-    monkeypatch.setattr("otlp.solvers.slackness.FLOW_ENGINES", {"ortools": counting})
+    monkeypatch.setattr("otlp.solvers.flow_solver.FLOW_ENGINES", {"ortools": counting})
     plan = Slackness().lazy_plan(problem)
     assert solved == []
     for row in ([0, 1], [1, 2], [2, 2]):

@@ -1,0 +1,77 @@
+"""What the solvers that run a maximum-flow engine share: the engine, its limits, how it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otlp.distribution import FloatArray
+from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.reductions.flow_network import FlowNetwork
+from otlp.solution import Status
+from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
+from otlp.solvers.solver import Solver
+
+__all__ = ["BYTES_PER_ARC", "FlowError", "FlowSolver"]
+
+BYTES_PER_ARC = 200.0
+"""Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
+
+
+class FlowError(Exception):
+    """The engine found no flow.
+
+    Attributes
+    ----------
+    status : Status
+        Why.
+    """
+
+    def __init__(self, status: Status, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class FlowSolver(Solver):
+    """Base class of the solvers that run a maximum-flow engine.
+
+    Parameters
+    ----------
+    engine : str
+        "ortools", or "graph-tool" (the paper's own; not on PyPI).
+    memory_limit : int
+        Bytes that the solve may need.
+    time_limit : float, optional
+        Seconds for the engine in each network.  The first start of an engine's process, under a
+        second, is not counted.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range; for an unknown engine, suggests the nearest.
+    """
+
+    engine: str = "ortools"
+    memory_limit: int = MEMORY_LIMIT
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, FLOW_ENGINES)
+        check_memory_limit(self.memory_limit)
+        check_time_limit(self.time_limit)
+
+    def flow(self, network: FlowNetwork) -> FloatArray:
+        """Flow on every arc, shape (arcs,).
+
+        Raises
+        ------
+        FlowError
+            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+        """
+        try:
+            return FLOW_ENGINES[self.engine](network, self.time_limit)
+        except TimeoutError as error:
+            raise FlowError(Status.TIME_LIMIT, str(error)) from error
+        except (RuntimeError, OSError) as error:
+            raise FlowError(Status.NUMERICAL_ERROR, str(error)) from error
