@@ -23,8 +23,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy.stats import sem
-from scipy.stats import t as student
 
 from otlp.cli.output import write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
@@ -37,6 +35,7 @@ from otlp.decode import (
     Verification,
     iid_paths,
 )
+from otlp.decode.estimate import Estimate, ratio
 from otlp.decode.harness import LARGEST_HUB_TREE, Setting, decode
 from otlp.decode.huggingface import HuggingFaceModel
 from otlp.distribution import IntArray, softmax
@@ -96,13 +95,21 @@ class Row:
     length: int
     temperature: float
     rounds: int
-    block_efficiency: float
-    error: float
     prompt_means: tuple[float, ...]
     draft_seconds: float
     target_seconds: float
     verify_seconds: float
     speed_up: float
+
+    @property
+    def block_efficiency(self) -> Estimate:
+        """Mean over the prompts, which have equally many rounds, and its interval."""
+        return mean(self.prompt_means)
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """Mean of what the prompts gave, and its interval."""
+    return ratio(np.array(values), np.ones(len(values)))
 
 
 def paired_rounds(
@@ -155,8 +162,6 @@ def _row(
     middle: dict[str, float],
     plain_seconds: float,
 ) -> Row:
-    efficiency = float(tokens.mean())
-    prompt_means = tokens.mean(axis=1)
     whole = middle["draft"] + middle["target"] + middle[name]
     return Row(
         name,
@@ -164,13 +169,11 @@ def _row(
         setting.length,
         setting.temperature,
         tokens.size,
-        efficiency,
-        float(sem(prompt_means)) if len(prompt_means) > 1 else 0.0,
-        tuple(prompt_means.tolist()),
+        tuple(tokens.mean(axis=1).tolist()),
         middle["draft"],
         middle["target"],
         middle[name],
-        efficiency * plain_seconds / whole,
+        float(tokens.mean()) * plain_seconds / whole,
     )
 
 
@@ -226,9 +229,11 @@ def synthetic_round(
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    table = Table("algorithm", "K", "L", "T", "block efficiency", "speed-up", "draft", "target")
-    table.add_column("verify ms", justify="right")
-    table.add_column("verify share", justify="right")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for head in ("algorithm", "K", "L", "T", "block eff.", "speed-up"):
+        table.add_column(head, no_wrap=True)
+    for head in ("draft ms", "target", "verify", "share"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         whole = row.draft_seconds + row.target_seconds + row.verify_seconds
         table.add_row(
@@ -236,7 +241,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
             str(row.paths),
             str(row.length),
             f"{row.temperature:g}",
-            f"{row.block_efficiency:.2f} ±{row.error:.2f}",
+            str(row.block_efficiency),
             f"{row.speed_up:.2f}",
             f"{1e3 * row.draft_seconds:.1f}",
             f"{1e3 * row.target_seconds:.1f}",
@@ -258,14 +263,14 @@ def against_leader(rows: Sequence[Row]) -> Table:
         if row.paths > 1:
             found = settings.setdefault(row.algorithm, {})
             found[row.paths, row.length, row.temperature] = np.array(row.prompt_means)
-    table = Table("algorithm", "mean, K > 1", f"less than {LEADER}", "95% interval")
+    table = Table("algorithm", "mean, K > 1", f"less than {LEADER}, 95% interval")
     for name, own in settings.items():
         gaps = np.mean([settings[LEADER][setting] - own[setting] for setting in own], axis=0)
-        gap, cells = float(gaps.mean()), [f"{np.mean(list(own.values())):.3f}", "", ""]
-        if name != LEADER and gaps.size > 1:
-            half = float(student.ppf(0.975, gaps.size - 1) * sem(gaps))
-            cells[1:] = [f"{gap:.3f}", f"{gap - half:.3f} to {gap + half:.3f}"]
-        table.add_row(name, *cells)
+        table.add_row(
+            name if name != HUB else f"{HUB} (K = 2)",
+            f"{np.mean(list(own.values())):.3f}",
+            "" if name == LEADER else mean(gaps).show(3),
+        )
     return table
 
 
@@ -302,7 +307,7 @@ def means(
     """Values of an axis, and the mean block efficiency of the wanted rows at each."""
     kept = [row for row in rows if wanted(row)]
     values = sorted({getattr(row, axis) for row in kept})
-    at = [[row.block_efficiency for row in kept if getattr(row, axis) == v] for v in values]
+    at = [[row.block_efficiency.mean for row in kept if getattr(row, axis) == v] for v in values]
     return values, [float(np.mean(found)) for found in at]
 
 
@@ -346,7 +351,7 @@ def main() -> None:
         rows += paired_rounds(pair, prompts, setting, arguments.rounds, plain)
     console.print(
         f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {arguments.rounds} "
-        "rounds each; ± is the standard error over prompts; milliseconds are medians of a round"
+        "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
     )
     show(rows, console)
     synthetic = large_vocabulary(MULTIPLE, 4, 8, arguments.vocab_size, 3)
@@ -358,7 +363,9 @@ def main() -> None:
         content = {
             "prompts": len(prompts),
             "device": str(pair[1].model.device),
-            "rows": [asdict(row) for row in rows],
+            "rows": [
+                {**asdict(row), "block_efficiency": row.block_efficiency.record()} for row in rows
+            ],
             "synthetic": synthetic,
             "published": PUBLISHED,
         }

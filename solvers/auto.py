@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.capability import Capability
-from otlp.drafts import IID, Explicit
+from otlp.drafts import Explicit
 from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.solvers.greedy import Greedy
@@ -26,8 +26,8 @@ __all__ = ["Auto"]
 class Auto(Solver):
     """Solve with the fastest exact solver for the scheme; the solution carries its name.
 
-    A closed form where there is one (`martingale` for i.i.d. drafts, `greedy`, `hub`,
-    `speculative-sampling` for a single draft); `max-flow` for tuples that are listed anyway, while
+    A closed form where there is one (`speculative-sampling` for a single draft, `martingale` for
+    i.i.d. ones, `greedy`, `hub`); `max-flow` for tuples that are listed anyway, while
     the network fits its memory limit; else `orderings`.
     """
 
@@ -35,9 +35,7 @@ class Auto(Solver):
 
     def select(self, problem: Problem) -> Solver:
         """Return the solver that `solve` would use."""
-        if isinstance(problem.drafts, IID):
-            return Martingale()
-        for solver in (SpeculativeSampling(), Greedy(), Hub()):
+        for solver in (SpeculativeSampling(), Martingale(), Greedy(), Hub()):
             if solver.supports(problem):
                 return solver
         flow = MaxFlow()

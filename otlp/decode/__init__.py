@@ -22,7 +22,8 @@ law T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
 `otlp.decode.exact.round_law` gives the exact law of the next L + 1 tokens on tabular models, and
-the exact block efficiency; `multipath_optimum` bounds that of every algorithm with K i.i.d. paths.
+the exact block efficiency, `otlp.decode.prefix_laws.prefix_law` the same on larger ones;
+`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths.
 """
 
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices

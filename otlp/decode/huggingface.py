@@ -10,6 +10,7 @@ transformers and torch are imported when a model is loaded, not before.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -166,11 +167,14 @@ class HuggingFaceModel(Model):
             new = sorted(missing - {0})
             deepest = max((int(tree.depths[node]) for node in new), default=0)
             self._check_length(len(self._context) + deepest, "context and draft have")
+            pending = len(self._context) - self._cached
             try:
                 (self._score_tree if self.tree_attention else self._score_paths)(tree, new)
-            except _out_of_memory() as error:
+            except (RuntimeError, MemoryError) as error:
+                if not _is_out_of_memory(error):
+                    raise
                 self._reset(self.context)
-                raise SizeLimitError(self._what_fits(len(new))) from error
+                raise SizeLimitError(self._what_fits(pending, len(new))) from error
         return np.stack([self._rows[node] for node in nodes.tolist()])
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
@@ -342,20 +346,24 @@ class HuggingFaceModel(Model):
         tolerance = scale * torch.finfo(self.model.dtype).eps ** 0.5
         return bool(np.abs(found[0] - found[1]).max() <= tolerance)
 
-    def _what_fits(self, nodes: int) -> str:
+    def _what_fits(self, pending: int, drafted: int) -> str:
         import torch
 
-        advice = f"{self.name} ran out of memory on {nodes} drafted tokens"
-        if self.model.device.type != "cuda":
-            return f"{advice}: draft fewer or shorter paths, or load it in half precision"
+        problem = (
+            f"{self.name} ran out of memory on {pending} tokens of the context and {drafted} "
+            "drafted ones"
+        )
+        advice = "shorten the prompt, draft fewer or shorter paths, or load it in half precision"
+        free = _free_bytes(self.model.device)
+        if free is None:
+            return f"{problem}: {advice}"
         config = self.model.config.get_text_config()
         size = torch.finfo(self.model.dtype).bits // 8
         entry = 2 * config.num_hidden_layers * config.hidden_size * size
-        free = torch.cuda.mem_get_info(self.model.device)[0]
         fits = free // (entry + self.vocab_size * (size + 4))
         return (
-            f"{advice}, with {free / 2**20:.0f} MiB free: at most some {fits} tokens fit in one "
-            "call; draft fewer or shorter paths, or load it in half precision"
+            f"{problem}, with {free / 2**20:.0f} MiB free: at most some {fits} tokens fit in one "
+            f"call; {advice}"
         )
 
 
@@ -406,14 +414,14 @@ def load_model(
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = model.to(device).eval()
-    except _out_of_memory() as error:
-        raise SizeLimitError(
-            f"{source} does not fit on {device}: load it in half precision or on another device"
-        ) from error
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidInputError(f"cannot load {source}: {reason}") from error
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, MemoryError, AssertionError) as error:
+        if _is_out_of_memory(error):
+            raise SizeLimitError(
+                f"{source} does not fit on {device}: load it in half precision or on another device"
+            ) from error
         reason = str(error).strip().splitlines()[0]
         raise InvalidInputError(
             f"cannot run {source} on {device!r}: {reason}; give cpu, cuda or auto"
@@ -514,8 +522,21 @@ def _engines() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def _out_of_memory() -> type[BaseException]:
+def _is_out_of_memory(error: BaseException) -> bool:
     import torch
 
-    error: type[BaseException] = torch.OutOfMemoryError
-    return error
+    # the CPU's allocator raises a plain RuntimeError
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "can't allocate memory" in str(error)
+
+
+def _free_bytes(device: Any) -> int | None:
+    """Free memory of a device; None where the system does not say."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -2,8 +2,9 @@
 
 `round_law` lists whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
 depends on the draws above and before it, never on those in it, so these can be listed when it is
-reached: V^n for each prefix that n paths share.  The algorithms' own code takes the steps at each
-prefix.
+reached: V^n for each prefix that n paths share.  The steps at a prefix are the algorithms' own code
+(plans, attempts, scores and picks, block verification); the walk over the prefixes is written here,
+and is tied to `round_law` where that can be had.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from otlp.decode.verification.path_selection import PathSelection
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal, attempts
 from otlp.decode.verification.verification import Verification
-from otlp.plan import Plan
 
 __all__ = [
     "prefix_law",
@@ -72,7 +72,7 @@ def prefix_law(
     if isinstance(verification, Traversal):
         return traversal_law(draft, target, drafting)
     if isinstance(verification, PathSelection):
-        return selection_law(draft, target, verification, drafting.paths, drafting.length)
+        return selection_law(draft, target, drafting, verification)
     return round_law(draft, target, drafting, verification)
 
 
@@ -98,16 +98,15 @@ def top_down_law(
             if not _open(below):
                 tally.add(prefix, mass, p)
                 continue
-            plans: dict[int, Plan] = {}
-            for star, under, chance in stars(prefix, below):
-                # the scheme depends on how many tokens could be drawn, not on which
-                n = star.draws[0].size
-                if n not in plans:
-                    plans[n] = top_down.plan(star.scheme(0), p)
-                law = plans[n].conditional(star.drawn(0))
+            found = stars(prefix, below)
+            # how many tokens are drawn, and so the scheme, is the same in all of them
+            plan = top_down.plan(found[0][0].scheme(0), p)
+            for star, under, chance in found:
+                law = plan.conditional(star.drawn(0))
                 for child, shapes in under.items():
                     token = int(star.tokens[child])
-                    deeper[(*prefix, token), shapes] += mass * chance * float(law[token])
+                    if law[token] > 0.0:
+                        deeper[(*prefix, token), shapes] += mass * chance * float(law[token])
                 undrafted = law.copy()
                 undrafted[star.tokens[1:]] = 0.0
                 tally.add(prefix, mass * chance, undrafted)
@@ -119,7 +118,9 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
     """Law of a round of traversal verification.
 
     A subtree that is tried with weight w accepts with probability w on average over its draws, and
-    nothing outside it depends on these: what follows a rejection needs no look into it.
+    nothing outside it depends on these: what follows a rejection needs no look into it.  (Were that
+    not so, the law would not sum to one.)  A token that is drawn again has its subtree tried twice,
+    but either the first try is certain or the second has weight 0.
 
     Parameters
     ----------
@@ -150,11 +151,7 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
 
 
 def selection_law(
-    draft: TabularModel,
-    target: TabularModel,
-    selection: PathSelection[Any],
-    paths: int,
-    length: int,
+    draft: TabularModel, target: TabularModel, drafting: Drafting, selection: PathSelection[Any]
 ) -> RoundLaw:
     """Law of a round of a path selection: pick from every set of paths, verify every path once.
 
@@ -164,14 +161,15 @@ def selection_law(
     ----------
     draft, target : TabularModel
         With tables for at least L + 1 tokens.
+    drafting : Drafting
+        Of K i.i.d. paths of length L.
     selection : PathSelection
-    paths, length : int
-        K and L.
 
     Notes
     -----
     V^(K L) picks and V^L runs of block verification.
     """
+    paths, length = drafting.paths, drafting.length
     tally = Tally(target, length)
     states: list[Any] = []
     chances: list[float] = []
@@ -185,7 +183,7 @@ def selection_law(
             chances.append(chance)
             verified.append((prefix, weights, skews))
             return
-        p, q = target.law(prefix), draft.law(prefix)
+        p, q = target.law(prefix), drafting.law(draft.law(prefix))
         skew = selection.skew(state, weights[-1], p, q)
         for token in np.flatnonzero(q).tolist():
             skewed = float(q[token]) * skew.ratio(token)
@@ -259,7 +257,7 @@ def _open(shapes: Shape) -> Shape:
     return tuple(child for shape in shapes for child in shape)
 
 
-# the algorithms of one comparison, one after the other, draw the same stars
+# the algorithms of one comparison, one after the other, draw the same stars: twice as fast
 @lru_cache(maxsize=1)
 def _star_lister(
     draft: TabularModel, drafting: Drafting

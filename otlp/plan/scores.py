@@ -76,10 +76,8 @@ class ScorePlan(SelectionPlan):
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Law of the selected token, exact up to rounding; see `SelectionPlan.selection`."""
-        tokens, counts = np.unique(draft_tokens, return_counts=True)
         laws = self.laws
-        groups, place = np.unique(laws.group[tokens], return_inverse=True)
-        drafted = np.bincount(place, weights=counts).astype(np.int64)
+        tokens, counts, place, groups, drafted = _distinct(draft_tokens, laws.group)
         rows = _steps(groups, laws.low, laws.high, laws.low_share, laws.high_share)
         chances = _chances(drafted, *rows, *_gauss_rules((draft_tokens.size + 1) // 2))
         return tokens, chances[place] * (counts / drafted[place])
@@ -97,6 +95,21 @@ class ScorePlan(SelectionPlan):
             laws.edges.size - 1,
             self.problem.n,
         )
+
+
+@njit(cache=True)
+def _distinct(
+    draft_tokens: IntArray, group: IndexArray
+) -> tuple[IntArray, IntArray, IntArray, IndexArray, IntArray]:
+    """Distinct tokens, their counts, their groups' places; distinct groups, their counts."""
+    tokens = np.unique(draft_tokens)
+    groups = np.unique(group[tokens])
+    place = np.searchsorted(groups, group[tokens])
+    counts, drafted = np.zeros(tokens.size, np.int64), np.zeros(groups.size, np.int64)
+    for at in np.searchsorted(tokens, draft_tokens):
+        counts[at] += 1
+        drafted[place[at]] += 1
+    return tokens, counts, place, groups, drafted
 
 
 @njit(cache=True)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.decode import (
+    ALGORITHMS,
     Block,
     Drafting,
     Martingale,
@@ -35,6 +36,8 @@ from otlp.decode.cascades import (
     sequential_cascade,
 )
 from otlp.decode.exact import aimed_model, round_law
+from otlp.decode.harness import Setting
+from otlp.decode.prefix_laws import prefix_law
 from otlp.errors import InvalidInputError
 
 TRANSFORMS = [
@@ -131,6 +134,19 @@ def test_decoding_follows_the_transformed_law(transform, verification):
     law = round_law(*pair, iid_paths(paths, length), verification, transform)
     wanted = aimed_model(*pair, transform).joint(length + 1)
     assert np.abs(law.tokens - wanted).sum() <= 1e-10
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "autoregressive"])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_every_algorithm_follows_the_transformed_law(transform, name):
+    """An algorithm sees the law that it aims at, nothing of where it came from."""
+    paths = {"speculative": 1, "block": 1, "hub": 2}
+    for vocab_size, length, most in [(2, 3, 3), (3, 2, 3), (4, 1, 3)]:
+        draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
+        aimed = aimed_model(draft, target, transform)
+        drafting = Setting(name, paths.get(name, most), length).drafting
+        law = prefix_law(draft, aimed, drafting, ALGORITHMS[name])
+        assert np.abs(law.tokens - aimed.joint(length + 1)).sum() <= 1e-10
 
 
 @pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])

@@ -6,10 +6,12 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from scipy import stats
 
 from otlp.captures import load
 from otlp.cli import main
 from otlp.decode import ALGORITHMS, iid_paths, random_pair
+from otlp.decode.estimate import ratio
 from otlp.decode.harness import (
     Measurement,
     Run,
@@ -47,6 +49,15 @@ def test_a_measurement_sums_over_prompts():
     assert speed_up(found, slow).mean == pytest.approx(2.0)
     # the same runs at half the speed: no doubt is left about the ratio
     assert speed_up(found, slow).low == pytest.approx(2.0)
+
+
+def test_the_interval_of_a_mean_is_students():
+    values = np.random.default_rng(4).normal(size=9)
+    found = ratio(values, np.ones(9))
+    low, high = stats.t.interval(0.95, 8, loc=values.mean(), scale=stats.sem(values))
+    assert (found.mean, found.low, found.high) == pytest.approx((values.mean(), low, high))
+    alone = ratio(values[:1], np.ones(1))
+    assert alone.record() == [values[0], None, None]
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():

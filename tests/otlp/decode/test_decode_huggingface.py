@@ -185,13 +185,32 @@ def test_different_vocabularies_and_tokenizers_are_named(pair, tmp_path: Path):
         load_pair(draft=str(folder), device="cpu")
 
 
-def test_out_of_memory_says_what_to_do(pair, monkeypatch):
+@pytest.mark.parametrize("fail", ["accelerator", "allocator"])
+def test_out_of_memory_says_what_would_fit(pair, monkeypatch, fail):
     model = HuggingFaceModel(pair[1].model, name="big")
 
     def exhausted(*_, **__):
-        raise torch.OutOfMemoryError("out of memory")
+        if fail == "accelerator":
+            raise torch.OutOfMemoryError("out of memory")
+        torch.empty(2**60)
 
     monkeypatch.setattr(type(model.model), "forward", exhausted)
     model.start(CONTEXT)
-    with pytest.raises(SizeLimitError, match="draft fewer or shorter paths"):
+    words = (
+        rf"{len(CONTEXT)} tokens of the context and 0 drafted.*"
+        r"at most some \d+ tokens fit in one call; shorten the prompt, draft fewer"
+    )
+    with pytest.raises(SizeLimitError, match=words):
+        model.logits(TokenTree(np.array([-1]), np.array([-1])), np.array([0]))
+
+
+def test_other_failures_are_not_taken_for_a_lack_of_memory(pair, monkeypatch):
+    model = HuggingFaceModel(pair[1].model, name="odd")
+
+    def broken(*_, **__):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(type(model.model), "forward", broken)
+    model.start(CONTEXT)
+    with pytest.raises(RuntimeError, match="shapes differ"):
         model.logits(TokenTree(np.array([-1]), np.array([-1])), np.array([0]))

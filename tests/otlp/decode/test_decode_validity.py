@@ -9,6 +9,7 @@ from scipy.stats import chi2
 from otlp.decode import (
     ALGORITHMS,
     Block,
+    Drafting,
     Draws,
     GreedyMultipath,
     Martingale,
@@ -17,6 +18,7 @@ from otlp.decode import (
     TabularModel,
     TopDown,
     Traversal,
+    greedy_law,
     hub_pairs,
     iid_paths,
     no_draft,
@@ -193,6 +195,13 @@ def test_trees(drafting, verification):
 def test_hub_pairs_over_more_tokens(verification):
     pair = random_pair(4, 2, np.random.default_rng(6))
     assert_lossless(*pair, hub_pairs(1), verification)
+
+
+@pytest.mark.parametrize("name", MULTIPLE)
+def test_paths_from_a_sharpened_draft(name):
+    pair = random_pair(3, 3, np.random.default_rng(8))
+    for law in (greedy_law, lambda q: q**2 / (q**2).sum()):
+        assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, law=law), ALGORITHMS[name])
 
 
 def test_fewer_tokens_than_children():
