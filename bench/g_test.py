@@ -178,7 +178,9 @@ def main() -> None:
                     t.detectable,
                 )
             )
-    table = Table("algorithm", "rounds", "block eff.", "cells", "G", "p-value", "TV found")
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for head in ("algorithm", "rounds", "block eff.", "cells", "G", "p-value", "TV found"):
+        table.add_column(head, no_wrap=True)
     for row in rows:
         table.add_row(
             row.algorithm,
