@@ -28,11 +28,14 @@ MODULES = [
         )
     ),
 ]
+NEEDS_TORCH = {"batched.md"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages(page: Path) -> None:
+    if page.name in NEEDS_TORCH:
+        pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
     text = page.read_text(encoding="utf-8").replace("```", "")
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner(optionflags=OPTIONS).run(test)
