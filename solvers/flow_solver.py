@@ -34,23 +34,7 @@ class FlowError(Exception):
 
 @dataclass(frozen=True)
 class FlowSolver(Solver):
-    """Base class of the solvers that run a maximum-flow engine.
-
-    Parameters
-    ----------
-    engine : str
-        "ortools", or "graph-tool" (the paper's own; not on PyPI).
-    memory_limit : int
-        Bytes that the solve may need.
-    time_limit : float, optional
-        Seconds for the engine in each network.  The first start of an engine's process, under a
-        second, is not counted.
-
-    Raises
-    ------
-    InvalidInputError
-        If an option is out of range; for an unknown engine, suggests the nearest.
-    """
+    """Base class of the solvers that run a maximum-flow engine; they describe the options."""
 
     engine: str = "ortools"
     memory_limit: int = MEMORY_LIMIT
