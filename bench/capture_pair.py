@@ -24,7 +24,7 @@ from train_pair import corpus_files, encode, is_held_out, read_source, standard_
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from otlp.captures import Capture, load, save
+from otlp.data.captures import Capture, load, save
 
 BENCH = Path(__file__).parent
 BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"

@@ -35,10 +35,10 @@ from otlp.decode import (
     Verification,
     iid_paths,
 )
-from otlp.decode.estimate import Estimate, ratio
-from otlp.decode.harness import LARGEST_HUB_TREE, Setting, decode
-from otlp.decode.huggingface import HuggingFaceModel
+from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.distribution import IntArray, softmax
+from otlp.studies.decoding import LARGEST_HUB_TREE, Setting, decode
+from otlp.studies.estimate import Estimate, ratio
 
 LEADER = "martingale"
 HUB = "hub"

@@ -23,14 +23,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from otlp.audit.gtest import LEAST_EXPECTED, GTest, g_test
+from otlp.auditing.gtest import LEAST_EXPECTED, GTest, g_test
 from otlp.cli.output import write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
-from otlp.decode.harness import Setting
-from otlp.decode.huggingface import TRAINED_PAIR, HuggingFaceModel
+from otlp.decode.models.huggingface import TRAINED_PAIR, HuggingFaceModel
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
+from otlp.studies.decoding import Setting
 
 PROMPT = "    def __init__(self, name):\n        self.name = name\n\n    def "
 TOKENS = 3

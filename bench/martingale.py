@@ -23,9 +23,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 import otlp
+from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
-from otlp.synthetic import generate
 
 TUPLES = 100
 """Drafted tuples whose verified token and slice are timed, each once."""

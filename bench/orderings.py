@@ -3,8 +3,8 @@
     python bench/orderings.py
 
 All distributions are synthetic: "language-like" ones have a target like a language model's (from
-otlp.synthetic) and drafts with noise of different strengths on its logits; "Dirichlet" ones are
-unrelated Dirichlet(0.3) draws.  Milliseconds are of the search alone (`Timings.solve`), the
+otlp.data.synthetic) and drafts with noise of different strengths on its logits; "Dirichlet" ones
+are unrelated Dirichlet(0.3) draws.  Milliseconds are of the search alone (`Timings.solve`), the
 median over seeds; the sort is measured between the searches, in the same process.
 """
 
@@ -20,9 +20,9 @@ from rich.progress import track
 from rich.table import Table
 
 import otlp
+from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
-from otlp.synthetic import generate
 
 Instance = tuple[FloatArray, list[FloatArray]]
 

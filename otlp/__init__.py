@@ -1,7 +1,9 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling."""
 
-from otlp.audit import AuditReport, Verdict, audit
-from otlp.capability import Capability
+from otlp._solve import optimal_acceptance, solve
+from otlp.auditing import AuditReport, Verdict, audit
+from otlp.certificate import Answer
+from otlp.data import captures, synthetic
 from otlp.distribution import as_distribution, softmax
 from otlp.drafts import (
     IID,
@@ -12,35 +14,63 @@ from otlp.drafts import (
     Independent,
     WithoutReplacement,
 )
+from otlp.errors import (
+    Capability,
+    CaptureError,
+    EngineNotFoundError,
+    InvalidDistributionError,
+    InvalidInputError,
+    OTLPError,
+    RowOutOfRangeError,
+    SizeLimitError,
+    TokenOutOfRangeError,
+    UnknownSolverError,
+    UnsupportedProblemError,
+    ZeroProbabilityError,
+)
 from otlp.plan import Plan
 from otlp.problem import Problem
-from otlp.solution import Guarantee, Solution, Status
-from otlp.solve import optimal_acceptance, solve
+from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.solvers.solver import Solver
 
 __version__ = "0.1.0"
 
 __all__ = [
     "IID",
+    "Answer",
     "AuditReport",
     "Capability",
+    "CaptureError",
     "DraftScheme",
+    "EngineNotFoundError",
     "Explicit",
     "Greedy",
     "Guarantee",
     "Hub",
     "Independent",
+    "InvalidDistributionError",
+    "InvalidInputError",
+    "OTLPError",
     "Plan",
     "Problem",
+    "RowOutOfRangeError",
+    "SizeLimitError",
     "Solution",
+    "SolveError",
     "Solver",
     "Status",
+    "TokenOutOfRangeError",
+    "UnknownSolverError",
+    "UnsupportedProblemError",
     "Verdict",
     "WithoutReplacement",
+    "ZeroProbabilityError",
     "__version__",
     "as_distribution",
     "audit",
+    "captures",
     "optimal_acceptance",
     "softmax",
     "solve",
+    "synthetic",
 ]

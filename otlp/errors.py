@@ -6,12 +6,10 @@ that ``except ValueError`` works too.  A message names the value, the limit and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from otlp.solution import Solution
+from dataclasses import dataclass
 
 __all__ = [
+    "Capability",
     "CaptureError",
     "EngineNotFoundError",
     "InvalidDistributionError",
@@ -19,12 +17,41 @@ __all__ = [
     "OTLPError",
     "RowOutOfRangeError",
     "SizeLimitError",
-    "SolveError",
     "TokenOutOfRangeError",
     "UnknownSolverError",
     "UnsupportedProblemError",
     "ZeroProbabilityError",
 ]
+
+
+@dataclass(frozen=True)
+class Capability:
+    """The answer to "can you take this?": yes, or the reason why not.
+
+    Attributes
+    ----------
+    supported : bool
+    reason : str
+        If not supported: why, with the value and the limit, and what to use instead.
+    """
+
+    supported: bool
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether the problem is supported."""
+        return self.supported
+
+    def require(self, who: str) -> None:
+        """Raise the reason, in the name of who gave it.
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If not supported.
+        """
+        if not self.supported:
+            raise UnsupportedProblemError(f"{who}: {self.reason}")
 
 
 class OTLPError(Exception):
@@ -73,17 +100,3 @@ class EngineNotFoundError(OTLPError, ImportError):
 
 class CaptureError(OTLPError, ValueError):
     """A capture file cannot be read, is truncated, or does not have the expected layout."""
-
-
-class SolveError(OTLPError, RuntimeError):
-    """A solver stopped without a plan that solves the problem.
-
-    Attributes
-    ----------
-    solution : Solution
-        What the solver returned: `solution.status` says why it stopped.
-    """
-
-    def __init__(self, solution: Solution) -> None:
-        self.solution = solution
-        super().__init__(f"{solution.solver}: {solution.status.value} {solution.message}".rstrip())

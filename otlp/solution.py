@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING
 
 from otlp.distribution import Mask
+from otlp.errors import OTLPError
+from otlp.plan import Plan
 from otlp.timing import Timings
 
-if TYPE_CHECKING:
-    from otlp.plan import Plan
-
-__all__ = ["Guarantee", "Solution", "Status"]
+__all__ = ["Guarantee", "Solution", "SolveError", "Status"]
 
 
 class Status(Enum):
@@ -45,7 +43,7 @@ class Status(Enum):
 class Guarantee(IntEnum):
     """What the verifier could prove of the plan; a larger member promises more.
 
-    The two tolerances are `otlp.verify.LOSSLESS_TOLERANCE` and `otlp.verify.GAP_TOLERANCE`.
+    The tolerances are `LOSSLESS_TOLERANCE` and `GAP_TOLERANCE` of `otlp.certificate`.
     """
 
     NONE = 0
@@ -115,3 +113,17 @@ class Solution:
             f"gap {self.gap:.1e}, marginal error {self.marginal_error:.1e} "
             f"({self.marginal_method}), {1e3 * self.timings.total:.3g} ms, {self.status.name}"
         )
+
+
+class SolveError(OTLPError, RuntimeError):
+    """A solver stopped without a plan that solves the problem.
+
+    Attributes
+    ----------
+    solution : Solution
+        What the solver returned: `solution.status` says why it stopped.
+    """
+
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        super().__init__(f"{solution.solver}: {solution.status.value} {solution.message}".rstrip())

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.iid import list_sets, set_count
 from otlp.drafts.scheme import MEMORY_LIMIT, merge_by_set
-from otlp.errors import UnsupportedProblemError
+from otlp.errors import Capability, UnsupportedProblemError
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
@@ -191,7 +190,7 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     -----
     O(m n log m) for m sets.
     """
-    sets = problem.drafts.tuples(memory_limit)
+    sets = problem.drafts.enumerate_sets(memory_limit)
     tokens = np.repeat(sets.members[sets.offsets[:-1], None], problem.n, axis=1)
     tokens[sets.rows, np.arange(sets.members.size) - sets.offsets[sets.rows]] = sets.members
     inside = subset[tokens]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray, IntArray
+from otlp.errors import Capability
 from otlp.reductions.reduction import Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
 from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.errors import Capability
 from otlp.plan import Plan, SetPlan
 from otlp.problem import Problem
 from otlp.reductions.reduction import Reduction
@@ -60,7 +60,7 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse, FloatArray, Plan
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, MergeInverse]:
         """List the token sets and their masses."""
-        sets = source.drafts.tuples(self.memory_limit)
+        sets = source.drafts.enumerate_sets(self.memory_limit)
         return RelaxedOTLP(source.target, sets), MergeInverse(source, sets)
 
     def invert(self, answer: FloatArray, inverse: MergeInverse) -> SetPlan:

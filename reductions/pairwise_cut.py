@@ -8,11 +8,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID, Independent
 from otlp.drafts.scheme import MEMORY_LIMIT
-from otlp.errors import UnsupportedProblemError
+from otlp.errors import Capability, UnsupportedProblemError
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.minimum_cut import TOLERANCES

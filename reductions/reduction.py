@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
-from otlp.capability import Capability
+from otlp.errors import Capability
 
 __all__ = ["Reduction"]
 

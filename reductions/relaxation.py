@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples, TokenSets
 from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.errors import Capability
 from otlp.plan import Plan, TablePlan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
@@ -77,7 +77,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""
-        tuples = source.drafts.enumerate(self.memory_limit)
+        tuples = source.drafts.enumerate_tuples(self.memory_limit)
         ordered = np.sort(tuples.tokens, axis=1)
         distinct = np.ones(ordered.shape, dtype=bool)
         distinct[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

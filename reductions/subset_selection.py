@@ -9,8 +9,8 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID, WithoutReplacement
 from otlp.drafts.top_and_one import TopAndOne
+from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
-from otlp.reductions.minimum_norm import best_prefix_of, minimum_norm
 
 __all__ = ["best_prefix", "subset_selection"]
 
@@ -52,7 +52,7 @@ def subset_selection(
 
     For different drafts and listed tuples no order of the tokens need have H* as a prefix, not
     even for two drafts, where Global Resolution (Appendix D) proposes a minimum cut in a graph of
-    V^2 arcs.  There psi is minimised by Wolfe's algorithm (`otlp.reductions.minimum_norm`), which
+    V^2 arcs.  There psi is minimised by Wolfe's algorithm (`otlp.numerics.minimum_norm`), which
     proves its result for any number of drafts in O(V) memory an ordering.
     """
     target, drafts = problem.target, problem.drafts

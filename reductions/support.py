@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.capability import Capability
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.errors import Capability
 from otlp.plan import LiftedPlan, Plan
 from otlp.problem import Problem
 from otlp.reductions.reduction import Reduction

@@ -1,9 +1,8 @@
-"""Solvers: from a problem to a certified plan.  One file a solver; `SOLVERS` has their names."""
-
-from collections.abc import Mapping
+"""Solvers: from a problem to a certified plan.  One file a solver; `by_name` has their names."""
 
 from otlp.solvers.auto import Auto
-from otlp.solvers.global_resolution import GlobalResolution
+from otlp.solvers.by_name import SOLVERS, make_solver, with_time_limit
+from otlp.solvers.global_resolution.global_resolution import GlobalResolution
 from otlp.solvers.greedy import Greedy
 from otlp.solvers.hub import Hub
 from otlp.solvers.k_seq import KSeq
@@ -33,23 +32,6 @@ __all__ = [
     "Slackness",
     "Solver",
     "SpeculativeSampling",
+    "make_solver",
+    "with_time_limit",
 ]
-
-SOLVERS: Mapping[str, type[Solver]] = {
-    solver.name: solver
-    for solver in (
-        Auto,
-        LinearProgram,
-        MaxFlow,
-        Slackness,
-        GlobalResolution,
-        Martingale,
-        Orderings,
-        Greedy,
-        Hub,
-        SpeculativeSampling,
-        KSeq,
-        RecursiveRejection,
-        Naive,
-    )
-}

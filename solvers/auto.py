@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.drafts import Explicit
+from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.solvers.greedy import Greedy
@@ -17,7 +18,6 @@ from otlp.solvers.orderings import Orderings
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["Auto"]
 

@@ -49,7 +49,7 @@ def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARAB
         raise EngineNotFoundError(
             f'CVXPY cannot be loaded ({error}): `pip install "otlp[cvxpy]"`'
         ) from error
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     drafted = np.zeros((problem.vocab_size, tuples.mass.size))
     np.put_along_axis(drafted, tuples.tokens.T, 1.0, axis=0)
     joint = cvxpy.Variable(drafted.shape, nonneg=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.drafts import Greedy as GreedyDrafts
+from otlp.errors import Capability
 from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["Greedy"]
 

@@ -8,16 +8,16 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.drafts import Hub as HubDrafts
+from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["Hub", "HubPlan"]
 

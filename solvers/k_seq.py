@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
-from otlp.errors import InvalidInputError
+from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
@@ -19,7 +19,6 @@ from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["KSeq", "KSeqPlan", "least_division_factor"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-from otlp.capability import Capability
-from otlp.errors import InvalidInputError
+from otlp.errors import Capability, InvalidInputError
 
 __all__ = ["RULE_GAP", "check_choice", "check_memory_limit", "check_time_limit", "fits"]
 

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import TokenSets
 from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.reductions import MergeTuples, Relaxation, Support
@@ -21,7 +22,6 @@ from otlp.solvers.engines.highs import TransportProgram
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["LinearProgram"]
 

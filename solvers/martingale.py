@@ -14,15 +14,15 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
+from otlp.errors import Capability
 from otlp.plan.score_laws import IndexArray, ScoreLaws, accumulate, cell_means
 from otlp.plan.scores import ScorePlan
 from otlp.problem import Problem
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["Martingale"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
+from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.reductions import MergeTuples, NetworkReduction, Support
 from otlp.reductions.minimum_cut import minimum_cut
@@ -13,7 +14,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
 from otlp.solvers.limits import fits
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["MaxFlow"]
 

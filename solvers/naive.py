@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray, invert_cdf
+from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
@@ -17,7 +18,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.limits import RULE_GAP
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["Naive", "NaivePlan"]
 

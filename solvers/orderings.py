@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
-from otlp.errors import InvalidInputError
+from otlp.certificate import GAP_TOLERANCE, Answer
+from otlp.errors import Capability, InvalidInputError
+from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import OrderingsPlan
 from otlp.problem import Problem
 from otlp.reductions import Support
-from otlp.reductions.minimum_norm import minimum_norm
 from otlp.solution import Guarantee, Status
 from otlp.solvers.limits import check_time_limit
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import GAP_TOLERANCE, Answer
 
 __all__ = ["Orderings"]
 
@@ -49,7 +48,7 @@ class Orderings(Solver):
 
     Notes
     -----
-    See `otlp.reductions.minimum_norm`: a sort and a pass of the scheme over all tokens for each
+    See `otlp.numerics.minimum_norm`: a sort and a pass of the scheme over all tokens for each
     ordering, O(RV) memory for R orderings.  R grows with the number of tokens that matter and
     with the accuracy; it is largest where the optimum is nearly 1.
 

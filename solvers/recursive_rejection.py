@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID, Independent, WithoutReplacement
-from otlp.errors import InvalidInputError
+from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_law
 from otlp.problem import Problem
@@ -21,7 +21,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.limits import RULE_GAP
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = [
     "RecursiveRejection",

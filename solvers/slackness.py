@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.drafts.iid import set_count
-from otlp.errors import SolveError
+from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
@@ -30,11 +30,10 @@ from otlp.reductions.complementary_slackness import (
 )
 from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solution import Guarantee
+from otlp.solution import Guarantee, SolveError
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
 from otlp.solvers.limits import fits
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 
 __all__ = ["Slackness"]
 

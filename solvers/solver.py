@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from otlp.capability import Capability
-from otlp.errors import UnsupportedProblemError
+from otlp.certificate import Answer, certify
+from otlp.errors import Capability, UnsupportedProblemError
 from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 
 __all__ = ["Solver"]
 

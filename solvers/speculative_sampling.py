@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
+from otlp.certificate import Answer
+from otlp.errors import Capability
 from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
-from otlp.verify import Answer
 
 __all__ = ["SpeculativeSampling"]
 

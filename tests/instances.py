@@ -202,7 +202,7 @@ def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> Non
     """Enumerate the plan: slices are laws, the output is the target, the acceptance as claimed."""
     assert solution.plan is not None, str(solution)
     problem = solution.plan.problem
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
     assert slices.shape == (len(tuples.mass), problem.vocab_size)
     assert slices.min() >= 0.0

@@ -3,7 +3,7 @@
 import numpy as np
 
 import otlp
-from otlp import captures
+from otlp.data import captures
 
 
 def main() -> None:

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.solution import Guarantee, Status
-from otlp.solve import make_solver
-from otlp.solvers import SOLVERS
+from otlp.solvers import SOLVERS, make_solver
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
 
 EXACT = (

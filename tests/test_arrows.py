@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FACE = {"otlp", "otlp.audit", "otlp.benchmark", "otlp.compare", "otlp.crosscheck", "otlp.solve"}
+FACE = {
+    "otlp",
+    "otlp.audit",
+    "otlp.studies.benchmark",
+    "otlp.studies.compare",
+    "otlp.studies.crosscheck",
+    "otlp.solve",
+}
 
 
 def modules() -> list[tuple[str, Path]]:

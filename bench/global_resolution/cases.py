@@ -28,16 +28,17 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import otlp
-from otlp.captures import Capture, builtin
+from otlp.data.captures import Capture, builtin
+from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
-from otlp.errors import EngineNotFoundError, SolveError
+from otlp.errors import EngineNotFoundError
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, Support
 from otlp.reductions.complementary_slackness import split
+from otlp.solution import SolveError
 from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, MaxFlow, Slackness
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import Solver
-from otlp.synthetic import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
-from otlp.captures import Capture
+from otlp.data.captures import Capture
 
 COUNTS = range(2, 11)
 

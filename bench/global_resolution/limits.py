@@ -39,7 +39,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
-from otlp.captures import Capture
+from otlp.data.captures import Capture
 from otlp.solvers import GlobalResolution
 
 LIMITS = (10.0, 100.0)

@@ -40,11 +40,11 @@ from cases import (
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from otlp.captures import Capture
+from otlp.data.captures import Capture
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.truncation import inner_truncation
 from otlp.solvers import GlobalResolution
-from otlp.solvers.global_resolution import PAPER_LIMITS
+from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS
 
 SIZES = [(10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2)]
 

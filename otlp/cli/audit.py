@@ -16,14 +16,15 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from otlp.audit import AuditReport, audit
+from otlp._solve import optimal_acceptance
+from otlp.auditing import AuditReport, audit
 from otlp.cli.options import open_capture, row_options
 from otlp.cli.output import console, write_json
-from otlp.compare import SCHEMES, make_scheme
 from otlp.distribution import FloatArray, top_k
 from otlp.errors import OTLPError
 from otlp.problem import Problem
-from otlp.solve import make_solver, optimal_acceptance
+from otlp.solvers import make_solver
+from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = ["command"]
 

@@ -12,10 +12,10 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from otlp.benchmark import Cell, Size, benchmark
-from otlp.captures import Capture
 from otlp.cli.options import capture_argument, integers, names, open_capture
 from otlp.cli.output import console, write_json, write_whole
+from otlp.data.captures import Capture
+from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.timing import PARTS
 
 __all__ = ["command"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from otlp.benchmark import Cell
 from otlp.errors import EngineNotFoundError
+from otlp.studies.benchmark import Cell
 
 __all__ = ["draw"]
 

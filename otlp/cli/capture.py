@@ -7,8 +7,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from otlp.cli.output import console
 from otlp.cli.prompts import encode_prompts, model_options, open_pair, read_prompts
-from otlp.decode.capturing import capture, parts_folder
-from otlp.decode.model import Sampling
+from otlp.decode.models.model import Sampling
+from otlp.studies.capturing import capture, parts_folder
 
 __all__ = ["command"]
 

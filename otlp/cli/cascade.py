@@ -8,14 +8,14 @@ import click
 from rich.progress import track
 from rich.table import Table
 
-from otlp.captures import builtin
 from otlp.cli.options import names
 from otlp.cli.output import console, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, model_options, numbers, open_pair, read_prompts
-from otlp.decode.cascade_curve import Point, curve, observe
-from otlp.decode.figures import draw_cascades
-from otlp.decode.model import Sampling
+from otlp.data.captures import builtin
+from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
+from otlp.studies.cascade_curve import Point, curve, observe
+from otlp.studies.decode_figures import draw_cascades
 
 __all__ = ["command"]
 

@@ -10,7 +10,6 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import track
 from rich.table import Table
 
-from otlp.benchmark import warm
 from otlp.cli.options import (
     capture_argument,
     names,
@@ -20,9 +19,10 @@ from otlp.cli.options import (
     scheme_option,
 )
 from otlp.cli.output import console
-from otlp.crosscheck import Verdict, cross_check
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS
+from otlp.studies.benchmark import warm
+from otlp.studies.crosscheck import Verdict, cross_check
 
 __all__ = ["command"]
 

@@ -12,10 +12,10 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from otlp.captures import Capture
 from otlp.cli.options import capture_argument, integers, names, open_capture, row_options
 from otlp.cli.output import console, write_json, write_whole
-from otlp.compare import (
+from otlp.data.captures import Capture
+from otlp.studies.compare import (
     BOUND,
     OPTIMUM,
     RULES,

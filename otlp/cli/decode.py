@@ -11,13 +11,13 @@ from rich.table import Table
 from otlp.cli.options import integers, names
 from otlp.cli.output import console, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, model_options, numbers, open_pair, read_prompts
-from otlp.decode.figures import draw_block_efficiency, draw_time_split
-from otlp.decode.harness import BASELINE, Measurement, Setting, measure, record, speed_up
-from otlp.decode.huggingface import HuggingFaceModel
-from otlp.decode.model import Sampling
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Sampling
 from otlp.decode.round import check_round
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.studies.decode_figures import draw_block_efficiency, draw_time_split
+from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
 
 __all__ = ["command"]
 

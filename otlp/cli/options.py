@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from otlp.captures import Capture, builtin, load
-from otlp.compare import SCHEMES, make_scheme
+from otlp.data.captures import Capture, builtin, load
 from otlp.problem import Problem
+from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = [
     "capture_argument",

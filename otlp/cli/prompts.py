@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from otlp.captures import builtin
-from otlp.decode.huggingface import TRAINED_PAIR, HuggingFaceModel, load_pair
-from otlp.decode.model import Sampling
+from otlp.data.captures import builtin
+from otlp.decode.models.huggingface import TRAINED_PAIR, HuggingFaceModel, load_pair
+from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 

@@ -7,11 +7,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from otlp.benchmark import warm
+from otlp._solve import solve
 from otlp.cli.options import capture_argument, open_capture, problem, row_options, scheme_option
 from otlp.cli.output import console, write_json
 from otlp.solution import Solution
-from otlp.solve import solve
+from otlp.studies.benchmark import warm
 
 __all__ = ["command"]
 

@@ -1,1 +1,1 @@
-"""Files that ship with the package."""
+"""Rows of logits: captures of real models, synthetic rows, and the files that ship with them."""

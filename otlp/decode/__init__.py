@@ -21,8 +21,9 @@ For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any
 law T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
-`otlp.decode.exact.round_law` gives the exact law of the next L + 1 tokens on tabular models, and
-the exact block efficiency, `otlp.decode.prefix_laws.prefix_law` the same on larger ones;
+`otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
+models, and the exact block efficiency, `otlp.decode.laws.prefix_laws.prefix_law` the same on larger
+ones;
 `multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths.
 """
 
@@ -39,9 +40,9 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.draws import Draws
 from otlp.decode.generating import generate
-from otlp.decode.model import Model, Sampling, check_pair
+from otlp.decode.models.model import Model, Sampling, check_pair
+from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.round import Round, Transform, check_round, play_round
-from otlp.decode.tabular import TabularModel, random_pair
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.verification import (
     ALGORITHMS,

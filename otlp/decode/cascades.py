@@ -18,7 +18,7 @@ import numpy as np
 
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_law
-from otlp.decode.model import Model
+from otlp.decode.models.model import Model
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError

@@ -10,7 +10,7 @@ import numpy as np
 
 from otlp.decode.choosing import Chooser
 from otlp.decode.draws import Draws
-from otlp.decode.model import Model
+from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.decode.drafting import Drafting, iid_paths, no_draft
-from otlp.decode.huggingface import HuggingFaceModel
-from otlp.decode.model import Sampling, check_pair
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Sampling, check_pair
 from otlp.decode.round import check_round, play_round
 from otlp.decode.tree import TokenTree
 from otlp.decode.verification import ALGORITHMS, Autoregressive, Verification

@@ -10,7 +10,7 @@ import numpy as np
 
 from otlp.decode.choosing import Chooser, RandomChooser
 from otlp.decode.drafting import Drafting
-from otlp.decode.model import Model, check_pair
+from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray, IntArray

@@ -150,13 +150,13 @@ class Explicit(DraftScheme):
         """Return the number of listed tuples."""
         return float(self._tuples.mass.size)
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the tuples, as given."""
         needed = self._tuples.tokens.nbytes + self._tuples.mass.nbytes
         check_memory("listing the tuples", needed, memory_limit)
         return self._tuples
 
-    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+    def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the tuples, merged by their set of distinct tokens; merged once."""
         return self._sets
 

@@ -56,7 +56,7 @@ class Greedy(TopAndOne):
         head = np.broadcast_to(self.top, (*last.shape, self.top.size))
         return np.concatenate((head, last[..., None]), axis=-1)
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the tuples, one for each token that x can be."""
         check_memory("listing the tuples", 8.0 * self.tuple_count() * (self.n + 1), memory_limit)
         last = np.flatnonzero(self.rest).astype(np.int64)

@@ -94,7 +94,7 @@ class Hub(TopAndOne):
         count = super().tuple_count()
         return count, 2.0 * count
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the pairs (x, a), then the pairs (a, x)."""
         check_memory("listing the pairs", 8.0 * self.tuple_count() * 3, memory_limit)
         before, after = self.before_hub, self.after_hub

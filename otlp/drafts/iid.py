@@ -120,7 +120,7 @@ class IID(DraftScheme):
         """Number of sets of 1 to n of the k tokens, and of their members."""
         return set_count(int(np.count_nonzero(self.draft)), self.n)
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability; k^n rows for a support of k tokens."""
         tokens = np.flatnonzero(self.draft)
         needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
@@ -131,7 +131,7 @@ class IID(DraftScheme):
         positive = mass > 0.0  # a product of tiny probabilities can underflow
         return DraftTuples(listed[positive], mass[positive])
 
-    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+    def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of distinct tokens with their masses, without listing the tuples.
 
         A set S of m tokens has mass n! [x^n] prod_{i in S} (exp(q_i x) - 1): a sum of positive

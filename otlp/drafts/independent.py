@@ -129,7 +129,7 @@ class Independent(DraftScheme):
         """Product of the sizes of the supports."""
         return float(np.prod(np.count_nonzero(self.drafts, axis=1).astype(np.float64)))
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
         needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
         check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)

@@ -206,7 +206,7 @@ class DraftScheme(ABC):
         return count, count * self.n
 
     @abstractmethod
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability.
 
         Raises
@@ -215,7 +215,7 @@ class DraftScheme(ABC):
             If the list would need more than `memory_limit` bytes.
         """
 
-    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+    def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the drafted tuples, merged by their set of distinct tokens.
 
         Raises
@@ -223,7 +223,7 @@ class DraftScheme(ABC):
         SizeLimitError
             If the list would need more than `memory_limit` bytes.
         """
-        return TokenSets.from_tuples(self.enumerate(memory_limit))
+        return TokenSets.from_tuples(self.enumerate_tuples(memory_limit))
 
     @abstractmethod
     def top_k(self, k: int) -> DraftScheme:

@@ -190,7 +190,7 @@ class WithoutReplacement(DraftScheme):
         count = float(comb(int(np.count_nonzero(self.draft)), self.n))
         return count, count * self.n
 
-    def enumerate(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
+    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
         needed = 8.0 * self.tuple_count() * (3 * self.n + 4)
         check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
@@ -201,7 +201,7 @@ class WithoutReplacement(DraftScheme):
         positive = mass > 0.0  # a product of tiny probabilities can underflow
         return DraftTuples(listed[positive], mass[positive])
 
-    def tuples(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
+    def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.
 
         The mass of a set is a sum over its last-drawn tokens of the masses of smaller sets: 2^n

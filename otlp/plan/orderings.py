@@ -87,7 +87,7 @@ class OrderingsPlan(SelectionPlan):
 
     def _replaced_by_drafted(self) -> FloatArray:
         """Probability that the replacement is token i and was drafted, shape (V,)."""
-        sets = self.problem.drafts.tuples()
+        sets = self.problem.drafts.enumerate_sets()
         rejected = np.zeros(len(sets))
         for weight, ranks in zip(self.weights, self.ranks, strict=True):
             least = np.minimum.reduceat(ranks[sets.members], sets.offsets[:-1])

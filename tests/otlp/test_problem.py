@@ -71,7 +71,7 @@ def test_no_subset_bounds_below_what_it_allows(problem: otlp.Problem, data: st.D
         st.lists(st.booleans(), min_size=problem.vocab_size, max_size=problem.vocab_size)
     )
     inside = np.array(flags)
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     outside = tuples.mass[~inside[tuples.tokens].all(axis=1)].sum()
     expected = min(1.0, problem.target[inside].sum() + outside)
     assert problem.dual_value(inside) == pytest.approx(expected, abs=1e-13)

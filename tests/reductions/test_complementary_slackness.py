@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
+from otlp.certificate import Answer, certify
 from otlp.errors import UnsupportedProblemError
 from otlp.reductions import ComplementarySlackness, NetworkReduction, subset_selection
 from otlp.reductions.complementary_slackness import split
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 from tests.instances import brute_force_optimum, check_solution, iid_problems
 
 TOLERANCE = 1e-9
@@ -53,7 +53,7 @@ def test_eq_8_rejects_inside_h_star_only_and_replaces_by_tokens_outside(problem)
     answer = solve_relaxed(systems.outer), solve_relaxed(systems.inner)
     plan = ComplementarySlackness().invert(answer, inverse)
     subset = inverse.split.subset
-    for row, mass in zip(*vars(problem.drafts.enumerate()).values(), strict=True):
+    for row, mass in zip(*vars(problem.drafts.enumerate_tuples()).values(), strict=True):
         law, drafted = plan.conditional(row) * mass, np.isin(np.arange(subset.size), row)
         if subset[row].all():
             assert law[subset & ~drafted].sum() <= TOLERANCE
@@ -68,7 +68,7 @@ def test_the_systems_are_much_smaller_than_the_relaxed_problem():
     problem = otlp.Problem(p, otlp.IID(q, 3))
     systems, _ = ComplementarySlackness().apply(problem)
     together = len(systems.outer.groups) + len(systems.inner.groups)
-    assert together < 0.5 * len(problem.drafts.tuples())
+    assert together < 0.5 * len(problem.drafts.enumerate_sets())
 
 
 def test_split_needs_no_flow():

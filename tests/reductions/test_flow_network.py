@@ -33,7 +33,7 @@ def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     ]
     drafted = {
         (i, tokens + relaxed.groups.find(np.array(row)))
-        for row in problem.drafts.enumerate().tokens.tolist()
+        for row in problem.drafts.enumerate_tuples().tokens.tolist()
         for i in row
     }
     assert {(a, b) for a, b, _ in middle} == drafted

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.certificate import Answer, certify
 from otlp.reductions import MergeTuples, NetworkReduction, Relaxation, RelaxedOTLP
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
 
 BOTH = pytest.mark.parametrize("reduction", [Relaxation(), MergeTuples()], ids=["tuples", "sets"])
@@ -66,7 +66,7 @@ def test_no_flow_draws_from_the_target(reduction: Reduction) -> None:
 @given(problem=iid_problems())
 def test_merging_keeps_the_masses(problem: otlp.Problem) -> None:
     """A set's mass is the sum over its tuples, and no set is listed twice."""
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     expected: dict[frozenset[int], float] = {}
     for row, mass in zip(tuples.tokens.tolist(), tuples.mass.tolist(), strict=True):
         expected[frozenset(row)] = expected.get(frozenset(row), 0.0) + mass

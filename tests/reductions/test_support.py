@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 
 import otlp
+from otlp.certificate import Answer, certify
 from otlp.reductions import Support
 from otlp.solvers.max_flow import MaxFlow
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 from tests.instances import brute_force_optimum, check_solution, problems
 
 

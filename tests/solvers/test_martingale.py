@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.audit.gtest import g_test
+from otlp.auditing.gtest import g_test
+from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
@@ -20,7 +21,6 @@ from otlp.reductions import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
 from otlp.timing import Stopwatch
-from otlp.verify import Answer, certify
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
 
 FALSE_ALARM = 1e-4
@@ -60,7 +60,7 @@ def shares(plan: ScorePlan) -> FloatArray:
 
 def enumerated_law(plan: ScorePlan) -> FloatArray:
     """Law of the selected token, from the law of the selection given each tuple."""
-    tuples = plan.problem.drafts.enumerate()
+    tuples = plan.problem.drafts.enumerate_tuples()
     law = np.zeros(plan.problem.vocab_size)
     for row, mass in zip(tuples.tokens, tuples.mass, strict=True):
         tokens, masses = plan.selection(row)

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.data.synthetic import generate
 from otlp.errors import InvalidInputError
+from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import OrderingsPlan
-from otlp.reductions.minimum_norm import minimum_norm
 from otlp.solution import Guarantee, Status
 from otlp.solvers.linear_program import LinearProgram
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.orderings import Orderings
-from otlp.synthetic import generate
 from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum, check_solution, problems
 
 EXACT = Orderings(gap=1e-10)

@@ -30,7 +30,7 @@ def check_rule(solution):
     """Enumerate all tuples: the output is the target, the acceptance is what was claimed."""
     plan = solution.plan
     problem = plan.problem
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     slices = np.array([plan.conditional(row) for row in tuples.tokens])
     assert slices.min() >= 0.0
     np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)

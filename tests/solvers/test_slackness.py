@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.errors import EngineNotFoundError, InvalidInputError, SolveError, UnsupportedProblemError
-from otlp.solution import Guarantee, Status
+from otlp.errors import EngineNotFoundError, InvalidInputError, UnsupportedProblemError
+from otlp.solution import Guarantee, SolveError, Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.slackness import Slackness
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
@@ -74,7 +74,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
 @settings(max_examples=60, deadline=None)
 def test_lazy_slices_are_those_of_the_certified_plan(problem):
     whole, lazy = Slackness().solve(problem).plan, Slackness().lazy_plan(problem)
-    tuples = problem.drafts.enumerate()
+    tuples = problem.drafts.enumerate_tuples()
     for row in tuples.tokens[:: max(1, len(tuples.mass) // 8)]:
         np.testing.assert_allclose(lazy.conditional(row), whole.conditional(row), atol=1e-9)
 
@@ -83,7 +83,7 @@ def test_networks_are_smaller_than_that_of_max_flow():
     problem = language_like(30, 3)
     solution = Slackness().solve(problem)
     sets = solution.details["outer_sets"] + solution.details["inner_sets"]
-    assert sets < len(problem.drafts.tuples())
+    assert sets < len(problem.drafts.enumerate_sets())
     assert Slackness().work(problem) >= sets
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
-from otlp.decode.verification.martingale import Martingale
-from otlp.decode.verification.multipath_lp import MultipathOptimum, multipath_optimum
+from otlp.decode.verification.multipath_martingale import Martingale
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
+from otlp.errors import Capability
 
 __all__ = ["Autoregressive"]
 

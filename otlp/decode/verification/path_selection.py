@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
+from otlp.errors import Capability
 
 __all__ = ["PathSelection", "Skew"]
 

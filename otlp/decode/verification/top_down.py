@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 import otlp
-from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
-from otlp.errors import SolveError
+from otlp.errors import Capability
 from otlp.plan import Plan
-from otlp.solution import Guarantee, Solution
-from otlp.solve import make_solver
+from otlp.solution import Guarantee, Solution, SolveError
+from otlp.solvers import make_solver
 
 if TYPE_CHECKING:
     from otlp.solvers.solver import Solver

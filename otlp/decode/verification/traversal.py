@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.capability import Capability
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
+from otlp.errors import Capability
 
 __all__ = ["Traversal", "attempts"]
 

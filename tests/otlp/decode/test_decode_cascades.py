@@ -35,10 +35,10 @@ from otlp.decode.cascades import (
     TokenV3,
     sequential_cascade,
 )
-from otlp.decode.exact import aimed_model, round_law
-from otlp.decode.harness import Setting
-from otlp.decode.prefix_laws import prefix_law
+from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.laws.round_laws import aimed_model, round_law
 from otlp.errors import InvalidInputError
+from otlp.studies.decoding import Setting
 
 TRANSFORMS = [
     Lossy(0.3),

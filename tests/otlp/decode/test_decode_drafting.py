@@ -24,7 +24,7 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.exact import draft_trees, round_law
+from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.errors import InvalidDistributionError, InvalidInputError, UnsupportedProblemError
 
 

@@ -17,8 +17,8 @@ from otlp.decode import (
     iid_paths,
     random_pair,
 )
-from otlp.decode.exact import round_law
-from otlp.decode.verification.martingale import ScoreLaw
+from otlp.decode.laws.round_laws import round_law
+from otlp.decode.verification.multipath_martingale import ScoreLaw
 
 laws = st.lists(
     st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-6, 0.1, 1.0]), min_size=2, max_size=6

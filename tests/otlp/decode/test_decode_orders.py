@@ -13,9 +13,9 @@ from otlp.decode import (
     iid_paths,
     random_pair,
 )
-from otlp.decode.exact import round_law
-from otlp.decode.prefix_laws import prefix_law, selection_efficiency
-from otlp.decode.verification.multipath_lp import multipath_optimum
+from otlp.decode.laws.multipath_lp import multipath_optimum
+from otlp.decode.laws.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.laws.round_laws import round_law
 from otlp.decode.verification.path_selection import PathSelection
 
 SLACK = 1e-10

@@ -28,12 +28,12 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.exact import round_law
-from otlp.decode.harness import Setting
-from otlp.decode.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.laws.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.laws.round_laws import round_law
 from otlp.decode.verification.path_selection import PathSelection
-from otlp.errors import SolveError
+from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution
+from otlp.studies.decoding import Setting
 
 TOLERANCE = 1e-10
 EVERY_SIZE = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))

@@ -1,0 +1,80 @@
+"""One way in: name a solver, or let `auto` choose, and get a certified solution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otlp.distribution import Mask
+from otlp.problem import Problem
+from otlp.reductions.subset_selection import subset_selection
+from otlp.solution import Solution, SolveError, Status
+from otlp.solvers.by_name import make_solver
+from otlp.solvers.solver import Solver
+
+__all__ = ["optimal_acceptance", "solve"]
+
+
+def solve(
+    problem: Problem, solver: str | Solver = "auto", *, throw: bool = True, **options: Any
+) -> Solution:
+    """Solve an OTLP and certify the answer.
+
+    Parameters
+    ----------
+    problem : Problem
+        Target and drafts.
+    solver : str or Solver
+        A name from `otlp.solvers.SOLVERS`, or a solver object.  `auto` takes the fastest exact
+        solver for the draft scheme.
+    throw : bool
+        Raise `SolveError` where the solver found no plan or claimed what the verifier could not
+        confirm; with False that solution is returned, and its status says why.
+    **options
+        Hyperparameters of the named solver.
+
+    Returns
+    -------
+    Solution
+        Plan and certificate.
+
+    Raises
+    ------
+    UnknownSolverError
+        If no solver has this name; suggests the nearest.
+    InvalidInputError
+        If the solver has no such option, or an option is out of range.
+    UnsupportedProblemError
+        If the solver does not take this problem; says why, and which does.
+    SolveError
+        See `throw`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solve(problem)
+    >>> round(solution.acceptance, 6), solution.guarantee.name
+    (0.85, 'OPTIMAL')
+    """
+    chosen = make_solver(solver, **options)
+    solution = chosen.solve(problem)
+    failed = solution.plan is None or solution.status is Status.CERTIFICATE_FAILED
+    if throw and failed:
+        raise SolveError(solution)
+    return solution
+
+
+def optimal_acceptance(problem: Problem) -> tuple[float, Mask]:
+    """Compute the optimal acceptance alpha* and its proof H*, without a plan.
+
+    See `otlp.reductions.subset_selection`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> alpha, subset = otlp.optimal_acceptance(problem)
+    >>> round(alpha, 6), subset.tolist()
+    (0.85, [True, False, False])
+    """
+    return subset_selection(problem)

@@ -1,0 +1,265 @@
+"""The exact law of what a program returns, by following every branch of its random draws.
+
+A program is a function of a random generator.  It is handed a numpy `Generator` that answers
+from two primitives only: a category of a finite law, and a uniform number.  A category branches
+into its outcomes.  A uniform number is left undecided until the program compares it with a
+threshold; then its interval is split there, and both sides are followed.  So a rule written with
+``rng.random() < p / q``, ``rng.choice(V, p=law)`` or ``np.searchsorted(cumulative, rng.random())``
+has finitely many paths, each of known probability.
+
+Every path is then run once more with ordinary numbers drawn from the intervals that it was found
+to stand for.  A program that draws randomness from elsewhere, or that does with a number what
+cannot be followed here, gives another result there and is reported, not misjudged.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
+
+import numpy as np
+
+from otlp.auditing.random_source import BITS, RandomSource
+from otlp.auditing.undecided import Interval, UndecidedNumber
+from otlp.distribution import FloatArray
+
+__all__ = ["Law", "NotEnumerableError", "enumerate_law"]
+
+NEGLIGIBLE = 1e-12
+"""Paths less likely than this are not followed; their total is `Law.unexplored`."""
+
+LEAST_REPLAYS = 64
+"""How often at least the program is run again with ordinary numbers, over all paths."""
+
+LONGEST_PATHS = 10
+"""Decisions allowed in all, as a multiple of `max_paths`."""
+
+_ELSEWHERE = "it draws from a global random generator, not from rng alone"
+
+Result = TypeVar("Result", bound=Hashable)
+
+
+class NotEnumerableError(Exception):
+    """The program's law cannot be enumerated; the message says why."""
+
+
+class _Abandoned(BaseException):
+    """Leaves the program from inside a draw, past any ``except Exception`` of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Law(Generic[Result]):
+    """The exact law of a program's result.
+
+    Attributes
+    ----------
+    weights : dict
+        Probability of each result.
+    unexplored : float
+        Probability of the paths that were too unlikely to follow.
+    paths : int
+        How many were followed.
+    """
+
+    weights: dict[Result, float]
+    unexplored: float
+    paths: int
+
+
+_Drawn: TypeAlias = "Interval | int"
+
+
+class _Explorer(RandomSource):
+    """Follows a prefix of decisions, then always the likelier branch; notes the other ones."""
+
+    def __init__(self, prefix: tuple[int, ...]) -> None:
+        super().__init__()
+        self.decisions = list(prefix)
+        self.known = len(prefix)
+        self.depth = 0
+        self.probability = 1.0
+        self.branches: list[tuple[int, ...]] = []
+        self.unexplored = 0.0
+        self.drawn: list[_Drawn] = []
+        self.trouble = ""
+
+    def uniform_number(self) -> Any:
+        interval = Interval()
+        self.drawn.append(interval)
+        return UndecidedNumber(self, interval)
+
+    def category(self, law: FloatArray) -> int:
+        positive = np.flatnonzero(law > 0.0)
+        index = int(positive[self.decide(law[positive].tolist())])
+        self.drawn.append(index)
+        return index
+
+    def give_up(self, reason: str) -> NoReturn:
+        self.trouble = self.trouble or reason
+        raise _Abandoned
+
+    def below(self, interval: Interval, threshold: float) -> bool:
+        """Whether the number is less than the threshold: decided now if it was open."""
+        low, high = interval.low, interval.high
+        if threshold <= low or threshold >= high:
+            return threshold >= high
+        width = high - low
+        if self.decide([(threshold - low) / width, (high - threshold) / width]) == 0:
+            interval.high = threshold
+            return True
+        interval.low = threshold
+        return False
+
+    def decide(self, chances: list[float]) -> int:
+        """The branch to take here."""
+        if self.depth < self.known:
+            taken = self.decisions[self.depth]
+        else:
+            taken = max(range(len(chances)), key=chances.__getitem__)
+            for other, chance in enumerate(chances):
+                if other == taken:
+                    continue
+                if self.probability * chance < NEGLIGIBLE:
+                    self.unexplored += self.probability * chance
+                else:
+                    self.branches.append((*self.decisions, other))
+            self.decisions.append(taken)
+        self.depth += 1
+        self.probability *= chances[taken]
+        if self.probability < NEGLIGIBLE:
+            raise _Abandoned
+        return taken
+
+
+class _Replay(RandomSource):
+    """Repeats a path with ordinary numbers from its intervals."""
+
+    def __init__(self, drawn: list[_Drawn], rng: np.random.Generator) -> None:
+        super().__init__()
+        self._drawn = iter(drawn)
+        self._rng = rng
+
+    def uniform_number(self) -> float:
+        interval = next(self._drawn, None)
+        if not isinstance(interval, Interval):
+            raise _Abandoned
+        # Off the ends, where rounding in the program's own arithmetic may decide.
+        at = self._rng.uniform(0.1, 0.9)
+        return float(interval.low + at * (interval.high - interval.low))
+
+    def category(self, law: FloatArray) -> int:
+        index = next(self._drawn, None)
+        if not isinstance(index, int):
+            raise _Abandoned
+        return index
+
+    def give_up(self, reason: str) -> NoReturn:
+        raise _Abandoned
+
+    def _plain(self, numbers: Any) -> Any:
+        return numbers.astype(np.float64)
+
+
+def enumerate_law(
+    program: Callable[[Any], Result],
+    max_paths: int,
+    rng: np.random.Generator,
+    progress: Callable[[int], None] = lambda paths: None,
+) -> Law[Result]:
+    """Compute the exact law of what a program returns.
+
+    Parameters
+    ----------
+    program : callable
+        Takes a `numpy.random.Generator` of its own kind, returns something hashable.  An exception
+        is a result too, if the program catches it.
+    max_paths : int
+        Give up beyond this many paths.
+    rng : numpy.random.Generator
+        For the ordinary numbers of the second run of each path.
+    progress : callable
+        Called with the number of paths followed so far.
+
+    Returns
+    -------
+    Law
+
+    Raises
+    ------
+    NotEnumerableError
+        If there are too many paths, if the program calls a method of the generator that has no
+        finite set of outcomes, does more with a uniform number than shift, scale, take the
+        logarithm, round down and compare it with ordinary numbers, or draws randomness from
+        elsewhere.
+
+    Notes
+    -----
+    Two runs of the program a path, 64 at least.  Uniform numbers are taken as real numbers: a
+    generator's own steps of 2^-53 are neglected.
+    """
+    weights: dict[Result, float] = {}
+    pending: list[tuple[int, ...]] = [()]
+    followed: list[tuple[list[_Drawn], Result]] = []
+    unexplored, decisions, paths = 0.0, 0, 0
+    elsewhere = _other_randomness()
+    while pending:
+        run = _Explorer(pending.pop())
+        try:
+            result = program(run)
+        except _Abandoned:
+            if run.trouble:
+                raise NotEnumerableError(run.trouble) from None
+            unexplored += run.probability
+        else:
+            if run.trouble:
+                raise NotEnumerableError(run.trouble)
+            _replay(program, run.drawn, result, rng, elsewhere)
+            weights[result] = weights.get(result, 0.0) + run.probability
+            if len(followed) < LEAST_REPLAYS:
+                followed.append((run.drawn, result))
+        pending.extend(run.branches)
+        unexplored += run.unexplored
+        paths += 1
+        decisions += run.depth
+        progress(paths)
+        if paths + len(pending) > max_paths or decisions > LONGEST_PATHS * max_paths:
+            raise NotEnumerableError(f"it has more than {max_paths:,} paths")
+    for again in range(LEAST_REPLAYS - paths if followed else 0):
+        _replay(program, *followed[again % len(followed)], rng, elsewhere)
+    if _other_randomness() != elsewhere:
+        raise NotEnumerableError(_ELSEWHERE)
+    return Law(weights, unexplored, paths)
+
+
+def _replay(
+    program: Callable[[Any], Result],
+    drawn: Iterable[_Drawn],
+    result: Result,
+    rng: np.random.Generator,
+    elsewhere: list[object],
+) -> None:
+    try:
+        again: object = program(_Replay(list(drawn), rng))
+    except _Abandoned:
+        again = None
+    if again == result:
+        return
+    if _other_randomness() != elsewhere:
+        raise NotEnumerableError(_ELSEWHERE)
+    raise NotEnumerableError(
+        f"on one path it gave {result}, and {again} when run again with ordinary random numbers: "
+        "it draws randomness from elsewhere than rng, or uses a random number in a way that cannot "
+        "be followed"
+    )
+
+
+def _other_randomness() -> list[object]:
+    """States of generators that no program should touch, to see whether one does."""
+    _, key, *rest = np.random.get_state(legacy=True)
+    states: list[object] = [random.getstate(), np.asarray(key).tobytes(), *rest, str(BITS.state)]
+    if "torch" in sys.modules:
+        states.append(sys.modules["torch"].random.get_rng_state().numpy().tobytes())
+    return states

@@ -1,0 +1,175 @@
+"""What an audit found: a verdict, the numbers behind it, and both in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from otlp.auditing.draft_check import DraftCheck
+from otlp.auditing.gtest import GTest
+from otlp.distribution import FloatArray
+
+__all__ = ["AuditReport", "Verdict"]
+
+
+class Verdict(Enum):
+    """What an audit concludes; the value says it in plain words."""
+
+    LOSSLESS = "The rule is lossless: its exact output law is the target."
+    NOT_REJECTED = "No deviation was found: the sample agrees with the target. That is no proof."
+    NOT_LOSSLESS = "The rule is not lossless: its output does not follow the target."
+    RULE_FAILED = "The rule raises an error, or returns what is no token of the vocabulary."
+    DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
+
+
+@dataclass(frozen=True, eq=False)
+class AuditReport:
+    """What `otlp.audit` found.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    method : str
+        "enumeration" (exact), "closed form" (exact, from a plan's own marginals) or "sampling".
+    why_sampled : str
+        Why the exact law was not computed; empty if it was.
+    target, output : ndarray, shape (V,)
+        The target, and the law of the rule's output, exact or as sampled.  Failures are missing
+        from it.
+    acceptance : float
+        Probability that the output is one of the drafted tokens, exact or as sampled.
+    total_variation : float
+        Between output and target (a failure counts as a token outside the vocabulary); of the
+        sample, if sampled, and then too large by the sampling noise: see `interval`.
+    interval : tuple of float
+        Bounds on the total variation, at `confidence` if sampled.
+    confidence : float
+        1 if the law is exact.
+    tolerance : float
+        Largest exact total variation that is called lossless.
+    test : GTest or None
+        The G-test of the sampled output; None if the law is exact.
+    false_alarm_rate : float
+        Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
+        the law is exact.
+    failures : mapping of str to float
+        What went wrong, and its probability or share of the samples.
+    drafts : DraftCheck or None
+        Whether the drafts follow the declared scheme; None if there was nothing to compare.
+    told_apart : float
+        Total variation of the q that the rule is told from the declared scheme's own, the largest
+        over the drafts; NaN where they cannot be compared (a list of tuples has no q).
+    size : int
+        Paths followed, or samples drawn.
+    """
+
+    verdict: Verdict
+    method: str
+    why_sampled: str
+    target: FloatArray
+    output: FloatArray
+    acceptance: float
+    total_variation: float
+    interval: tuple[float, float]
+    confidence: float
+    tolerance: float
+    test: GTest | None
+    false_alarm_rate: float
+    failures: Mapping[str, float]
+    drafts: DraftCheck | None
+    told_apart: float
+    size: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self.verdict.passed
+
+    def worst_tokens(self, count: int = 5) -> list[tuple[int, float, float]]:
+        """The tokens that are furthest off: (token, target, output), the worst first.
+
+        In a sample they are measured in standard deviations, else a frequent token would lead by
+        noise.
+        """
+        apart = np.abs(self.output - self.target)
+        if self.test is not None:
+            apart = apart / np.sqrt(np.maximum(self.target, 1.0 / self.size))
+        worst = np.argsort(-apart, kind="stable")[:count]
+        return [
+            (int(token), float(self.target[token]), float(self.output[token]))
+            for token in worst
+            if apart[token] > 1e-3 * apart[worst[0]]
+        ]
+
+    def __str__(self) -> str:
+        """Summarise the audit in plain words."""
+        lines = [f"{self.verdict.name}: {self.verdict.value}"]
+        lines += self._failures()
+        lines += self._distance()
+        lines.append(f"Acceptance {self.acceptance:.6g} (output among the drafted tokens).")
+        if not self.passed:
+            lines.append("Furthest off: " + "; ".join(map(_token, self.worst_tokens())) + ".")
+        if self.told_apart > self.tolerance:
+            lines.append(
+                "The rule was told another q than its drafts are said to follow: total variation "
+                f"{self.told_apart:.3g}."
+            )
+        if self.drafts is not None:
+            lines.append(str(self.drafts))
+        return "\n".join(lines)
+
+    def _failures(self) -> list[str]:
+        kind = "probability" if self.test is None else "share of samples"
+        return [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
+
+    def _distance(self) -> list[str]:
+        low, high = self.interval
+        if self.test is None:
+            text = f"Total variation from the target {self.total_variation:.3g}"
+            if high - low > 1e-9:
+                text += f" (between {low:.3g} and {high:.3g})"
+            paths = f" over {self.size:,} paths" if self.size else ""
+            return [f"{text}, exact by {self.method}{paths}; lossless is up to {self.tolerance:g}."]
+        test = self.test
+        p_value = f"p-value {test.p_value:.3g}"
+        if test.impossible:
+            p_value = f"{test.impossible:,} outputs of target probability 0"
+        return [
+            f"Sampled {self.size:,} times, because {self.why_sampled}.",
+            f"Total variation from the target between {low:.3g} and {high:.3g} "
+            f"({self.confidence:.0%} confidence).",
+            f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}; "
+            f"false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
+            _power(test),
+        ]
+
+
+def _token(entry: tuple[int, float, float]) -> str:
+    token, target, output = entry
+    return f"token {token} has {output:.4g} instead of {target:.4g}"
+
+
+def _power(test: GTest) -> str:
+    if test.detectable >= 1.0:
+        return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
+    return (
+        f"A total variation of {_ceil(test.detectable):.2g} or more would have been found with "
+        f"probability {test.power:.0%}."
+    )
+
+
+def _ceil(value: float) -> float:
+    """Round up to two figures, so that a promise stays true."""
+    if value <= 0.0:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit

@@ -1,0 +1,1 @@
+"""Exact laws of rounds of decoding, and the bound on what any verification can reach."""

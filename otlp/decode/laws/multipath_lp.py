@@ -1,0 +1,247 @@
+"""The multi-path linear program: what the best of all valid K-path algorithms reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from otlp.decode.models.tabular import TabularModel
+from otlp.distribution import FloatArray, Mask
+from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
+
+__all__ = ["PREFIX_LIMIT", "MultipathOptimum", "multipath_optimum"]
+
+PREFIX_LIMIT = 20_000
+"""Prefixes that the linear program may have."""
+VIOLATION = 1e-5
+"""By how much an antichain may break its bound; the optimum is then that little too large."""
+
+
+@dataclass(frozen=True, eq=False)
+class MultipathOptimum:
+    """Optimum of the multi-path LP.
+
+    Attributes
+    ----------
+    block_efficiency : float
+        Upper bound on that of every valid algorithm with K i.i.d. paths, and reached by one.
+    accepted : tuple of ndarray
+        ``accepted[t]`` has shape (V,) * (t + 1): the probability that each prefix of t + 1 tokens
+        is accepted.
+    slopes : tuple of float
+        Slopes at which the antichain bounds were imposed.
+    """
+
+    block_efficiency: float
+    accepted: tuple[FloatArray, ...]
+    slopes: tuple[float, ...]
+
+
+def multipath_optimum(
+    draft: TabularModel, target: TabularModel, paths: int, length: int, rounds: int = 100
+) -> MultipathOptimum:
+    """Solve the multi-path LP (Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3).
+
+    Maximise 1 + sum of A(x) over the prefixes x of 1 to L tokens, where A(x) is the probability
+    that x is accepted, subject to A(xy) <= A(x) p(y | x), A(empty) = 1, and, for each antichain S
+    of prefixes, A(S) <= 1 - (1 - Q(S))^K.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L tokens.
+    paths, length : int
+        K and L, at least 1.
+    rounds : int
+        Most linear programs to solve.
+
+    Returns
+    -------
+    MultipathOptimum
+
+    Raises
+    ------
+    InvalidInputError
+        If K or L is less than 1 or the tables are too short.
+    SizeLimitError
+        If there are more than `PREFIX_LIMIT` prefixes.
+    OTLPError
+        If `rounds` linear programs are not enough.
+
+    Notes
+    -----
+    Antichains are too many to list.  The bound c(Q(S)) is concave in Q(S), so the constraints of
+    all antichains say that for each slope s the maximum of A(S) - s Q(S) is at most the maximum
+    of c(m) - s m over m.  The former is a dynamic programme on the tree, hence a few linear rows
+    for each prefix.  Slopes are added where the solution breaks an antichain's bound by more than
+    `VIOLATION`, until none is left; HiGHS solves the linear programs.
+    """
+    _check(draft, paths, length)
+    size = draft.vocab_size
+    q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
+    slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
+    for _ in range(rounds):
+        found = _solve(target, np.concatenate(q), paths, length, slopes)
+        accepted = np.split(found, np.cumsum([level.size for level in q])[:-1])
+        slope = _worst_slope(accepted, q, size, paths)
+        if slope is None:
+            shaped = [x.reshape((size,) * (t + 1)) for t, x in enumerate(accepted)]
+            return MultipathOptimum(1.0 + float(found.sum()), tuple(shaped), tuple(slopes))
+        slopes.append(slope)
+    raise OTLPError(f"the multi-path LP is not settled after {rounds} rounds: raise `rounds`")
+
+
+def _worst_slope(
+    accepted: list[FloatArray], q: list[FloatArray], size: int, paths: int
+) -> float | None:
+    """Slope of the bound at the antichain that breaks it most; None if none does."""
+    worst, slope = VIOLATION, None
+    for chain in _extreme_antichains(accepted, q, size, float(paths)):
+        value = sum(float(a[m].sum()) for a, m in zip(accepted, chain, strict=True))
+        mass = min(1.0, sum(float(b[m].sum()) for b, m in zip(q, chain, strict=True)))
+        excess = value - (1.0 - (1.0 - mass) ** paths)
+        if excess > worst:
+            worst, slope = excess, paths * (1.0 - mass) ** (paths - 1)
+    return slope
+
+
+def _solve(
+    target: TabularModel, q: FloatArray, paths: int, length: int, slopes: list[float]
+) -> FloatArray:
+    """Accepted masses that are best under the antichain bounds at these slopes."""
+    size, count = target.vocab_size, q.size
+    flow, flow_bounds = _flow_rows(target, length)
+    # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0
+    own = sparse.identity(count, format="csr")
+    starts = np.cumsum([0] + [size**t for t in range(1, length + 1)])
+    inner = int(starts[-2])
+    gather = (
+        sparse.csr_matrix(
+            (np.ones(count - size), (np.repeat(np.arange(inner), size), np.arange(size, count))),
+            shape=(inner, count),
+        )
+        - sparse.identity(count, format="csr")[:inner]
+    )
+    top = sparse.csr_matrix(np.concatenate([np.ones(size), np.zeros(count - size)])[None])
+    blocks: list[list[sparse.spmatrix | None]] = [[flow] + [None] * len(slopes)]
+    bounds = [flow_bounds]
+    for at, slope in enumerate(slopes):
+        for first, last, bound in (
+            (own, -own, slope * q),
+            (None, gather, np.zeros(inner)),
+            (None, top, np.array([_conjugate(slope, paths)])),
+        ):
+            row: list[sparse.spmatrix | None] = [first] + [None] * len(slopes)
+            row[at + 1] = last
+            blocks.append(row)
+            bounds.append(bound)
+    cost = np.zeros(count * (1 + len(slopes)))
+    cost[:count] = -1.0
+    found = linprog(
+        cost, A_ub=sparse.bmat(blocks, format="csr"), b_ub=np.concatenate(bounds), method="highs"
+    )
+    if found.x is None:
+        raise OTLPError(f"the multi-path LP failed: {found.message}")
+    accepted: FloatArray = found.x[:count]
+    return accepted
+
+
+def _conjugate(slope: float, paths: int) -> float:
+    """Maximum of 1 - (1 - m)^K - slope m over m in [0, 1]."""
+    if paths == 1:
+        return max(0.0, 1.0 - slope)
+    rest = float((slope / paths) ** (1.0 / (paths - 1)))
+    return 1.0 - float(rest**paths) - slope * (1.0 - rest)
+
+
+def _check(draft: TabularModel, paths: int, length: int) -> None:
+    if paths < 1 or length < 1 or length > draft.length:
+        raise InvalidInputError(
+            f"paths is {paths} and length is {length}: both must be at least 1, and the models' "
+            f"tables cover {draft.length} tokens"
+        )
+    count = sum(float(draft.vocab_size) ** t for t in range(1, length + 1))
+    if count > PREFIX_LIMIT:
+        raise SizeLimitError(
+            f"the multi-path LP would have {count:,.0f} prefixes, more than the limit of "
+            f"{PREFIX_LIMIT:,}: use a smaller vocabulary or a shorter path"
+        )
+
+
+def _flow_rows(target: TabularModel, length: int) -> tuple[sparse.csr_matrix, FloatArray]:
+    """Rows of A(xy) - A(x) p(y | x) <= 0; for single tokens A(y) <= p(y)."""
+    size = target.vocab_size
+    starts = np.cumsum([0] + [size**t for t in range(1, length + 1)])
+    count = int(starts[-1])
+    bounds = np.zeros(count)
+    bounds[:size] = target.tables[0]
+    children = np.arange(size, count)
+    parents = np.concatenate(
+        [np.repeat(np.arange(starts[t - 1], starts[t]), size) for t in range(1, length)]
+        or [np.empty(0, dtype=np.int64)]
+    )
+    p = np.concatenate([target.tables[t].reshape(-1) for t in range(1, length)] or [np.empty(0)])
+    rows = sparse.coo_matrix(
+        (
+            np.concatenate([np.ones(count), -p]),
+            (
+                np.concatenate([np.arange(count), children]),
+                np.concatenate([np.arange(count), parents]),
+            ),
+        ),
+        shape=(count, count),
+    )
+    return rows.tocsr(), bounds
+
+
+def _best_antichain(
+    accepted: list[FloatArray], q: list[FloatArray], size: int, slope: float
+) -> list[Mask]:
+    """Antichain that maximises A(S) - slope Q(S), by dynamic programming from the leaves up."""
+    own = [a - slope * b for a, b in zip(accepted, q, strict=True)]
+    below = [np.zeros_like(level) for level in own]
+    for t in range(len(own) - 2, -1, -1):
+        best = np.maximum(np.maximum(own[t + 1], below[t + 1]), 0.0)
+        below[t] = best.reshape(-1, size).sum(axis=1)
+    chosen: list[Mask] = []
+    free = np.ones(size, dtype=bool)
+    for t in range(len(own)):
+        here = free & (own[t] > 0.0) & (own[t] >= below[t])
+        chosen.append(here)
+        free = np.repeat(free & ~here, size)
+    return chosen
+
+
+def _extreme_antichains(
+    accepted: list[FloatArray], q: list[FloatArray], size: int, steepest: float
+) -> Iterator[list[Mask]]:
+    """Yield the maximisers of A(S) - s Q(S) for all slopes s in [0, steepest].
+
+    The maximum is convex and piecewise linear in s: two neighbouring pieces meet where the
+    maximum is on their lines, else a third lies between.
+    """
+
+    def solve(slope: float) -> tuple[list[Mask], float, float]:
+        chain = _best_antichain(accepted, q, size, slope)
+        value = sum(float(a[m].sum()) for a, m in zip(accepted, chain, strict=True))
+        mass = sum(float(b[m].sum()) for b, m in zip(q, chain, strict=True))
+        return chain, value, mass
+
+    stack = [(solve(0.0), solve(steepest))]
+    yield stack[0][0][0]
+    yield stack[0][1][0]
+    while stack:
+        left, right = stack.pop()
+        if left[2] - right[2] <= 1e-12:
+            continue
+        slope = (left[1] - right[1]) / (left[2] - right[2])
+        middle = solve(slope)
+        gain = middle[1] - slope * middle[2] - (left[1] - slope * left[2])
+        if gain <= 1e-11:
+            continue
+        yield middle[0]
+        stack += [(left, middle), (middle, right)]

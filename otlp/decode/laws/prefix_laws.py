@@ -1,0 +1,280 @@
+"""The exact law of a round, one prefix at a time: draws below different prefixes are independent.
+
+`round_law` lists whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
+depends on the draws above and before it, never on those in it, so these can be listed when it is
+reached: V^n for each prefix that n paths share.  The steps at a prefix are the algorithms' own code
+(plans, attempts, scores and picks, block verification); the walk over the prefixes is written here,
+and is tied to `round_law` where that can be had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from otlp.decode.choosing import enumerate_choices
+from otlp.decode.drafting import Drafting
+from otlp.decode.laws.round_laws import RoundLaw, Tally, draft_trees, round_law
+from otlp.decode.models.tabular import TabularModel
+from otlp.decode.round import check_round
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.block import accept_prefix, next_weight
+from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.verification.top_down import TopDown
+from otlp.decode.verification.traversal import Traversal, attempts
+from otlp.decode.verification.verification import Verification
+
+__all__ = [
+    "prefix_law",
+    "selection_efficiency",
+    "selection_law",
+    "top_down_law",
+    "traversal_law",
+]
+
+Shape = tuple[Any, ...]
+"""The tree below a slot of a drafting: the shapes of its child slots; () for a leaf."""
+Stars = list[tuple[DraftTree, dict[int, Shape], float]]
+"""Ways to draw the children of one prefix: the one-level tree, what is below each, its chance."""
+
+
+def prefix_law(
+    draft: TabularModel, target: TabularModel, drafting: Drafting, verification: Verification
+) -> RoundLaw:
+    """Law of a round, by the cheapest exact enumeration that the algorithm has.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L + 1 tokens.  For a cascade the target is its `aimed_model`.
+    drafting : Drafting
+    verification : Verification
+
+    Returns
+    -------
+    RoundLaw
+        What `round_law` gives, up to rounding.
+
+    Raises
+    ------
+    InvalidInputError, UnsupportedProblemError
+        See `check_round`.
+    """
+    check_round(draft, target, drafting, verification)
+    if isinstance(verification, TopDown):
+        return top_down_law(draft, target, drafting, verification)
+    if isinstance(verification, Traversal):
+        return traversal_law(draft, target, drafting)
+    if isinstance(verification, PathSelection):
+        return selection_law(draft, target, drafting, verification)
+    return round_law(draft, target, drafting, verification)
+
+
+def top_down_law(
+    draft: TabularModel, target: TabularModel, drafting: Drafting, top_down: TopDown
+) -> RoundLaw:
+    """Law of a round of top-down verification: one plan, and its draws, for each prefix.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L + 1 tokens.
+    drafting : Drafting
+    top_down : TopDown
+    """
+    stars = _star_lister(draft, drafting)
+    tally = Tally(target, drafting.length)
+    level: dict[tuple[tuple[int, ...], Shape], float] = {((), (_shape(drafting),)): 1.0}
+    while level:
+        deeper: defaultdict[tuple[tuple[int, ...], Shape], float] = defaultdict(float)
+        for (prefix, below), mass in level.items():
+            p = target.law(prefix)
+            if not _open(below):
+                tally.add(prefix, mass, p)
+                continue
+            found = stars(prefix, below)
+            # how many tokens are drawn, and so the scheme, is the same in all of them
+            plan = top_down.plan(found[0][0].scheme(0), p)
+            for star, under, chance in found:
+                law = plan.conditional(star.drawn(0))
+                for child, shapes in under.items():
+                    token = int(star.tokens[child])
+                    if law[token] > 0.0:
+                        deeper[(*prefix, token), shapes] += mass * chance * float(law[token])
+                undrafted = law.copy()
+                undrafted[star.tokens[1:]] = 0.0
+                tally.add(prefix, mass * chance, undrafted)
+        level = deeper
+    return tally.law
+
+
+def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
+    """Law of a round of traversal verification.
+
+    A subtree that is tried with weight w accepts with probability w on average over its draws, and
+    nothing outside it depends on these: what follows a rejection needs no look into it.  (Were that
+    not so, the law would not sum to one.)  A token that is drawn again has its subtree tried twice,
+    but either the first try is certain or the second has weight 0.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L + 1 tokens.
+    drafting : Drafting
+    """
+    stars = _star_lister(draft, drafting)
+    tally = Tally(target, drafting.length)
+
+    level: dict[tuple[tuple[int, ...], Shape, float], float]
+    level = {((), (_shape(drafting),), 1.0): 1.0}
+    while level:
+        deeper: defaultdict[tuple[tuple[int, ...], Shape, float], float] = defaultdict(float)
+        for (prefix, below, weight), mass in level.items():
+            for star, under, chance in stars(prefix, below):
+                reached = mass * chance
+                for child, share, law in attempts(star, 0, target.law(prefix), weight):
+                    if child == 0:
+                        tally.add(prefix, reached * share, law)
+                    elif share > 0.0:
+                        deeper[(*prefix, int(star.tokens[child])), under[child], share] += reached
+                    reached *= 1.0 - share
+                    if reached == 0.0:
+                        break
+        level = deeper
+    return tally.law
+
+
+def selection_law(
+    draft: TabularModel, target: TabularModel, drafting: Drafting, selection: PathSelection[Any]
+) -> RoundLaw:
+    """Law of a round of a path selection: pick from every set of paths, verify every path once.
+
+    Which path is picked depends on the others; how much of it is accepted does not.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L + 1 tokens.
+    drafting : Drafting
+        Of K i.i.d. paths of length L.
+    selection : PathSelection
+
+    Notes
+    -----
+    V^(K L) picks and V^L runs of block verification.
+    """
+    paths, length = drafting.paths, drafting.length
+    tally = Tally(target, length)
+    states: list[Any] = []
+    chances: list[float] = []
+    verified: list[tuple[tuple[int, ...], list[float], list[Any]]] = []
+
+    def grow(
+        prefix: tuple[int, ...], state: Any, chance: float, weights: list[float], skews: list[Any]
+    ) -> None:
+        if len(prefix) == length:
+            states.append(state)
+            chances.append(chance)
+            verified.append((prefix, weights, skews))
+            return
+        p, q = target.law(prefix), drafting.law(draft.law(prefix))
+        skew = selection.skew(state, weights[-1], p, q)
+        for token in np.flatnonzero(q).tolist():
+            skewed = float(q[token]) * skew.ratio(token)
+            weight = next_weight(weights[-1], float(p[token]), skewed)
+            longer = (*prefix, token)
+            grow(longer, skew.child(token), chance * q[token], [*weights, weight], [*skews, skew])
+
+    grow((), selection.root(paths), 1.0, [1.0], [])
+    selected = np.zeros(len(states))
+    for drawn in product(range(len(states)), repeat=paths):
+        chance = math.prod(chances[path] for path in drawn)
+        np.add.at(selected, list(drawn), chance * selection.pick([states[path] for path in drawn]))
+    for (path, weights, skews), mass in zip(verified, selected.tolist(), strict=True):
+        laws = np.stack([target.law(path[:at]) for at in range(length + 1)])
+
+        def draft_law(at, skews=skews):  # type: ignore[no-untyped-def]
+            return skews[at].draft_law()
+
+        def run(chooser, weights=weights, laws=laws, draft_law=draft_law):  # type: ignore[no-untyped-def]
+            return accept_prefix(range(length + 1), weights, laws, draft_law, chooser)
+
+        for outcome, chance in enumerate_choices(run):
+            tally.add(path[: outcome.node], mass * chance, outcome.correction)
+    return tally.law
+
+
+def selection_efficiency(
+    draft: TabularModel,
+    target: TabularModel,
+    selection: PathSelection[Any],
+    paths: int,
+    length: int,
+) -> float:
+    """Exact block efficiency of a path selection: 1 + sum of accepted masses over all prefixes.
+
+    A prefix x is accepted with probability Gamma(x) w(x) (Sun et al. 2024, Lemma 4); every prefix
+    is visited once, so this reaches larger models than `selection_law`.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L tokens.
+    selection : PathSelection
+    paths, length : int
+        K and L.
+    """
+
+    def accepted(prefix: tuple[int, ...], state: Any, weight: float, gamma: float) -> float:
+        if len(prefix) == length:
+            return 0.0
+        p, q = target.law(prefix), draft.law(prefix)
+        skew = selection.skew(state, weight, p, q)
+        total = 0.0
+        for token in np.flatnonzero(q).tolist():
+            skewed = float(q[token]) * skew.ratio(token)
+            below = next_weight(weight, float(p[token]), skewed)
+            total += gamma * skewed * below
+            child = skew.child(token)
+            total += accepted((*prefix, token), child, below, gamma * skewed)
+        return total
+
+    return 1.0 + accepted((), selection.root(paths), 1.0, 1.0)
+
+
+def _shape(drafting: Drafting, slot: int = 0) -> Shape:
+    return tuple(_shape(drafting, child) for child in drafting.children[slot])
+
+
+def _open(shapes: Shape) -> Shape:
+    """Shapes of the slots to be filled below a prefix that fills slots of the given shapes."""
+    return tuple(child for shape in shapes for child in shape)
+
+
+# the algorithms of one comparison, one after the other, draw the same stars: twice as fast
+@lru_cache(maxsize=1)
+def _star_lister(
+    draft: TabularModel, drafting: Drafting
+) -> Callable[[tuple[int, ...], Shape], Stars]:
+    """Lists, for a prefix and the shapes it fills, the ways its children can be drawn."""
+
+    @cache
+    def stars(prefix: tuple[int, ...], shapes: Shape) -> Stars:
+        below = _open(shapes)
+        one_level = Drafting((-1, *[0] * len(below)), drafting.kind, drafting.law)
+        found = []
+        for star, chance in draft_trees(draft, one_level, prefix):
+            under: dict[int, Shape] = {}
+            drawn = star.draws[0].tolist() if below else []
+            for child, shape in zip(drawn, below, strict=False):
+                under[child] = (*under.get(child, ()), shape)
+            found.append((star, under, chance))
+        return found
+
+    return stars

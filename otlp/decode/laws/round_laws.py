@@ -1,0 +1,139 @@
+"""The exact law of a round on tabular models, by enumeration: validity and block efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.decode.choosing import enumerate_choices
+from otlp.decode.drafting import Drafting
+from otlp.decode.models.tabular import TabularModel
+from otlp.decode.round import Transform, aim, check_round
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Verification
+from otlp.distribution import FloatArray
+
+__all__ = [
+    "RoundLaw",
+    "Tally",
+    "aimed_model",
+    "draft_trees",
+    "round_law",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundLaw:
+    """What a round does on average over drafts and decisions.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (V, ..., V), L + 1 axes
+        Law of the next L + 1 tokens: those of the round, then tokens sampled from the target.
+    lengths : ndarray, shape (L + 1,)
+        Law of the number of accepted tokens.
+    """
+
+    tokens: FloatArray
+    lengths: FloatArray
+
+    @property
+    def block_efficiency(self) -> float:
+        """Mean number of tokens a round: accepted ones and the correction."""
+        return 1.0 + float(self.lengths @ np.arange(self.lengths.size))
+
+
+class Tally:
+    """Adds up the law of a round, outcome by outcome.
+
+    Parameters
+    ----------
+    target : TabularModel
+        With tables for at least `length` + 1 tokens.
+    length : int
+        Length L of the longest drafted path.
+    """
+
+    def __init__(self, target: TabularModel, length: int) -> None:
+        self._joint = target.joint(length + 1)
+        self.law = RoundLaw(np.zeros_like(self._joint), np.zeros(length + 1))
+
+    def add(self, accepted: Sequence[int], mass: float, correction: FloatArray) -> None:
+        """Add an outcome: accepted tokens, and the law of the correction times its mass."""
+        self.law.lengths[len(accepted)] += mass * float(correction.sum())
+        # the correction, then what the target adds, by its law after each correction
+        rest = self._joint[tuple(accepted)]
+        total = rest.reshape(rest.shape[0], -1).sum(axis=1)
+        scale = np.divide(correction, total, out=np.zeros_like(total), where=total > 0.0)
+        shape = (-1,) + (1,) * (rest.ndim - 1)
+        self.law.tokens[tuple(accepted)] += mass * rest * scale.reshape(shape)
+
+
+def draft_trees(
+    draft: TabularModel, drafting: Drafting, context: Sequence[int] = ()
+) -> Iterator[tuple[DraftTree, float]]:
+    """All draft trees that a drafting can make after a context, with probabilities."""
+    draft.start(np.array(context, dtype=np.int64))
+    return enumerate_choices(lambda chooser: drafting.draft(draft, chooser))
+
+
+def aimed_model(
+    draft: TabularModel, target: TabularModel, transform: Transform | None
+) -> TabularModel:
+    """The model that a cascade decodes from, as one tabular model; the target without one."""
+    if transform is None:
+        return target
+    tables = []
+    for q, p in zip(draft.tables, target.tables, strict=False):
+        size = q.shape[-1]
+        pairs = zip(q.reshape(-1, size), p.reshape(-1, size), strict=True)
+        rows = [transform(a, b) for a, b in pairs]
+        tables.append(np.stack(rows).reshape(q.shape))
+    return TabularModel(tables, f"{draft.name} and {target.name}")
+
+
+def round_law(
+    draft: TabularModel,
+    target: TabularModel,
+    drafting: Drafting,
+    verification: Verification,
+    transform: Transform | None = None,
+) -> RoundLaw:
+    """Enumerate a round.
+
+    Parameters
+    ----------
+    draft, target : TabularModel
+        With tables for at least L + 1 tokens.
+    drafting : Drafting
+    verification : Verification
+    transform : callable, optional
+        A cascade's transform; the law is then to be compared with `aimed_model`'s.
+
+    Returns
+    -------
+    RoundLaw
+
+    Raises
+    ------
+    InvalidInputError, UnsupportedProblemError
+        See `check_round`.
+
+    Notes
+    -----
+    One verification for each draft tree and each sequence of decisions: V^(K L) and more.
+    """
+    check_round(draft, target, drafting, verification)
+    tally = Tally(aimed_model(draft, target, transform), drafting.length)
+    target.start(np.empty(0, dtype=np.int64))
+    for tree, mass in draft_trees(draft, drafting):
+        laws = aim(draft, tree, target.laws(tree, np.arange(len(tree))), transform)
+
+        def run(chooser, tree=tree, laws=laws):  # type: ignore[no-untyped-def]
+            return verification.verify(tree, laws, chooser)
+
+        for outcome, chance in enumerate_choices(run):
+            tally.add(tree.path(outcome.node).tolist(), mass * chance, outcome.correction)
+    return tally.law

@@ -1,0 +1,1 @@
+"""Language models behind one protocol: Hugging Face models, and models written out as tables."""

@@ -1,0 +1,153 @@
+"""A language model small enough to be written out: the law after every prefix, for exact tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.decode.models.model import Model, Sampling
+from otlp.decode.tree import TokenTree
+from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.errors import InvalidInputError
+
+__all__ = ["TabularModel", "random_pair"]
+
+
+class TabularModel(Model):
+    """Next-token laws listed for every prefix of fewer than `length` tokens.
+
+    Parameters
+    ----------
+    tables : sequence of array_like
+        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the law after each prefix of t tokens
+        along the last axis.
+    name : str
+        What to call it.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError
+        If a table has the wrong shape or a row is no distribution.
+    """
+
+    def __init__(self, tables: Sequence[npt.ArrayLike], name: str = "tabular") -> None:
+        self.sampling = Sampling()
+        self._name = name
+        self.tables = [np.asarray(table, dtype=np.float64) for table in tables]
+        if not self.tables or self.tables[0].ndim != 1:
+            raise InvalidInputError("a tabular model needs at least one table, tables[0] of (V,)")
+        for depth, table in enumerate(self.tables):
+            if table.shape != (self.vocab_size,) * (depth + 1):
+                raise InvalidInputError(
+                    f"tables[{depth}] has shape {table.shape}: it must be "
+                    f"{(self.vocab_size,) * (depth + 1)}"
+                )
+            rows = table.reshape(-1, self.vocab_size)
+            self.tables[depth] = np.stack([as_distribution(row) for row in rows]).reshape(
+                table.shape
+            )
+        self.context: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._name
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return int(self.tables[0].size)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the tables cover."""
+        return len(self.tables)
+
+    def law(self, prefix: Sequence[int]) -> FloatArray:
+        """Next-token law after a prefix, shape (V,).
+
+        Raises
+        ------
+        InvalidInputError
+            If the prefix has `length` tokens or more.
+        """
+        if len(prefix) >= self.length:
+            raise InvalidInputError(
+                f"the prefix has {len(prefix)} tokens and the tables end at {self.length - 1}: "
+                "make a tabular model with a greater length"
+            )
+        law: FloatArray = self.tables[len(prefix)][tuple(prefix)]
+        return law
+
+    def joint(self, length: int) -> FloatArray:
+        """Law of the first `length` tokens, shape (V, ..., V) with `length` axes."""
+        joint: FloatArray = np.ones(())
+        for table in self.tables[:length]:
+            joint = joint[..., None] * table
+        return joint
+
+    def start(self, context: IntArray) -> None:
+        """Begin a text."""
+        self.context = tuple(int(token) for token in context)
+
+    def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """Logarithms of the laws after the given nodes, shape (m, V)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.laws(tree, nodes))
+
+    def laws(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """Laws after the given nodes, shape (m, V)."""
+        return np.stack(
+            [self.law(self.context + tuple(tree.path(int(node)).tolist())) for node in nodes]
+        )
+
+    def advance(self, tree: TokenTree, node: int, token: int) -> None:
+        """Append the path to `node`, then `token`."""
+        self.context += (*tree.path(node).tolist(), token)
+
+
+def random_pair(
+    vocab_size: int,
+    length: int,
+    rng: np.random.Generator,
+    *,
+    spread: float = 1.5,
+    noise: float = 1.0,
+) -> tuple[TabularModel, TabularModel]:
+    """Make a random draft and target model.
+
+    Parameters
+    ----------
+    vocab_size : int
+        Vocabulary size V, at least 1.
+    length : int
+        How many tokens the tables cover, at least 1; V^length numbers a model.
+    rng : numpy.random.Generator
+    spread : float
+        Standard deviation of the target's logits.
+    noise : float
+        Standard deviation of what the draft's logits add to the target's.
+
+    Returns
+    -------
+    draft, target : TabularModel
+
+    Raises
+    ------
+    InvalidInputError
+        If `vocab_size` or `length` is less than 1.
+    """
+    if vocab_size < 1 or length < 1:
+        raise InvalidInputError(
+            f"vocab_size is {vocab_size} and length is {length}: both must be at least 1"
+        )
+    logits = [spread * rng.standard_normal((vocab_size,) * (t + 1)) for t in range(length)]
+    noisy = [given + noise * rng.standard_normal(given.shape) for given in logits]
+    return _from_logits(noisy, "draft"), _from_logits(logits, "target")
+
+
+def _from_logits(logits: Sequence[FloatArray], name: str) -> TabularModel:
+    weights = [np.exp(given - given.max(axis=-1, keepdims=True)) for given in logits]
+    return TabularModel([w / w.sum(axis=-1, keepdims=True) for w in weights], name)

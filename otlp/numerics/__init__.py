@@ -1,0 +1,1 @@
+"""Formulas and algorithms that know nothing of solvers: one owner for each."""

@@ -1,0 +1,1 @@
+"""Studies: experiments over solvers, rules, schemes and models, each ending in a table."""

@@ -1,0 +1,207 @@
+"""Timing: solvers over sizes and rows of a capture, as plain records.
+
+Build, reduce, solve and recover are kept apart, and each record carries the objective's error
+beside the time.  A solver is run on a size only if it takes the problem and if what it needed on
+smaller sizes says that it can stay within the time limit; otherwise the reason is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from otlp._solve import optimal_acceptance
+from otlp.data.captures import Capture
+from otlp.drafts import IID
+from otlp.problem import Problem
+from otlp.solution import Guarantee, Solution
+from otlp.solvers import make_solver, with_time_limit
+from otlp.timing import Timings
+
+if TYPE_CHECKING:
+    from otlp.solvers.solver import Solver
+
+__all__ = ["Cell", "Record", "Size", "benchmark", "warm"]
+
+
+WARM_WORK = 10_000.0
+"""Work up to which a problem is solved before the clock starts."""
+
+
+@dataclass(frozen=True, order=True)
+class Size:
+    """A row of the table: n drafts from the top k tokens (k = 0: the whole vocabulary)."""
+
+    k: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One solve.
+
+    Attributes
+    ----------
+    size : Size
+    solver : str
+    row : int
+        Row of the capture.
+    status, guarantee : str
+        Names of the members of `Status` and `Guarantee`.
+    acceptance : float
+        NaN if there is no plan.
+    error : float
+        Optimal acceptance minus acceptance, NaN if there is no plan.
+    marginal_error : float
+        L1 distance of the output law from the target.
+    timings : Timings
+        Seconds by part.
+    """
+
+    size: Size
+    solver: str
+    row: int
+    status: str
+    guarantee: str
+    acceptance: float
+    error: float
+    marginal_error: float
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A solver at a size, over all rows.
+
+    Attributes
+    ----------
+    size : Size
+    solver : str
+    skipped : str
+        Why rows were left out, all or the last ones; empty if none were.
+    records : tuple of Record
+    """
+
+    size: Size
+    solver: str
+    skipped: str = ""
+    records: tuple[Record, ...] = ()
+
+    @property
+    def solved(self) -> tuple[Record, ...]:
+        """The records that ended with a plan."""
+        return tuple(r for r in self.records if r.guarantee != Guarantee.NONE.name)
+
+    @property
+    def success_rate(self) -> float:
+        """Share of the rows that ended with a plan."""
+        return len(self.solved) / len(self.records) if self.records else 0.0
+
+    def milliseconds(self, part: str = "total") -> float:
+        """Median milliseconds of a part of `Timings` over the solved rows."""
+        return 1e3 * float(median(getattr(r.timings, part) for r in self.solved))
+
+    @property
+    def acceptance(self) -> float:
+        """Mean acceptance over the solved rows."""
+        return fmean(r.acceptance for r in self.solved)
+
+    @property
+    def error(self) -> float:
+        """Largest error of the objective over the solved rows."""
+        return max(r.error for r in self.solved)
+
+
+def benchmark(
+    capture: Capture,
+    sizes: Sequence[Size],
+    solvers: Sequence[str],
+    rows: Sequence[int],
+    time_limit: float,
+    temperature: float = 1.0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[Cell]:
+    """Time every solver at every size, one cell after the other.
+
+    Parameters
+    ----------
+    capture : Capture
+    sizes : sequence of Size
+        Best in ascending order, so that small sizes predict large ones.
+    solvers : sequence of str
+        Names from `otlp.solvers.SOLVERS`.
+    rows : sequence of int
+        Rows of the capture.
+    time_limit : float
+        Seconds a solve.
+    temperature : float
+        Of both models.
+    progress : callable
+        Called with a label after each solve or skip, once for each of the
+        ``len(sizes) * len(solvers) * len(rows)`` steps.
+
+    Yields
+    ------
+    Cell
+        Size by size, in the order of `solvers`.
+    """
+    warm(solvers, capture, temperature)
+    paces: dict[str, float] = {}  # seconds a unit of work, by solver
+    for size in sizes:
+        problems = [_problem(capture, row, size, temperature) for row in rows]
+        for name in solvers:
+            solver = with_time_limit(name, time_limit)
+            reason = _reason_to_skip(solver, problems[0], paces.get(name), time_limit)
+            records: list[Record] = []
+            for row, problem in zip(rows, problems, strict=True):
+                if not reason:
+                    solution = solver.solve(problem)
+                    records.append(_record(size, name, row, problem, solution))
+                    seconds = solution.timings.total
+                    paces[name] = seconds / max(solver.work(problem), 1.0)
+                    if seconds > time_limit:
+                        reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
+                progress(f"({size.k or capture.vocab_size}, {size.n}) {name}")
+            yield Cell(size, name, reason, tuple(records))
+
+
+def warm(solvers: Iterable[str], capture: Capture, temperature: float = 1.0) -> None:
+    """Compile and load what the solvers need, so that the first timing is like the others."""
+    for size in (Size(4, 2), Size(100, 3)):
+        problem = _problem(capture, 0, size, temperature)
+        for name in solvers:
+            solver = make_solver(name)
+            if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
+                solver.solve(problem)
+
+
+def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:
+    target, draft = capture.distributions(row, temperature, top_k=size.k or None)
+    return Problem(target, IID(draft, size.n))
+
+
+def _reason_to_skip(solver: Solver, problem: Problem, pace: float | None, time_limit: float) -> str:
+    capability = solver.supports(problem)
+    if not capability:
+        return capability.reason
+    expected = (pace or 0.0) * solver.work(problem)
+    if expected > time_limit:
+        return f"expected about {expected:.3g} s from the sizes before, limit {time_limit:g} s"
+    return ""
+
+
+def _record(size: Size, name: str, row: int, problem: Problem, solution: Solution) -> Record:
+    optimum, _ = optimal_acceptance(problem)
+    return Record(
+        size=size,
+        solver=name,
+        row=row,
+        status=solution.status.name,
+        guarantee=solution.guarantee.name,
+        acceptance=solution.acceptance,
+        error=optimum - solution.acceptance,
+        marginal_error=solution.marginal_error,
+        timings=solution.timings,
+    )

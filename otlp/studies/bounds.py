@@ -1,0 +1,179 @@
+"""Bounds from the papers: SpecTr's on the optimal acceptance, and the error over many steps."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray
+from otlp.drafts import IID
+from otlp.drafts.scheme import check_mask
+from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
+from otlp.problem import Problem
+
+__all__ = ["information_bounds", "lower_bound", "multi_step_error", "upper_bound"]
+
+MOST_TOKENS = 12
+"""Vocabulary size up to which all subsets are tried."""
+
+
+def upper_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
+    """Information-theoretic upper bound on the acceptance that one subset gives.
+
+    A token y of the subset is accepted with probability at most p(y), and at most as often as it
+    is drafted; a tuple accepts other tokens at most as often as it is drafted, and at most their
+    p:
+
+        sum over y inside of min(p(y), 1 - (1 - q(y))^n)
+        + sum over tuples of min(P(tuple), p(tokens of the tuple outside))
+
+    Parameters
+    ----------
+    problem : Problem
+        With i.i.d. drafts.
+    subset : array_like, optional
+        A mask of shape (V,), or token ids; by default all tokens, which needs no tuples.
+
+    Returns
+    -------
+    float
+        At least the optimal acceptance.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the drafts are not i.i.d.
+    SizeLimitError
+        If the tuples cannot be listed.
+
+    Notes
+    -----
+    Sun et al. 2023 (SpecTr), Lemma 3, Eq. 9, where p is the draft and q the target.  O(V) for all
+    tokens, else O(n k^n) for a support of k tokens.  `Problem.dual_value` gives tighter bounds.
+    """
+    drafts, target = _iid(problem), problem.target
+    once = np.minimum(target, _drafted_once(drafts))
+    if subset is None:
+        return float(once.sum())
+    inside = check_mask(subset, problem.vocab_size)
+    if inside.all():
+        return float(once.sum())
+    tuples = drafts.enumerate_tuples()
+    ordered = np.sort(tuples.tokens, axis=1)
+    outside = np.where(inside, 0.0, target)[ordered]
+    outside[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = 0.0
+    others = float(np.minimum(tuples.mass, outside.sum(axis=1)).sum())
+    return float(once[inside].sum()) + others
+
+
+def lower_bound(problem: Problem) -> float:
+    """Lower bound on the optimal acceptance: what K-SEQ reaches at least.
+
+    Parameters
+    ----------
+    problem : Problem
+        With i.i.d. drafts.
+
+    Returns
+    -------
+    float
+        (1 - (1 - 1/n)^n) sum of min(p, 1 - (1 - q)^n), at least 1 - 1/e of the optimum.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the drafts are not i.i.d.
+
+    Notes
+    -----
+    Sun et al. 2023 (SpecTr), Eq. 11; at least as large as the bound of Lemma 3.  O(V).
+    """
+    return _guaranteed(problem.n) * upper_bound(problem)
+
+
+def information_bounds(problem: Problem) -> tuple[float, float]:
+    """Both bounds of Lemma 3, by trying every subset.
+
+    Parameters
+    ----------
+    problem : Problem
+        With i.i.d. drafts over at most 12 tokens.
+
+    Returns
+    -------
+    lower, upper : float
+        The least `upper_bound`, and (1 - (1 - 1/n)^n) times it.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the drafts are not i.i.d.
+    SizeLimitError
+        If there are more than 12 tokens: `lower_bound` and `upper_bound` need no search.
+
+    Notes
+    -----
+    Sun et al. 2023 (SpecTr), Lemma 3.  O(2^V n V^n).
+    """
+    if problem.vocab_size > MOST_TOKENS:
+        raise SizeLimitError(
+            f"2^{problem.vocab_size} subsets are too many to try: at most {MOST_TOKENS} tokens; "
+            "lower_bound and upper_bound hold for every vocabulary"
+        )
+    masks = product([False, True], repeat=problem.vocab_size)
+    upper = min(upper_bound(problem, np.array(mask)) for mask in masks)
+    return _guaranteed(problem.n) * upper, upper
+
+
+def multi_step_error(step_error: float, length: int) -> float:
+    """L1 error of the law of the next L tokens, if each step is off by at most `step_error`.
+
+    Parameters
+    ----------
+    step_error : float
+        L1 distance of each step's output from the target's law: 15 tau for the published plan of
+        global resolution, or `Solution.marginal_error`.
+    length : int
+        Number of tokens L, at least 0.
+
+    Returns
+    -------
+    float
+        L times `step_error`, and at most 2.
+
+    Raises
+    ------
+    InvalidInputError
+        If the error is negative or NaN, or the length is negative.
+
+    Notes
+    -----
+    Thomas and Pal, Global Resolution, Theorem R.1: steps replaced one by one add up.
+    """
+    if not step_error >= 0.0:
+        raise InvalidInputError(f"step_error is {step_error}: it must be at least 0")
+    if length < 0:
+        raise InvalidInputError(f"length is {length}: it must be at least 0")
+    return min(2.0, length * step_error)
+
+
+def _iid(problem: Problem) -> IID:
+    if not isinstance(problem.drafts, IID):
+        raise UnsupportedProblemError(
+            f"SpecTr's bounds are for i.i.d. drafts, not for {problem.drafts!r}: "
+            "Problem.dual_value bounds the acceptance for every scheme"
+        )
+    return problem.drafts
+
+
+def _drafted_once(drafts: IID) -> FloatArray:
+    """Probability that each token is among the drafts, shape (V,)."""
+    with np.errstate(divide="ignore"):
+        law: FloatArray = -np.expm1(drafts.n * np.log1p(-drafts.draft))
+    return law
+
+
+def _guaranteed(n: int) -> float:
+    return 1.0 - (1.0 - 1.0 / n) ** n

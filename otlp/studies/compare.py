@@ -1,0 +1,309 @@
+"""Acceptance of every verification rule under every draft scheme, on the same distributions.
+
+Rules are solvers by name, each plan with its exact acceptance.  Beside them stand two that are no
+rules: `OPTIMUM`, what the best rule for the scheme reaches, and `BOUND`, the information-theoretic
+upper bound.  A combination that is not valid is recorded with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from otlp._solve import optimal_acceptance
+from otlp.distribution import FloatArray
+from otlp.drafts import IID, DraftScheme, Greedy, Hub, Independent, WithoutReplacement
+from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError
+from otlp.problem import Problem
+from otlp.solvers import make_solver, with_time_limit
+
+__all__ = [
+    "BOUND",
+    "OPTIMUM",
+    "RULES",
+    "SCHEMES",
+    "Measurement",
+    "Summary",
+    "compare",
+    "draw",
+    "make_scheme",
+    "summarise",
+]
+
+OPTIMUM = "optimum"
+"""The acceptance of the best rule for the scheme."""
+
+BOUND = "information bound"
+"""sum_i min(p_i, P(i is drafted)): SpecTr's Lemma 3 with all tokens in its subset."""
+
+RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
+"""The published rules of a single step."""
+
+
+def _hub(draft: FloatArray, n: int) -> DraftScheme:
+    if n != 2:
+        raise InvalidInputError(f"hub drafts are pairs, not n = {n}")
+    return Hub(draft)
+
+
+def _tempered(draft: FloatArray, n: int) -> DraftScheme:
+    """Drafts from q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ... times that of q."""
+    with np.errstate(divide="ignore"):
+        logits = np.log(draft) - np.log(draft.max())
+    temperatures = [2.0 ** ((j + 1) // 2 * (-1) ** j / 2.0) for j in range(n)]
+    weights = [np.exp(logits / temperature) for temperature in temperatures]
+    return Independent([law / law.sum() for law in weights])
+
+
+SCHEMES: Mapping[str, Callable[[FloatArray, int], DraftScheme]] = {
+    "iid": IID,
+    "without-replacement": WithoutReplacement,
+    "greedy": Greedy,
+    "hub": _hub,
+    "independent": _tempered,
+}
+"""Draft schemes by name, each built from one draft distribution q and n.
+
+"independent" means n different drafts: q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ...
+"""
+
+
+def make_scheme(name: str, draft: FloatArray, n: int) -> DraftScheme:
+    """Build a draft scheme by its name in `SCHEMES`.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such scheme, or it cannot draft n tokens from q.
+    """
+    if name not in SCHEMES:
+        raise InvalidInputError(f"no draft scheme is named {name!r}: known: {', '.join(SCHEMES)}")
+    return SCHEMES[name](draft, n)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The acceptance of one rule on one row.
+
+    Attributes
+    ----------
+    row : int
+        Number of the pair of distributions, as given.
+    scheme : str
+        Name in `SCHEMES`.
+    n : int
+        Number of drafts.
+    rule : str
+        A solver's name, `OPTIMUM` or `BOUND`.
+    acceptance : float
+        Exact, as certified; NaN if the rule does not apply.
+    guarantee : str
+        Name of the member of `otlp.Guarantee` that the plan was certified for; empty for what is
+        no plan.
+    reason : str
+        Why there is no acceptance, or how far the optimum is proved only; else empty.
+    """
+
+    row: int
+    scheme: str
+    n: int
+    rule: str
+    acceptance: float
+    guarantee: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A rule's acceptance over all rows.
+
+    Attributes
+    ----------
+    scheme, n, rule
+        See `Measurement`.
+    rows : int
+        On how many rows the rule applied.
+    acceptance : float
+        Mean over those rows; NaN if there is none.
+    standard_error : float
+        Of that mean, over rows; NaN below two rows.
+    reason : str
+        The first reason of a measurement that has one; empty if none has.
+    """
+
+    scheme: str
+    n: int
+    rule: str
+    rows: int
+    acceptance: float
+    standard_error: float
+    reason: str
+
+
+def compare(
+    pairs: Iterable[tuple[FloatArray, FloatArray]],
+    n: Sequence[int] = (1, 2, 3, 4),
+    schemes: Sequence[str] = tuple(SCHEMES),
+    rules: Sequence[str] = RULES,
+    *,
+    time_limit: float = 10.0,
+    progress: Callable[[str], None] = lambda label: None,
+) -> Iterator[Measurement]:
+    """Measure the acceptance of every rule under every scheme.
+
+    Parameters
+    ----------
+    pairs : iterable of (p, q)
+        Target and draft distributions, each of shape (V,).
+    n : sequence of int
+        Numbers of drafts.
+    schemes : sequence of str
+        Names in `SCHEMES`.
+    rules : sequence of str
+        Names in `otlp.solvers.SOLVERS`; the optimum and the information bound are measured too.
+    time_limit : float
+        Seconds for each solver that has such an option.
+    progress : callable
+        Called with a label before each combination of pair, scheme and n.
+
+    Yields
+    ------
+    Measurement
+
+    Raises
+    ------
+    InvalidInputError, UnknownSolverError
+        If a scheme or a rule does not exist.
+
+    Notes
+    -----
+    The cost of the solvers: O(V log V) each for those with a closed form.
+    """
+    for name in schemes:
+        if name not in SCHEMES:
+            make_scheme(name, np.ones(1), 1)
+    for rule in rules:
+        make_solver(rule)
+    for row, (target, draft) in enumerate(pairs):
+        for name in schemes:
+            for count in n:
+                progress(f"{name}, n = {count}")
+                try:
+                    problem = Problem(target, make_scheme(name, draft, count))
+                except InvalidInputError as error:
+                    for rule in (*rules, OPTIMUM, BOUND):
+                        yield Measurement(row, name, count, rule, math.nan, reason=str(error))
+                    continue
+                for rule in rules:
+                    yield _measure(row, name, problem, rule, time_limit)
+                yield from _references(row, name, problem)
+
+
+def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> Measurement:
+    solver = with_time_limit(rule, limit)
+    capability = solver.supports(problem)
+    if not capability:
+        reason = capability.reason
+        return Measurement(row, scheme, problem.n, rule, math.nan, reason=reason)
+    try:
+        solution = solver.solve(problem)
+    except OTLPError as error:
+        return Measurement(row, scheme, problem.n, rule, math.nan, reason=str(error))
+    reason = "" if solution.plan is not None else f"{solution.status.value} {solution.message}"
+    return Measurement(
+        row,
+        scheme,
+        problem.n,
+        rule,
+        solution.acceptance,
+        solution.guarantee.name,
+        reason.strip(),
+    )
+
+
+def _references(row: int, scheme: str, problem: Problem) -> Iterator[Measurement]:
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        try:
+            best, doubt = optimal_acceptance(problem)[0], "".join(str(w.message) for w in doubts)
+        except OTLPError as error:
+            best, doubt = math.nan, str(error)
+    yield Measurement(row, scheme, problem.n, OPTIMUM, best, reason=doubt)
+    bound = float(np.minimum(problem.target, problem.drafts.inclusion).sum())
+    yield Measurement(row, scheme, problem.n, BOUND, bound)
+
+
+def summarise(measurements: Iterable[Measurement]) -> list[Summary]:
+    """Average over rows, in the order in which combinations first appear."""
+    groups: dict[tuple[str, int, str], list[Measurement]] = {}
+    for found in measurements:
+        groups.setdefault((found.scheme, found.n, found.rule), []).append(found)
+    return [_summary(*key, group) for key, group in groups.items()]
+
+
+def _summary(scheme: str, n: int, rule: str, group: Sequence[Measurement]) -> Summary:
+    values = [found.acceptance for found in group if not math.isnan(found.acceptance)]
+    return Summary(
+        scheme=scheme,
+        n=n,
+        rule=rule,
+        rows=len(values),
+        acceptance=fmean(values) if values else math.nan,
+        standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
+        reason=next((found.reason for found in group if found.reason), ""),
+    )
+
+
+def draw(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
+    """Draw mean acceptance over n, a panel a scheme and a line a rule.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
+    schemes = list(dict.fromkeys(found.scheme for found in summaries))
+    rules = list(dict.fromkeys(found.rule for found in summaries))
+    columns = min(3, len(schemes))
+    lines = math.ceil(len(schemes) / columns)
+    figure = Figure(figsize=(2.5 + 3.0 * columns, 0.5 + 3.0 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    handles = {}
+    for axes in panels.flat[len(schemes) :]:
+        axes.set_axis_off()
+    for axes, scheme in zip(panels.flat, schemes, strict=False):
+        for rule in rules:
+            points = [
+                (found.n, found.acceptance)
+                for found in summaries
+                if found.scheme == scheme and found.rule == rule and found.rows
+            ]
+            if points:
+                (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
+        axes.set_title(scheme)
+        axes.set_xticks(sorted({found.n for found in summaries}))
+        axes.grid(alpha=0.3)
+    figure.supxlabel("n, number of drafts")
+    figure.supylabel("mean acceptance")
+    figure.legend(handles.values(), handles.keys(), loc="outside right center")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+
+
+def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
+    if rule == OPTIMUM:
+        return {"color": "0.7", "linewidth": 5.0, "marker": "s", "zorder": 1}
+    if rule == BOUND:
+        return {"color": "black", "linestyle": ":", "marker": "_"}
+    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 4.0}

@@ -1,0 +1,336 @@
+"""Measure verification algorithms on prompts: block efficiency, acceptance, where the time goes.
+
+A run is one prompt decoded with one algorithm and one seed; a measurement is all runs of one
+setting.  The prompt is read by both models before the clock starts, so the times are those of
+decoding.  Intervals treat prompts as the independent units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from otlp.decode.drafting import Drafting, hub_pairs, iid_paths, no_draft
+from otlp.decode.models.model import Model
+from otlp.decode.round import Round, Transform, check_round, play_round
+from otlp.decode.tree import TokenTree
+from otlp.decode.verification import ALGORITHMS, Verification
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.studies.estimate import Estimate, estimate, ratio
+
+__all__ = [
+    "BASELINE",
+    "Measurement",
+    "Run",
+    "Setting",
+    "decode",
+    "measure",
+    "record",
+    "speed_up",
+]
+
+BASELINE = "autoregressive"
+LARGEST_HUB_TREE = 8
+"""Longest binary trees that are drafted: 2^L leaves."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured: an algorithm by name, K paths of length L, and the temperature.
+
+    The temperature is a label; the models' `Sampling` is what decides.
+    """
+
+    algorithm: str
+    paths: int
+    length: int
+    temperature: float = 1.0
+
+    @property
+    def verification(self) -> Verification:
+        """The algorithm.
+
+        Raises
+        ------
+        InvalidInputError
+            If no algorithm has this name.
+        """
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidInputError(
+                f"there is no verification algorithm {self.algorithm!r}: choose from "
+                f"{', '.join(ALGORITHMS)}"
+            )
+        return ALGORITHMS[self.algorithm]
+
+    @property
+    def drafting(self) -> Drafting:
+        """K i.i.d. paths, but nothing for the baseline, and a binary tree for SpecHub's pairs.
+
+        Raises
+        ------
+        InvalidInputError
+            If K or L is less than 1.
+        UnsupportedProblemError
+            If SpecHub is asked for other than pairs, or for a tree that is too large.
+        """
+        paths = iid_paths(self.paths, self.length)
+        if self.algorithm == BASELINE:
+            return no_draft()
+        if self.algorithm != "hub":
+            return paths
+        if self.paths != 2 or self.length > LARGEST_HUB_TREE:
+            raise UnsupportedProblemError(
+                f"hub drafts pairs on a binary tree: K must be 2, not {self.paths}, and L at most "
+                f"{LARGEST_HUB_TREE}, not {self.length}"
+            )
+        return hub_pairs(self.length)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One prompt decoded once.
+
+    Attributes
+    ----------
+    prompt, seed : int
+        Which prompt and which seed.
+    tokens : ndarray of int64
+        What was decoded.
+    accepted : ndarray of int64, shape (rounds,)
+        How many drafted tokens each round accepted.
+    draft_calls, target_calls : int
+        Calls of the models, without the reading of the prompt.
+    draft_seconds, target_seconds, verify_seconds, seconds : float
+        Wall time of drafting, of the target's calls, of verification, and of everything.
+    """
+
+    prompt: int
+    seed: int
+    tokens: IntArray
+    accepted: IntArray
+    draft_calls: int
+    target_calls: int
+    draft_seconds: float
+    target_seconds: float
+    verify_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """All runs of one setting."""
+
+    setting: Setting
+    runs: tuple[Run, ...]
+
+    @property
+    def block_efficiency(self) -> Estimate:
+        """Tokens per target call."""
+        return ratio(self.per_prompt("tokens"), self.per_prompt("target_calls"))
+
+    @property
+    def acceptance(self) -> FloatArray:
+        """Share of rounds that accept at least 1, ..., L drafted tokens; shape (L,)."""
+        accepted = np.concatenate([run.accepted for run in self.runs])
+        positions = np.arange(1, self.setting.length + 1)
+        shares: FloatArray = (accepted[:, None] >= positions).mean(axis=0)
+        return shares
+
+    @property
+    def time_split(self) -> dict[str, float]:
+        """Shares of the wall time: draft, target, verification, rest."""
+        total = sum(run.seconds for run in self.runs)
+        parts = {
+            "draft": sum(run.draft_seconds for run in self.runs) / total,
+            "target": sum(run.target_seconds for run in self.runs) / total,
+            "verification": sum(run.verify_seconds for run in self.runs) / total,
+        }
+        return {**parts, "rest": 1.0 - sum(parts.values())}
+
+    @property
+    def milliseconds_per_token(self) -> float:
+        """Wall time for each decoded token."""
+        return float(1e3 * self.per_prompt("seconds").sum() / self.per_prompt("tokens").sum())
+
+    def per_prompt(self, what: str) -> FloatArray:
+        """Sum over seeds of an attribute of `Run`, or of its number of tokens, for each prompt."""
+        sums: dict[int, float] = {}
+        for run in self.runs:
+            value = run.tokens.size if what == "tokens" else getattr(run, what)
+            sums[run.prompt] = sums.get(run.prompt, 0.0) + value
+        return np.array([sums[prompt] for prompt in sorted(sums)])
+
+
+def speed_up(measurement: Measurement, baseline: Measurement) -> Estimate:
+    """How many times as many tokens a second as the baseline on the same prompts."""
+    influence, rates = np.zeros(len(measurement.per_prompt("seconds"))), []
+    for found, sign in ((measurement, 1.0), (baseline, -1.0)):
+        tokens, seconds = found.per_prompt("tokens"), found.per_prompt("seconds")
+        influence += sign * (tokens / tokens.sum() - seconds / seconds.sum())
+        rates.append(tokens.sum() / seconds.sum())
+    mean = rates[0] / rates[1]
+    return estimate(mean, mean * influence)
+
+
+def decode(
+    draft: Model,
+    target: Model,
+    prompt: IntArray,
+    drafting: Drafting,
+    verification: Verification,
+    rng: np.random.Generator,
+    max_tokens: int,
+    transform: Transform | None = None,
+) -> tuple[list[Round], float]:
+    """Decode a prompt with whole rounds until `max_tokens` tokens are there.
+
+    Parameters
+    ----------
+    draft, target : Model
+    prompt : ndarray of int64, shape (T,)
+    drafting : Drafting
+    verification : Verification
+    rng : numpy.random.Generator
+    max_tokens : int
+        The last round may go beyond; decoding ends earlier where another round would not fit into
+        the context of a model (`context_limit`, if it has one).
+    transform : callable, optional
+        For a cascade.
+
+    Returns
+    -------
+    rounds : list of Round
+    seconds : float
+        Wall time of all rounds, without the reading of the prompt.
+
+    Raises
+    ------
+    InvalidInputError
+        If `max_tokens` is less than 1, or not even one round fits.
+    """
+    if max_tokens < 1:
+        raise InvalidInputError(f"max_tokens is {max_tokens}: it must be at least 1")
+    check_round(draft, target, drafting, verification)
+    limits = [getattr(model, "context_limit", None) for model in (draft, target)]
+    room = min((limit for limit in limits if limit is not None), default=np.inf) - prompt.size
+    if room < drafting.length + 1:
+        raise InvalidInputError(
+            f"the prompt has {prompt.size} tokens and the models' context is "
+            f"{int(room) + prompt.size}: a round of up to {drafting.length + 1} tokens does not "
+            "fit; shorten the prompt or the paths"
+        )
+    root = TokenTree(np.array([-1]), np.array([-1]))
+    for model in (draft, target):
+        model.start(prompt)
+        model.logits(root, np.array([0]))
+    rounds: list[Round] = []
+    decoded = 0
+    begin = perf_counter()
+    while decoded < min(max_tokens, room - drafting.length):
+        rounds.append(play_round(draft, target, drafting, verification, rng, transform))
+        decoded += rounds[-1].tokens.size
+    return rounds, perf_counter() - begin
+
+
+def measure(
+    draft: Model,
+    target: Model,
+    prompts: Sequence[IntArray],
+    setting: Setting,
+    *,
+    max_tokens: int = 64,
+    seeds: Sequence[int] = (0,),
+    transform: Transform | None = None,
+    progress: Callable[[], None] | None = None,
+) -> Measurement:
+    """Decode all prompts with all seeds in one setting.
+
+    Parameters
+    ----------
+    draft, target : Model
+        Their `sampling` is used as it is.
+    prompts : sequence of ndarray of int64
+    setting : Setting
+    max_tokens : int
+        For each run; see `decode`.
+    seeds : sequence of int
+        Every prompt is decoded once with each; prompt i and seed s draw from
+        ``default_rng([s, i])`` whatever the setting.
+    transform : callable, optional
+        For a cascade.
+    progress : callable, optional
+        Called after each run.
+
+    Raises
+    ------
+    InvalidInputError, UnsupportedProblemError
+        If there is nothing to decode, or models, setting and prompts do not go together.
+
+    Notes
+    -----
+    One more round, not counted, loads what is compiled on first use.
+    """
+    if not prompts or not seeds:
+        raise InvalidInputError("there are no prompts or no seeds: give at least one of each")
+    verification, drafting = setting.verification, setting.drafting
+    warm_up = np.random.default_rng(0)
+    decode(draft, target, prompts[0], drafting, verification, warm_up, 1, transform)
+    runs = []
+    for index, prompt in enumerate(prompts):
+        for seed in seeds:
+            rng = np.random.default_rng([seed, index])
+            rounds, seconds = decode(
+                draft, target, prompt, drafting, verification, rng, max_tokens, transform
+            )
+            runs.append(_run(index, seed, rounds, seconds))
+            if progress is not None:
+                progress()
+    return Measurement(setting, tuple(runs))
+
+
+def _run(prompt: int, seed: int, rounds: Sequence[Round], seconds: float) -> Run:
+    return Run(
+        prompt,
+        seed,
+        np.concatenate([played.tokens for played in rounds]),
+        np.array([played.accepted.size for played in rounds], dtype=np.int64),
+        # the draft model is called once for each level that has children
+        sum(len({int(r.tree.depths[node]) for node in r.tree.draws}) for r in rounds),
+        len(rounds),
+        sum(played.draft_seconds for played in rounds),
+        sum(played.target_seconds for played in rounds),
+        sum(played.verify_seconds for played in rounds),
+        seconds,
+    )
+
+
+def record(measurement: Measurement, baseline: Measurement | None = None) -> dict[str, object]:
+    """Everything about a measurement, as JSON takes it."""
+    setting = measurement.setting
+    return {
+        "algorithm": setting.algorithm,
+        "K": setting.paths,
+        "L": setting.length,
+        "temperature": setting.temperature,
+        "block_efficiency": measurement.block_efficiency.record(),
+        "speed_up": None if baseline is None else speed_up(measurement, baseline).record(),
+        "acceptance": measurement.acceptance.tolist(),
+        "milliseconds_per_token": measurement.milliseconds_per_token,
+        "time_split": measurement.time_split,
+        "draft_calls": sum(run.draft_calls for run in measurement.runs),
+        "target_calls": sum(run.target_calls for run in measurement.runs),
+        "runs": [
+            {
+                "prompt": run.prompt,
+                "seed": run.seed,
+                "tokens": run.tokens.tolist(),
+                "accepted": run.accepted.tolist(),
+                "seconds": run.seconds,
+            }
+            for run in measurement.runs
+        ],
+    }

@@ -1,0 +1,180 @@
+"""Minimising the convex functions of the two systems until the gradient is small in L1.
+
+Two minimisers: SciPy's L-BFGS-B, as in the paper, and damped Newton steps.  The Hessian is small
+and dense, and where the minimum lies at infinity (a tight constraint of the system) a Newton
+step still divides the gradient by about e, where L-BFGS-B crawls.  Each takes over where the
+other stalls.
+
+The matrices are far too small for threads: where several processes share the cores, set
+OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from otlp.distribution import FloatArray
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
+from otlp.solvers.global_resolution.race import Race
+
+__all__ = ["ConvexFunction", "Minimum", "solve_convex", "starting_point"]
+
+ConvexFunction = LogSumExp | Race
+
+# Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.
+LONGEST_STEP = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The best point found.
+
+    Attributes
+    ----------
+    alpha : ndarray, shape (G,)
+        The variables.
+    gradient_norm : float
+        L1 norm of the gradient there.
+    iterations : int
+        Iterations of L-BFGS-B.
+    newton_steps : int
+        Newton steps.
+    """
+
+    alpha: FloatArray
+    gradient_norm: float
+    iterations: int
+    newton_steps: int
+
+
+class _ConvergedError(Exception):
+    """Leaves L-BFGS-B as soon as a point is good enough."""
+
+
+class _Best:
+    """The point of smallest gradient among those evaluated."""
+
+    def __init__(self, function: ConvexFunction, tolerance: float, alpha: FloatArray) -> None:
+        self.function, self.tolerance = function, tolerance
+        self.alpha, self.norm = alpha, np.inf
+        self.iterations = self.newton_steps = 0
+
+    def __call__(self, alpha: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = self.function.value_and_gradient(alpha)
+        norm = float(np.abs(gradient).sum())
+        if norm < self.norm:
+            self.alpha, self.norm = alpha.copy(), norm
+        if norm <= self.tolerance:
+            raise _ConvergedError
+        return value, gradient
+
+
+def starting_point(wanted: FloatArray, draft: FloatArray, n: int) -> FloatArray:
+    """Variables that would be right if a token always met n - 1 tokens like itself on average.
+
+    Parameters
+    ----------
+    wanted, draft : ndarray, shape (G,)
+        w and q, positive.
+    n : int
+        Number of drafts.
+    """
+    share = np.clip(wanted / (n * draft), 1e-6, 1.0 - 1e-6)
+    start: FloatArray = np.log(share) - np.log1p(-share)
+    return start
+
+
+def solve_convex(
+    function: ConvexFunction,
+    start: FloatArray,
+    tolerance: float,
+    first: str = "newton",
+    max_iterations: int = 25,
+    newton_steps: int = 50,
+) -> Minimum:
+    """Find a point where the gradient is at most `tolerance` in L1, or the best there is.
+
+    Parameters
+    ----------
+    function : LogSumExp or Race
+    start : ndarray, shape (G,)
+    tolerance : float
+        L1 norm of the gradient to reach.
+    first : {"newton", "l-bfgs-b"}
+        The minimiser to begin with; the other goes on from its best point if that is not enough.
+    max_iterations : int
+        Limit on the iterations of L-BFGS-B; 0 leaves it out.
+    newton_steps : int
+        Limit on the Newton steps; 0 leaves them out.
+
+    Returns
+    -------
+    Minimum
+        The caller compares `gradient_norm` with the tolerance.
+
+    Notes
+    -----
+    An iteration of L-BFGS-B costs about one gradient, a Newton step a Hessian and O(G^3).
+    """
+    best = _Best(function, tolerance, start)
+    methods = [(_newton, newton_steps), (_lbfgsb, max_iterations)]
+    try:
+        for method, limit in methods if first == "newton" else methods[::-1]:
+            if limit:
+                method(best, limit)
+    except _ConvergedError:
+        pass
+    return Minimum(best.alpha, best.norm, best.iterations, best.newton_steps)
+
+
+def _lbfgsb(best: _Best, limit: int) -> None:
+    def count(_: FloatArray) -> None:
+        best.iterations += 1
+
+    options = {"maxiter": limit, "maxfun": 20 * limit, "ftol": 0.0, "gtol": 0.0}
+    minimize(best, best.alpha, jac=True, method="L-BFGS-B", callback=count, options=options)
+
+
+def _newton(best: _Best, limit: int) -> None:
+    point = best.alpha
+    value, gradient = best(point)
+    for _ in range(limit):
+        best.newton_steps += 1
+        moved = _newton_step(best, point, value, gradient)
+        if moved is None:
+            return
+        point, value, gradient = moved
+
+
+def _newton_step(
+    best: _Best, point: FloatArray, value: float, gradient: FloatArray
+) -> tuple[FloatArray, float, FloatArray] | None:
+    """One damped Newton step, or None where no step makes progress."""
+    hessian = best.function.hessian(point)
+    scale = float(hessian.diagonal().max())
+    if not scale > 0.0:
+        return None
+    hessian[np.diag_indices_from(hessian)] += 1e-13 * scale
+    if best.function.slack == 0.0:
+        # Adding a constant to every variable changes nothing: fill that null direction.
+        hessian += scale / point.size
+    try:
+        factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return None
+    step: FloatArray = -cho_solve(factor, gradient, check_finite=False)
+    step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
+    slope, norm = float(gradient @ step), float(np.abs(gradient).sum())
+    length = 1.0
+    while length > 1e-4:
+        trial = point + length * step
+        new_value, new_gradient = best(trial)
+        lower = new_value <= value + 1e-4 * length * slope
+        if lower or float(np.abs(new_gradient).sum()) < 0.9 * norm:
+            return trial, new_value, new_gradient
+        length *= 0.5
+    return None

@@ -1,0 +1,390 @@
+"""The auditor: right rules pass, wrong ones are caught, exactly and by sampling.
+
+Every audit here has false-alarm rate 1e-6 and a fixed seed; there are fewer than 100 sampled ones,
+so a correct auditor would fail this file for one seed in 10,000.
+"""
+
+from __future__ import annotations
+
+import doctest
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.auditing import Verdict, audit, auditor
+from otlp.auditing.draft_check import check_drafts
+from otlp.errors import InvalidDistributionError, InvalidInputError
+from tests import instances
+from tests.otlp import rules
+
+P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
+Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
+EXACT, SAMPLED = 100_000, 0
+BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])
+
+RIGHT = {
+    "leviathan": (rules.leviathan, otlp.IID(Q, 1)),
+    "transformers": (rules.transformers_style, otlp.IID(Q, 1)),
+    "inversion": (rules.inversion_style, otlp.IID(Q, 1)),
+    "eagle": (rules.eagle_style, otlp.IID(Q, 3)),
+    "eagle without replacement": (
+        rules.eagle_style_without_replacement,
+        otlp.WithoutReplacement(Q, 3),
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rules_pass(name: str, max_paths: int) -> None:
+    rule, drafts = RIGHT[name]
+    report = audit(rule, P, drafts, max_paths=max_paths, samples=20_000)
+    assert report.passed
+    if max_paths:
+        assert report.verdict is Verdict.LOSSLESS
+        assert report.total_variation < 1e-14
+        np.testing.assert_allclose(report.output, P, rtol=0.0, atol=1e-14)
+    else:
+        assert report.verdict is Verdict.NOT_REJECTED
+        assert report.interval[0] <= 0.0 < report.interval[1] < 0.1
+
+
+WRONG = {
+    "each in turn": (rules.each_in_turn, otlp.IID(Q, 2), Verdict.NOT_LOSSLESS),
+    "with replacement, fed without": (
+        rules.eagle_style,
+        otlp.WithoutReplacement(Q, 3),
+        Verdict.NOT_LOSSLESS,
+    ),
+    "unnormalised choice": (rules.unnormalised_choice, otlp.IID(Q, 1), Verdict.RULE_FAILED),
+    "unnormalised search": (rules.unnormalised_search, otlp.IID(Q, 1), Verdict.RULE_FAILED),
+    "unnormalised multinomial": (
+        rules.unnormalised_multinomial,
+        otlp.IID(Q, 1),
+        Verdict.NOT_LOSSLESS,
+    ),
+    "unnormalised default": (rules.unnormalised_default, otlp.IID(Q, 1), Verdict.NOT_LOSSLESS),
+    "forgets to return": (rules.forgets_to_return, otlp.IID(Q, 2), Verdict.RULE_FAILED),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_are_caught(name: str, max_paths: int) -> None:
+    rule, drafts, verdict = WRONG[name]
+    report = audit(rule, P, drafts, max_paths=max_paths, samples=20_000)
+    assert report.verdict is verdict
+    assert not report.passed
+    assert report.verdict.name in str(report)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_sampling_agrees_with_the_exact_law(name: str) -> None:
+    rule, drafts, _ = WRONG[name]
+    exact = audit(rule, P, drafts)
+    sampled = audit(rule, P, drafts, max_paths=SAMPLED, samples=20_000)
+    low, high = sampled.interval
+    assert low <= exact.total_variation <= high
+    np.testing.assert_allclose(sampled.output, exact.output, atol=5.0 * np.sqrt(0.25 / 20_000))
+    assert abs(sampled.acceptance - exact.acceptance) < 5.0 * np.sqrt(0.25 / 20_000)
+
+
+def test_exact_law_of_a_wrong_rule_in_closed_form() -> None:
+    report = audit(rules.each_in_turn, P, otlp.IID(Q, 2))
+    accepted = np.minimum(P, Q)
+    rejected = 1.0 - accepted.sum()
+    residual = np.maximum(P - Q, 0.0)
+    expected = accepted * (1.0 + rejected) + rejected**2 * residual / residual.sum()
+    np.testing.assert_allclose(report.output, expected, rtol=0.0, atol=1e-15)
+    assert report.total_variation == pytest.approx(0.5 * np.abs(expected - P).sum(), abs=1e-15)
+    worst = report.worst_tokens(1)[0][0]
+    assert worst == np.argmax(np.abs(expected - P))
+
+
+@given(instances.iid_problems(max_n=2, max_vocab=4))
+@settings(max_examples=40, deadline=None)
+def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -> None:
+    """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
+    with np.errstate(all="ignore"):
+        report = audit(guarded_eagle, problem.target, problem.drafts)
+    assert report.verdict is Verdict.LOSSLESS
+
+
+def guarded_eagle(draft_tokens: Any, p: Any, q: Any, rng: Any) -> int:
+    """Recursive rejection sampling that survives an empty residual."""
+    for token in draft_tokens:
+        if rng.random() * q[token] < p[token]:
+            return int(token)
+        left = np.maximum(p - q, 0.0)
+        p = left / left.sum() if left.sum() > 0.0 else p
+    return int(rng.choice(len(p), p=p))
+
+
+def test_a_sampler_is_enumerated_with_the_rule() -> None:
+    report = audit(
+        rules.eagle_style,
+        P,
+        lambda rng: rng.choice(5, size=2, p=Q),
+        declared=otlp.IID(Q, 2),
+    )
+    assert report.verdict is Verdict.LOSSLESS
+    assert report.drafts is not None
+    assert report.drafts.agrees
+    assert report.drafts.total_variation < 1e-15
+    assert report.drafts.repeats == pytest.approx(report.drafts.expected_repeats)
+
+
+@BOTH
+def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
+    report = audit(
+        rules.leviathan,
+        P,
+        lambda rng: [int(np.argmax(Q))],
+        declared=otlp.IID(Q, 1),
+        max_paths=max_paths,
+        samples=5_000,
+    )
+    assert report.verdict is Verdict.DRAFTS_DIFFER
+    assert report.total_variation > 0.1
+    told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), told=Q)
+    assert told.verdict is Verdict.NOT_LOSSLESS
+    assert told.told_apart == pytest.approx(0.7)
+    assert "another q" in str(told)
+
+
+@BOTH
+def test_drafts_without_replacement_that_are_said_to_be_with(max_paths: int) -> None:
+    drafts, declared = otlp.WithoutReplacement(Q, 2), otlp.IID(Q, 2)
+    report = audit(
+        rules.eagle_style, P, drafts, declared=declared, max_paths=max_paths, samples=5_000
+    )
+    assert report.verdict is Verdict.DRAFTS_DIFFER
+    assert report.drafts is not None
+    assert report.drafts.repeats == 0.0 < report.drafts.expected_repeats
+    other = audit(
+        rules.eagle_style, P, declared, declared=drafts, max_paths=max_paths, samples=5_000
+    )
+    assert other.verdict is Verdict.DRAFTS_DIFFER
+    assert other.drafts is not None
+    assert other.drafts.impossible > 0.0
+    assert len(set(other.drafts.example)) == 1
+
+
+def test_an_exponential_race_is_sampled() -> None:
+    report = audit(rules.vllm_style, P, otlp.IID(Q, 1), samples=20_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "rng.exponential" in report.why_sampled
+    assert "20,000" in str(report)
+
+
+def test_randomness_from_elsewhere_is_sampled() -> None:
+    def hidden(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        token = draft_tokens[0]
+        if random.random() < p[token] / q[token]:
+            return token
+        residual = np.maximum(p - q, 0.0)
+        return random.choices(range(len(p)), residual)[0]
+
+    random.seed(0)
+    report = audit(hidden, P, otlp.IID(Q, 1), samples=20_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "global random generator" in report.why_sampled
+
+
+def test_a_rule_that_rarely_uses_a_private_generator_is_not_misjudged() -> None:
+    private = np.random.default_rng(5)
+
+    def hidden(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        return rules.leviathan(draft_tokens, p, q, private)
+
+    report = audit(hidden, P, otlp.IID(Q, 1), samples=20_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "elsewhere" in report.why_sampled
+
+
+def test_a_plan_and_its_samples() -> None:
+    problem = otlp.Problem(P, otlp.IID(Q, 2))
+    tuples = problem.drafts.enumerate_tuples()
+    slices = np.tile(P, (len(tuples.mass), 1))
+    plan = otlp.plan.TablePlan(problem, tuples, slices)
+    report = audit(plan, P, problem.drafts)
+    assert report.verdict is Verdict.LOSSLESS
+    marginals = plan.marginals()
+    np.testing.assert_allclose(report.output, marginals.output, atol=1e-15)
+    assert report.acceptance == pytest.approx(marginals.acceptance.sum(), abs=1e-14)
+    own = audit(lambda d, p, q, rng: plan.sample(d, rng), P, problem.drafts)
+    assert own.verdict is Verdict.LOSSLESS
+    assert own.method == "enumeration"
+    assert own.acceptance == pytest.approx(report.acceptance, abs=1e-14)
+    # A plan for one target audited against another.
+    assert audit(plan, Q, problem.drafts).verdict is Verdict.NOT_LOSSLESS
+    # A plan for other drafts: it does not know the tuples that it is now fed.
+    narrow = otlp.Problem(P, otlp.IID([0.5, 0.5, 0.0, 0.0, 0.0], 2))
+    table = narrow.drafts.enumerate_tuples()
+    small = otlp.plan.TablePlan(narrow, table, np.tile(P, (len(table.mass), 1)))
+    assert audit(small, P, problem.drafts).verdict is Verdict.RULE_FAILED
+
+
+def test_a_plan_too_large_to_enumerate_speaks_for_itself() -> None:
+    rng = np.random.default_rng(2)
+    p, q = rng.dirichlet(np.ones(20)), rng.dirichlet(np.ones(20))
+    problem = otlp.Problem(p, otlp.IID(q, 2))
+    tuples = problem.drafts.enumerate_tuples()
+    plan = otlp.plan.TablePlan(problem, tuples, np.tile(p, (len(tuples.mass), 1)))
+    report = audit(plan, p, problem.drafts, max_paths=100)
+    assert report.method == "closed form"
+    assert report.verdict is Verdict.LOSSLESS
+
+
+DRAFTS = {
+    "iid": otlp.IID(Q, 3),
+    "without replacement": otlp.WithoutReplacement(Q, 3),
+    "independent": otlp.Independent([Q, P, Q]),
+    "greedy": otlp.Greedy(Q, 3),
+}
+
+
+@pytest.mark.parametrize("declared", DRAFTS)
+@pytest.mark.parametrize("real", DRAFTS)
+def test_draft_check_tells_the_schemes_apart(real: str, declared: str) -> None:
+    rng = np.random.default_rng(7)
+    check = check_drafts(DRAFTS[real].sample(rng, 5_000), DRAFTS[declared], 1e-6, rng)
+    assert check.agrees == (real == declared)
+
+
+def large_schemes() -> dict[str, otlp.DraftScheme]:
+    rng = np.random.default_rng(11)
+    q, other = (rng.dirichlet(np.full(1000, 0.05)) for _ in range(2))
+    return {
+        "iid": otlp.IID(q, 3),
+        "without replacement": otlp.WithoutReplacement(q, 3),
+        "independent": otlp.Independent([q, other, q]),
+    }
+
+
+@pytest.mark.parametrize("declared", large_schemes())
+@pytest.mark.parametrize("real", large_schemes())
+def test_draft_check_without_listing_tuples(real: str, declared: str) -> None:
+    schemes = large_schemes()
+    assert schemes[declared].tuple_count() > 200_000
+    rng = np.random.default_rng(7)
+    check = check_drafts(schemes[real].sample(rng, 20_000), schemes[declared], 1e-6, rng)
+    assert "tuples" not in check.tests
+    assert check.agrees == (real == declared)
+
+
+@pytest.mark.parametrize(
+    ("p", "drafts"),
+    [
+        ([1.0], otlp.IID([1.0], 3)),
+        (Q, otlp.IID(Q, 2)),
+        ([0.5, 0.5, 0.0, 0.0], otlp.IID([0.0, 0.0, 0.3, 0.7], 2)),
+        ([0.5, 0.5 - 1e-300, 1e-300], otlp.IID([1e-300, 0.5, 0.5], 2)),
+        ([0.3, 0.7], otlp.IID([0.6, 0.4], 8)),
+    ],
+    ids=["one token", "p equals q", "disjoint", "tiny", "many drafts"],
+)
+@BOTH
+def test_edges(p: Any, drafts: otlp.DraftScheme, max_paths: int) -> None:
+    report = audit(guarded_eagle, p, drafts, max_paths=max_paths, samples=2_000)
+    assert report.passed, str(report)
+
+
+def test_a_law_that_stays_open_is_sampled() -> None:
+    """Paths too unlikely to follow outweigh the tolerance, so nothing is proved."""
+
+    def patient(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        while rng.random() < 0.5:
+            pass
+        return rng.choice(len(p), p=p)
+
+    report = audit(patient, P, otlp.IID(Q, 1), samples=1_000, tolerance=0.0)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "up to" in report.why_sampled
+    assert audit(patient, P, otlp.IID(Q, 1)).verdict is Verdict.LOSSLESS
+
+
+def test_many_drafts_have_a_finite_chance_of_a_repeat() -> None:
+    rng = np.random.default_rng(3)
+    drafts = otlp.IID(np.full(5000, 1.0 / 5000.0), 300)
+    check = check_drafts(drafts.sample(rng, 2_000), drafts, 1e-6, rng)
+    assert check.agrees
+    assert check.expected_repeats == pytest.approx(1.0 - np.prod(1.0 - np.arange(300) / 5000.0))
+
+
+def test_a_token_of_probability_zero_is_proof() -> None:
+    report = audit(
+        lambda d, p, q, rng: 2 if rng.random() < 1e-2 else rng.choice(3, p=p),
+        [0.5, 0.5, 0.0],
+        otlp.IID([0.5, 0.3, 0.2], 1),
+        max_paths=SAMPLED,
+        samples=2_000,
+    )
+    assert report.verdict is Verdict.NOT_LOSSLESS
+    assert report.test is not None
+    assert report.test.impossible > 0
+    assert "target probability 0" in str(report)
+
+
+def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
+    """No token is expected more than ten times; pooled by q/p, they still tell."""
+    rng = np.random.default_rng(12)
+    q = np.full(3000, 1.0 / 3000.0)
+    p = q * np.where(rng.random(3000) < 0.5, 0.6, 1.4)
+    drafts = otlp.IID(q, 2)
+    wrong = audit(rules.each_in_turn, p / p.sum(), drafts, samples=20_000)
+    assert wrong.verdict is Verdict.NOT_LOSSLESS
+    right = audit(rules.eagle_style, p / p.sum(), drafts, samples=20_000)
+    assert right.verdict is Verdict.NOT_REJECTED
+    assert "No deviation is sure to be found" in str(right)
+
+
+def test_the_seed_fixes_the_report() -> None:
+    reports = [
+        audit(
+            rules.vllm_style,
+            P,
+            otlp.IID(Q, 1),
+            samples=1_000,
+            rng=np.random.default_rng(seed),
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert str(reports[0]) == str(reports[1]) != str(reports[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"samples": 10}, "at least 1000"),
+        ({"false_alarm_rate": 0.0}, "between 0 and 1"),
+        ({"confidence": 1.0}, "between 0 and 1"),
+        ({"tolerance": -1.0}, "at least 0"),
+        ({"max_paths": -1}, "at least 0"),
+        ({"drafts": lambda rng: [0]}, "declared="),
+        ({"declared": otlp.IID(Q, 2)}, "same n and V"),
+        ({"rule": 3}, "callable"),
+        ({"drafts": 3, "declared": otlp.IID(Q, 1)}, "sampler"),
+    ],
+)
+def test_bad_input(arguments: dict[str, Any], words: str) -> None:
+    call: dict[str, Any] = {"rule": rules.leviathan, "target": P, "drafts": otlp.IID(Q, 1)}
+    with pytest.raises(InvalidInputError, match=words):
+        audit(**(call | arguments))
+
+
+def test_bad_target_and_sampler() -> None:
+    with pytest.raises(InvalidDistributionError, match="sums to"):
+        audit(rules.leviathan, [0.5, 0.6], otlp.IID([0.5, 0.5], 1))
+    with pytest.raises(InvalidInputError, match="n = 2"):
+        audit(rules.leviathan, P, lambda rng: [0], declared=otlp.IID(Q, 2), max_paths=SAMPLED)
+
+
+def test_the_example_runs_as_shown() -> None:
+    result = doctest.testmod(auditor)
+    assert result.attempted > 0
+    assert result.failed == 0

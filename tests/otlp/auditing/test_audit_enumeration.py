@@ -1,0 +1,176 @@
+"""Exact laws of programs: every supported idiom against its law, and what cannot be followed."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.auditing.enumeration import Law, NotEnumerableError, enumerate_law
+
+LAW = np.array([0.1, 0.0, 0.6, 0.3])
+CDF = np.cumsum(LAW)
+
+
+def law_of(program: Callable[[Any], Any], max_paths: int = 10_000) -> Law[Any]:
+    return enumerate_law(program, max_paths, np.random.default_rng(0))
+
+
+CATEGORICAL: dict[str, Callable[[Any], Any]] = {
+    "choice": lambda rng: int(rng.choice(4, p=LAW)),
+    "choice of an array": lambda rng: int(rng.choice(np.arange(4), p=LAW)),
+    "multinomial": lambda rng: int(np.argmax(rng.multinomial(1, LAW))),
+    "searchsorted": lambda rng: int(np.searchsorted(CDF, rng.random(), side="right")),
+    "array searchsorted": lambda rng: int(CDF.searchsorted(rng.random(), side="right")),
+    "digitize": lambda rng: int(np.digitize(rng.random(), CDF)),
+    "bisect": lambda rng: bisect(CDF.tolist(), rng.random()),
+    "argmax of a comparison": lambda rng: int((CDF > rng.random()).argmax()),
+    "count": lambda rng: int(np.count_nonzero(rng.random() >= CDF)),
+    "default_rng": lambda rng: int(np.random.default_rng(rng).choice(4, p=LAW)),
+    "loop": lambda rng: walk(rng.random()),
+    "one of a vector": lambda rng: walk(rng.random(3)[1]),
+    "logarithm": lambda rng: int(np.searchsorted(np.log(CDF), np.log(rng.random()))),
+    "minus": lambda rng: 3 - int(np.searchsorted(np.cumsum(LAW[::-1]), 1.0 - rng.random())),
+    "scaled": lambda rng: int(np.searchsorted(CDF * 7.0 - 2.0, rng.random() * 7.0 - 2.0)),
+    "uniform": lambda rng: int(np.searchsorted(CDF * 3.0 + 1.0, rng.uniform(1.0, 4.0))),
+    "reversed": lambda rng: int((CDF.max() / 2.0 >= rng.random() / 2.0) * walk(rng.random())),
+}
+
+
+def walk(number: Any) -> int:
+    for token, mass in enumerate(LAW):
+        number = number - mass
+        if number < 0.0:
+            return token
+    raise AssertionError("the law sums to one")
+
+
+@pytest.mark.parametrize("name", CATEGORICAL)
+def test_categorical_idioms(name: str) -> None:
+    law = law_of(CATEGORICAL[name])
+    assert law.weights == pytest.approx({0: 0.1, 2: 0.6, 3: 0.3}, abs=1e-15)
+    assert law.unexplored < 1e-12
+
+
+def test_other_draws() -> None:
+    assert law_of(lambda rng: int(rng.integers(2, 5))).weights == pytest.approx(
+        {2: 1 / 3, 3: 1 / 3, 4: 1 / 3}
+    )
+    assert law_of(lambda rng: int(rng.random() * 4)).weights == pytest.approx(
+        dict.fromkeys(range(4), 0.25)
+    )
+    assert law_of(lambda rng: rng.binomial(2, 0.3)).weights == pytest.approx(
+        {0: 0.49, 1: 0.42, 2: 0.09}
+    )
+    orders = law_of(lambda rng: tuple(rng.permutation(3).tolist())).weights
+    assert orders == pytest.approx(dict.fromkeys(permutations(range(3)), 1 / 6))
+
+    def shuffled(rng: Any) -> tuple[int, ...]:
+        items = [0, 1, 2]
+        rng.shuffle(items)
+        return tuple(int(item) for item in items)
+
+    assert law_of(shuffled).weights == pytest.approx(orders)
+    q = [0.5, 0.3, 0.2]
+    pairs = law_of(lambda rng: tuple(rng.choice(3, 2, replace=False, p=q).tolist())).weights
+    assert pairs == pytest.approx(
+        {(i, j): q[i] * q[j] / (1.0 - q[i]) for i, j in permutations(range(3), 2)}
+    )
+
+
+def test_a_number_keeps_its_interval() -> None:
+    """Two comparisons of one number are not independent."""
+
+    def program(rng: Any) -> tuple[bool, bool]:
+        number = rng.random()
+        return bool(number < 0.5), bool(number < 0.2)
+
+    assert law_of(program).weights == pytest.approx(
+        {(True, True): 0.2, (True, False): 0.3, (False, False): 0.5}
+    )
+
+
+def test_thresholds_in_arrays_and_tensors_without_axes() -> None:
+    assert law_of(lambda rng: bool(rng.random() < np.array(0.3))).weights[True] == 0.3
+    assert law_of(lambda rng: bool(np.array(0.3) >= rng.random())).weights[True] == 0.3
+    torch = pytest.importorskip("torch")
+    threshold = torch.tensor(0.25)
+    assert law_of(lambda rng: bool(rng.random() < threshold)).weights[True] == 0.25
+    assert law_of(lambda rng: bool(threshold >= rng.random())).weights[True] == 0.25
+
+
+def test_thresholds_off_the_interval_do_not_branch() -> None:
+    def program(rng: Any) -> tuple[bool, ...]:
+        number = rng.random()
+        return (
+            bool(number < 1.0),
+            bool(number <= 7.0),
+            bool(number < 0.0),
+            bool(number > -1.0),
+            bool(number < np.nan),
+            bool(number >= np.nan),
+            bool(number < np.inf),
+        )
+
+    assert law_of(program).weights == {(True, True, False, True, False, False, True): 1.0}
+
+
+def test_unlikely_paths_are_accounted_for() -> None:
+    law = law_of(lambda rng: bool(rng.random() < 1e-13))
+    assert law.weights == {False: pytest.approx(1.0)}
+    assert law.unexplored == pytest.approx(1e-13)
+
+
+def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
+    def geometric(rng: Any) -> int:
+        count = 0
+        while rng.random() < 0.75:
+            count += 1
+        return count
+
+    law = law_of(geometric)
+    assert law.weights[3] == pytest.approx(0.25 * 0.75**3)
+    assert sum(law.weights.values()) + law.unexplored == pytest.approx(1.0, abs=1e-15)
+    assert law.unexplored < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (lambda rng: rng.normal() < 0.0, "rng.normal"),
+        (lambda rng: copy.deepcopy(rng).random() < 0.5, "copy"),
+        (lambda rng: np.random.Generator(rng.bit_generator).random() < 0.5, "bit_generator"),
+        (lambda rng: float(rng.random()), "float"),
+        (lambda rng: np.asarray(rng.random(), dtype=np.float64) < 0.5, "float"),
+        (lambda rng: bool(rng.random() < rng.random()), "two random numbers"),
+        (lambda rng: int(rng.integers(2**62)), "range"),
+        (lambda rng: int(rng.choice(100_000)), "more than"),
+        (lambda rng: swallowing(rng), "float"),
+        (lambda rng: int(np.random.default_rng().integers(1 << 60)), "elsewhere"),
+        (lambda rng: int(np.random.randint(1 << 30)), "global"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(program: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(NotEnumerableError, match=words):
+        law_of(program)
+
+
+def swallowing(rng: Any) -> int:
+    try:
+        return int(float(rng.random()) < 0.5)
+    except Exception:
+        return 2
+
+
+def test_errors_of_numpy_are_kept() -> None:
+    """A law off one raises as the real generator does; multinomial fills up the last token."""
+    half = LAW / 2.0
+    with pytest.raises(ValueError, match="do not sum to 1"):
+        law_of(lambda rng: rng.choice(4, p=half))
+    weights = law_of(lambda rng: int(np.argmax(rng.multinomial(1, half)))).weights
+    assert weights == pytest.approx({0: 0.05, 2: 0.3, 3: 0.65})

@@ -1,0 +1,442 @@
+"""otlp.batched.verify and verify_histogram: the plan of the CPU solver, exactly lossless.
+
+The G-tests of this file and of test_batched_rules.py together raise a false alarm with
+probability at most 1e-6, for fixed seeds.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.auditing.gtest import g_test
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    TokenOutOfRangeError,
+    ZeroProbabilityError,
+)
+from tests.instances import distributions, iid_problems, targets
+
+torch = pytest.importorskip("torch")
+from otlp import batched  # noqa: E402
+from otlp.batched.coupling import mean_weight, scores, swap  # noqa: E402
+from otlp.batched.histogram import FRACTION_BITS, bin_coupling  # noqa: E402
+from otlp.batched.rows import prepare  # noqa: E402
+from otlp.batched.slices import selection  # noqa: E402
+from otlp.batched.verify import ranks, sort_rows, sorted_coupling  # noqa: E402
+
+G_TESTS = 64
+"""At least as many G-tests as there are in both files."""
+
+RATE = 1e-6 / G_TESTS
+VERIFIERS = [batched.verify, batched.verify_histogram]
+COARSE = {batched.verify: {}, batched.verify_histogram: {"fraction_bits": 2}}
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def all_tuples(q: np.ndarray, n: int):
+    support = np.flatnonzero(q)
+    return torch.tensor(list(product(support.tolist(), repeat=n)))
+
+
+def spread(law, count: int):
+    return law.reshape(1, -1).repeat(count, 1)
+
+
+def random_instance(seed: int):
+    """Two laws on at most five tokens, each of probability at least 1e-2."""
+    rng = np.random.default_rng(seed)
+    size, n = int(rng.integers(2, 6)), int(rng.integers(1, 5))
+    laws = rng.dirichlet(np.full(size, rng.choice([0.3, 1.0, 4.0])), size=2)
+    p, q = 0.95 * laws + 0.05 / size
+    return p, q, n
+
+
+# --- the plan ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slices_equal_the_cpu_solver(seed: int) -> None:
+    """To 1e-12 in float64; given a draft of probability q, rounding costs about 1e-14 / q."""
+    p, q, n = random_instance(seed)
+    tuples = all_tuples(q, n)
+    if len(tuples) > 40:
+        tuples = tuples[np.random.default_rng(seed).choice(len(tuples), 40, replace=False)]
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        target, draft = torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype)
+        exact = [law.double().numpy() / law.double().numpy().sum() for law in (target, draft)]
+        plan = otlp.solve(otlp.Problem(exact[0], otlp.IID(exact[1], n)), "martingale").plan
+        wanted = np.array([plan.conditional(row) for row in tuples.tolist()])
+        found = batched.slices(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
+        assert np.abs(found.numpy() - wanted).max() < tolerance
+
+
+@settings(max_examples=40, deadline=None)
+@given(iid_problems())
+def test_slices_are_lossless_and_optimal(problem: otlp.Problem) -> None:
+    check_enumerated(problem, 1e-11)
+
+
+@pytest.mark.parametrize("seed", range(30, 50))
+def test_slices_of_random_laws_are_lossless_and_optimal(seed: int) -> None:
+    p, q, n = random_instance(seed)
+    check_enumerated(otlp.Problem(p, otlp.IID(q, n)), 1e-13)
+
+
+def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
+    p, q, n = problem.target, problem.drafts.draft, problem.n
+    tuples = all_tuples(q, n)
+    target, draft = (spread(torch.tensor(law), len(tuples)) for law in (p, q))
+    slices = batched.slices(target, draft, tuples)
+    mass = draft.gather(1, tuples).prod(1)
+    output = (mass[:, None] * slices).sum(0)
+    assert np.abs(output.numpy() - p).sum() < tolerance
+    certificate = batched.acceptance(target[:1], draft[:1], tuples[:1])
+    drafted = torch.zeros_like(target).scatter_(1, tuples, 1.0)
+    hit = float((mass[:, None] * slices * drafted).sum())
+    optimum = min(problem.dual_value(mask) for mask in every_mask(p.size))
+    assert abs(hit - optimum) < tolerance
+    assert abs(float(certificate.acceptance) - optimum) < 1e-12
+    assert abs(float(certificate.upper_bound) - optimum) < 1e-12
+
+
+def every_mask(size: int):
+    return (np.array(mask, dtype=bool) for mask in product([False, True], repeat=size))
+
+
+@settings(max_examples=30, deadline=None)
+@given(iid_problems(max_vocab=4, max_n=3), st.sampled_from([0, 2]))
+def test_bins_are_lossless_within_the_certified_loss(problem: otlp.Problem, bits: int) -> None:
+    check_bins(problem, bits)
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(7, marks=pytest.mark.slow)])
+def test_default_bins_are_lossless_within_the_certified_loss(seed: int) -> None:
+    p, q, _ = random_instance(seed)
+    check_bins(otlp.Problem(p, otlp.IID(q, 2)), FRACTION_BITS)
+
+
+def check_bins(problem: otlp.Problem, bits: int) -> None:
+    p, q = (torch.tensor(law)[None] for law in (problem.target, problem.drafts.draft))
+    tuples = all_tuples(problem.drafts.draft, problem.n)
+    count = len(tuples)
+    coupling, index = bin_coupling(prepare(p, q, tuples[:1], validate=True), bits)
+    law = coupling.ratio.gather(1, index) * q
+    whole = type(coupling)(*(spread(part, count) for part in coupling))
+    block = spread(index, count).gather(1, tuples)
+    chosen = selection(whole, block, torch.ones_like(tuples, dtype=torch.bool))
+    mass = spread(q, count).gather(1, tuples).prod(1)
+    selected = torch.zeros(p.shape[1], dtype=torch.float64)
+    selected.scatter_add_(0, tuples.flatten(), (mass[:, None] * chosen).flatten())
+    # lossless iff the law that the plan assumes is the law of its selection
+    assert float((selected - law[0]).abs().sum()) < 1e-11
+    certificate = batched.acceptance_histogram(p, q, tuples[:1], fraction_bits=bits)
+    optimum = min(problem.dual_value(mask) for mask in every_mask(p.shape[1]))
+    assert float(certificate.acceptance) >= optimum - batched.certified_loss(bits)
+    assert float(certificate.upper_bound) >= optimum - 1e-12
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_certificate_at_size(dtype) -> None:
+    """Acceptance within 1e-6 of the optimum (sort), within the certified loss (bins)."""
+    target, draft, _ = synthetic_rows(12, 20_000, dtype, seed=3)
+    tokens = torch.zeros(12, 8, dtype=torch.long)
+    for row in range(12):
+        tokens[row, 1 + row % 8 :] = batched.PADDING
+    optimum = batched.acceptance(target, draft, tokens, validate=False).upper_bound
+    for certify, loss in (
+        (batched.acceptance, 1e-6),
+        (batched.acceptance_histogram, batched.certified_loss()),
+    ):
+        found = certify(target, draft, tokens, validate=False)
+        assert (found.acceptance <= optimum + 1e-12).all()
+        assert (found.acceptance >= optimum - loss).all()
+        assert (found.upper_bound >= optimum - 1e-12).all()
+
+
+def synthetic_rows(batch: int, vocab_size: int, dtype, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.linspace(0.5, 6.0, batch)[:, None]
+    base = scale * torch.randn(batch, vocab_size, generator=generator)
+    other = base + torch.randn(batch, vocab_size, generator=generator)
+    draft = batched.softmax(base).to(dtype)
+    return batched.softmax(other).to(dtype), draft, generator
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_realised_law_of_a_large_row(dtype, n: int) -> None:
+    """The law of the selected token, from the swaps that the sampler makes, is y.
+
+    Scores are not taken to be uniform: the mass on each cell is added up from all swaps.
+    """
+    target, draft, _ = synthetic_rows(1, 20_000, dtype, seed=n)
+    rows = prepare(target, draft, torch.zeros(1, n, dtype=torch.long), validate=False)
+    c, _ = sorted_coupling(rows, rows.ratio())
+    mass, up, down = (x.diff(dim=1, prepend=torch.zeros(1, 1)) for x in (c.ends, c.up, c.down))
+    cuts = torch.cat([torch.zeros(1, 1), c.up, c.down], 1).sort(1).values
+    cuts = torch.minimum(cuts, torch.minimum(c.up[:, -1:], c.down[:, -1:])).contiguous()
+    overlap, middle = cuts.diff(dim=1), 0.5 * (cuts[:, 1:] + cuts[:, :-1])
+    some = overlap[0] > 0
+    overlap, middle = overlap[:, some], middle[:, some].contiguous()
+    low, high = (torch.searchsorted(x, middle, right=True) for x in (c.up, c.down))
+    sent = mass.gather(1, low) * swap(c, low, high, n) * overlap / up.gather(1, low)
+    back = mass.gather(1, high) * swap(c, high, low, n) * overlap / down.gather(1, high)
+    held = mass.scatter_add(1, low, back - sent).scatter_add(1, high, sent - back)
+    every = torch.arange(20_000)[None]
+    mean = mean_weight(c._replace(ends=held.cumsum(1)), every, n)
+    rise = mean.gather(1, high) - mean.gather(1, low)
+    law = (mass * mean).scatter_add(1, low, sent * rise).scatter_add(1, high, -back * rise)
+    assert float((law - mass * c.ratio).abs().sum()) < 1e-11
+    assert abs(float((mass * c.ratio).sum()) - 1.0) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_are_sorted_stably(dtype) -> None:
+    """Wide rows with ties are sorted another way than narrow rows."""
+    generator = torch.Generator().manual_seed(2)
+    ratio = torch.randint(0, 50, (2, 40_000), generator=generator).to(dtype) / 7.0
+    ordered, order = sort_rows(ratio)
+    assert torch.equal(order, torch.argsort(ratio, dim=1, stable=True))
+    assert torch.equal(ordered, ratio.gather(1, order))
+    assert (ranks(order).gather(1, order) == torch.arange(40_000)).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_sampled_scores_follow_the_slices(seed: int) -> None:
+    p, q, n = random_instance(seed)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.multinomial(torch.tensor(q), n, replacement=True, generator=generator)[None]
+    rows = prepare(torch.tensor(p)[None], torch.tensor(q)[None], tokens, validate=True)
+    coupling, order = sorted_coupling(rows, rows.ratio())
+    block = rows.at_drafts(ranks(order))
+    count = 100_000
+    whole = type(coupling)(*(spread(part, count) for part in coupling))
+    numbers = torch.rand(count, 3 * n, dtype=torch.float64, generator=generator)
+    chosen = scores(whole, spread(coupling.cell(block), count), numbers).argmax(1)
+    law = selection(coupling, block, rows.drafted)[0]
+    counts = torch.bincount(chosen, minlength=n).numpy()
+    law = law.numpy() / law.numpy().sum()
+    assert not g_test(counts, law, RATE).rejects(RATE)
+
+
+# --- the output law, sampled ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("verify", VERIFIERS)
+def test_output_law(verify, dtype) -> None:
+    generator = torch.Generator().manual_seed(20)
+    count, n = 20_000, 3
+    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1]).to(dtype)
+    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0]).to(dtype)
+    exact = p.double().numpy() / p.double().numpy().sum()
+    drafts = torch.multinomial(q.double(), count * n, replacement=True, generator=generator)
+    tokens, accepted = verify(
+        spread(p, count), spread(q, count), drafts.view(count, n), generator, **COARSE[verify]
+    )
+    counts = torch.bincount(tokens, minlength=6).numpy()
+    assert not g_test(counts, exact, RATE).rejects(RATE)
+    hits = int(accepted.sum())
+    if verify is batched.verify:
+        alpha = float(batched.acceptance(p[None], q[None], drafts.view(count, n)[:1]).acceptance)
+        observed = np.array([hits, count - hits])
+        assert not g_test(observed, np.array([alpha, 1.0 - alpha]), RATE).rejects(RATE)
+    assert (tokens[accepted, None] == drafts.view(count, n)[accepted]).any(1).all()
+
+
+@pytest.mark.parametrize("verify", VERIFIERS)
+def test_output_law_at_size(verify) -> None:
+    """Wide rows, bins of the default fineness; rare tokens are pooled by the test."""
+    target, draft, generator = synthetic_rows(1, 4096, torch.float32, seed=9)
+    count, n = 250, 4
+    p, q = target[0].double() / target[0].double().sum(), draft[0].double()
+    counts = torch.zeros(4096, dtype=torch.long)
+    for _ in range(8):
+        drafts = torch.multinomial(q, count * n, replacement=True, generator=generator)
+        tokens, _ = verify(
+            spread(target, count), spread(draft, count), drafts.view(count, n), generator,
+            validate=False,
+        )  # fmt: skip
+        counts += torch.bincount(tokens, minlength=4096)
+    assert not g_test(counts.numpy(), p.numpy(), RATE).rejects(RATE)
+
+
+# --- degenerate rows --------------------------------------------------------------------------
+
+
+def degenerate_rows(dtype):
+    """Rows of five tokens, with drafts: p = q, disjoint, one token, top-k masks, n = 1, n = 0."""
+    infinity = float("-inf")
+    logits = torch.tensor([[0.3, infinity, 1.0, infinity, 0.1], [0.5, 2.0, infinity, 0.0, 0.0]])
+    masked = batched.softmax(logits.to(dtype))
+    rows = [
+        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.1, 0.2, 0.3, 0.15, 0.25], [2, 4, 0]),
+        ([0.5, 0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.25, 0.25, 0.5], [2, 2, 4]),
+        ([0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [2, 2, 2]),
+        ([0.2, 0.2, 0.2, 0.2, 0.2], [0.0, 1.0, 0.0, 0.0, 0.0], [1, 1, 1]),
+        (masked[1].tolist(), masked[0].tolist(), [0, 2, 4]),
+        (masked[0].tolist(), masked[1].tolist(), [1, 0, 3]),
+        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [3, -1, -1]),
+        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [-1, -1, -1]),
+        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [-1, 0, 4]),
+        ([1.0, 0.0, 0.0, 0.0, 0.0], [1e-30, 1.0, 0.0, 0.0, 0.0], [1, 0, 1]),
+    ]
+    target, draft, tokens = (torch.tensor(part) for part in zip(*rows, strict=True))
+    return target.to(dtype), draft.to(dtype), tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_degenerate_slices_are_those_of_each_row_alone(dtype) -> None:
+    target, draft, tokens = degenerate_rows(dtype)
+    together = batched.slices(target, draft, tokens)
+    assert (together >= 0).all()
+    assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
+    for row in range(len(tokens)):
+        real = tokens[row][tokens[row] >= 0]
+        kept = real if len(real) else torch.tensor([batched.PADDING])
+        alone = batched.slices(target[row : row + 1], draft[row : row + 1], kept[None])
+        assert (together[row] - alone[0]).abs().max() < 1e-12
+    # p = q accepts always; disjoint supports never; without drafts the law is p
+    assert float(together[0, tokens[0]].sum()) == pytest.approx(1.0, abs=1e-6)
+    assert float(together[1, tokens[1]].sum()) == 0.0
+    law = target[7].double()
+    assert (together[7] - law / law.sum()).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("verify", [*VERIFIERS, batched.k_seq, batched.recursive_rejection])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_degenerate_rows_are_verified_as_alone(verify, dtype) -> None:
+    target, draft, tokens = degenerate_rows(dtype)
+    numbers = batched.uniforms(tokens, torch.Generator().manual_seed(4))
+    found, accepted = verify(target, draft, tokens, numbers)
+    for row in range(len(tokens)):
+        part = slice(row, row + 1)
+        alone, hit = verify(target[part], draft[part], tokens[part], numbers[part])
+        assert int(alone) == int(found[row]) and bool(hit) == bool(accepted[row])
+        assert float(target[row, found[row]]) > 0.0
+    assert bool(accepted[0]) and not bool(accepted[1]) and not bool(accepted[7])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_outputs_stay_in_the_support(data) -> None:
+    size, n = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 5))
+    q = data.draw(distributions(size))
+    p = data.draw(targets(q))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    draft = spread(torch.tensor(q), 8)
+    drafts = torch.multinomial(draft, n, replacement=True, generator=generator)
+    for verify in [*VERIFIERS, batched.single_draft, batched.recursive_rejection, batched.k_seq]:
+        tokens, accepted = verify(spread(torch.tensor(p), 8), draft, drafts, generator)
+        assert (torch.tensor(p)[tokens] > 0).all()
+        assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
+
+
+# --- bad input --------------------------------------------------------------------------------
+
+
+def good():
+    target = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    draft = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.5, 0.0]])
+    return target, draft, torch.tensor([[0, 2], [1, 0]])
+
+
+@pytest.mark.parametrize("entry", [float("nan"), float("inf"), -0.5, 0.9])
+def test_bad_rows_are_named(entry: float) -> None:
+    for place in (0, 1):
+        inputs = list(good())
+        inputs[place][1, 0] = entry
+        with pytest.raises(InvalidDistributionError, match=r"row 1 sums to"):
+            batched.verify(*inputs)
+
+
+def test_all_masked_logits_are_named() -> None:
+    _, draft, tokens = good()
+    target = batched.softmax(torch.tensor([[0.0, 1.0, 2.0], [float("-inf")] * 3]))
+    with pytest.raises(InvalidDistributionError, match=r"target row 1"):
+        batched.verify(target, draft, tokens)
+
+
+@pytest.mark.parametrize("token", [3, -2, 10**9])
+def test_tokens_outside_the_vocabulary_are_named(token: int) -> None:
+    target, draft, tokens = good()
+    tokens[1, 1] = token
+    with pytest.raises(TokenOutOfRangeError, match=f"row 1: token id {token} "):
+        batched.verify(target, draft, tokens)
+
+
+def test_tokens_of_probability_zero_are_named() -> None:
+    target, draft, tokens = good()
+    tokens[1, 0] = 2
+    with pytest.raises(ZeroProbabilityError, match=r"row 1: token 2 has draft probability 0"):
+        batched.verify(target, draft, tokens)
+
+
+def test_devices_are_named() -> None:
+    target, draft, tokens = good()
+    with pytest.raises(InvalidInputError, match=r"draft on meta.*one device"):
+        batched.verify(target, draft.to("meta"), tokens, validate=False)
+    with pytest.raises(InvalidInputError, match=r"generator on meta.*one device"):
+        batched.verify(target, draft, tokens, torch.empty(2, 8, device="meta").double())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t, d, x: (t[0], d, x),
+        lambda t, d, x: (t, d[:, :2], x),
+        lambda t, d, x: (t.long(), d, x),
+        lambda t, d, x: (t, d, x.float()),
+        lambda t, d, x: (t, d, x[:1]),
+        lambda t, d, x: (t, d, x[:, :0]),
+        lambda t, d, x: (t, d, x, torch.rand(2, 6, dtype=torch.float64)),
+        lambda t, d, x: (t, d, x, torch.rand(2, 8)),
+    ],
+)
+def test_shapes_and_types(change) -> None:
+    with pytest.raises(InvalidInputError, match="shape"):
+        batched.verify(*change(*good()))
+
+
+def test_temperature() -> None:
+    with pytest.raises(InvalidInputError, match="temperature is 0"):
+        batched.softmax(torch.zeros(2, 3), temperature=0.0)
+
+
+# --- compiled ---------------------------------------------------------------------------------
+
+
+TRACED = [*VERIFIERS, batched.single_draft, batched.recursive_rejection, batched.k_seq]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verify", "backend"),
+    [*((verify, "aot_eager") for verify in TRACED), (batched.verify, "inductor")],
+)
+def test_compiled_without_graph_breaks(verify, backend: str) -> None:
+    target, draft, generator = synthetic_rows(5, 300, torch.float32, seed=8)
+    drafts = torch.multinomial(draft, 3, replacement=True, generator=generator)
+    numbers = batched.uniforms(drafts, generator)
+    try:
+        compiled = torch.compile(verify, fullgraph=True, backend=backend)
+        found, accepted = compiled(target, draft, drafts, numbers)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"torch.compile has no working compiler here: {error}")
+    tokens, hits = verify(target, draft, drafts, numbers)
+    assert torch.equal(found, tokens) and torch.equal(accepted, hits)

@@ -1,0 +1,552 @@
+"""Captures: files survive the round trip, broken ones are found, rows become distributions."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from otlp.data.captures import Capture, builtin, load, save
+from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
+
+# How long an example takes says nothing about whether it is right.
+untimed = settings(deadline=None)
+
+DTYPES = ("float16", "bfloat16", "float32")
+MEMORY = {"float16": np.float16, "bfloat16": np.float32, "float32": np.float32}
+
+
+def bfloat16_values(logits):
+    bits = np.asarray(logits, dtype=np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def make(target, draft=None, **changes):
+    labels = {
+        "target_model": "large",
+        "draft_model": "small",
+        "tokenizer": "letters",
+        "source": "a test",
+        "synthetic": False,
+    }
+    draft = target if draft is None else draft
+    return Capture(target_logits=target, draft_logits=draft, **{**labels, **changes})
+
+
+def example(rows=3, vocab_size=5, dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(2, rows, vocab_size)).astype(MEMORY[dtype])
+    if dtype == "bfloat16":
+        logits = bfloat16_values(logits)
+    return make(
+        logits[0],
+        logits[1],
+        dtype=dtype,
+        contexts=tuple(f"the text before row {row} \u2192 \U0001f600" for row in range(rows)),
+        positions=np.arange(rows) + 7,
+        next_tokens=np.arange(rows) % vocab_size,
+        note="line one\nline two",
+    )
+
+
+def same(left, right):
+    return (
+        all(
+            np.array_equal(getattr(left, name), getattr(right, name))
+            and getattr(left, name).dtype == getattr(right, name).dtype
+            for name in ("target_logits", "draft_logits", "positions", "next_tokens")
+        )
+        and left.contexts == right.contexts
+        and all(
+            getattr(left, name) == getattr(right, name)
+            for name in (
+                "target_model",
+                "draft_model",
+                "tokenizer",
+                "source",
+                "synthetic",
+                "note",
+                "dtype",
+            )
+        )
+    )
+
+
+@st.composite
+def captures(draw):
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = draw(st.tuples(st.integers(0, 6), st.integers(1, 6)))
+    width = 16 if dtype == "float16" else 32
+    numbers = st.floats(width=width, allow_nan=False, allow_infinity=False)
+    numbers |= st.just(-math.inf)
+    pair = []
+    for _ in range(2):
+        logits = draw(hnp.arrays(MEMORY[dtype], shape, elements=numbers))
+        # One finite logit a row, wherever it is.
+        logits[:, draw(st.integers(0, shape[1] - 1))] = 1.5
+        pair.append(bfloat16_values(logits) if dtype == "bfloat16" else logits)
+    rows, vocab_size = shape
+    return make(
+        *pair,
+        dtype=dtype,
+        synthetic=draw(st.booleans()),
+        note=draw(st.text(st.characters(exclude_categories=["Cs"]))),
+        contexts=tuple(draw(st.lists(st.text(), min_size=rows, max_size=rows))),
+        positions=draw(hnp.arrays(np.int64, rows, elements=st.integers(-1, 10**9))),
+        next_tokens=draw(hnp.arrays(np.int64, rows, elements=st.integers(-1, vocab_size - 1))),
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@untimed
+@given(capture=captures())
+def test_what_is_saved_is_what_is_loaded(tmp_path_factory, capture):
+    path = tmp_path_factory.mktemp("captures") / "capture.safetensors"
+    save(capture, path)
+    assert same(load(path), capture)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_are_stored_in_their_precision(tmp_path, dtype):
+    capture = example(rows=50, vocab_size=400, dtype=dtype)
+    save(capture, tmp_path / "capture")
+    bytes_each = 4 if dtype == "float32" else 2
+    logits = 2 * 50 * 400 * bytes_each
+    assert logits < (tmp_path / "capture").stat().st_size < logits + 10_000
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_safetensors_package_reads_the_file_too(tmp_path, dtype):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file
+
+    capture = example(dtype=dtype)
+    save(capture, tmp_path / "capture")
+    tensors = load_file(tmp_path / "capture")
+    assert tensors["draft_logits"].dtype == getattr(torch, dtype)
+    assert np.array_equal(tensors["draft_logits"].float().numpy(), capture.draft_logits)
+
+
+def test_a_file_of_the_safetensors_package_is_a_capture(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    metadata = {
+        "format": "otlp-capture-1",
+        "target_model": "large",
+        "draft_model": "small",
+        "tokenizer": "letters",
+        "source": "elsewhere",
+        "synthetic": "false",
+        "note": "",
+        "contexts": json.dumps(["one", "two"]),
+    }
+    unknown = torch.full((2,), -1)
+    tensors = {
+        "target_logits": logits,
+        "draft_logits": logits.flip(1).contiguous(),
+        "positions": unknown,
+        "next_tokens": unknown.clone(),
+    }
+    save_file(tensors, tmp_path / "capture", metadata)
+    capture = load(tmp_path / "capture")
+    assert capture.dtype == "bfloat16"
+    assert np.array_equal(capture.target_logits, logits.float().numpy())
+    assert capture.contexts == ("one", "two")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_file_cut_anywhere_is_refused(tmp_path, dtype):
+    path, cut = tmp_path / "whole", tmp_path / "cut"
+    save(example(dtype=dtype), path)
+    content = path.read_bytes()
+    for length in range(len(content)):
+        cut.write_bytes(content[:length])
+        with pytest.raises(CaptureError, match="cut"):
+            load(cut)
+
+
+@untimed
+@given(content=st.binary(max_size=200))
+def test_garbage_is_refused(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("garbage") / "garbage"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match="garbage"):
+        load(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+def test_a_changed_byte_never_brings_another_error(tmp_path_factory, at, byte):
+    path = tmp_path_factory.mktemp("changed") / "changed"
+    save(example(), path)
+    content = bytearray(path.read_bytes())
+    content[int(at * len(content))] = byte
+    path.write_bytes(content)
+    try:
+        load(path)
+    except CaptureError as error:
+        assert "changed" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda header: header["__metadata__"].update(format="other"), "format 'other'"),
+        (lambda header: header.pop("__metadata__"), "format None"),
+        (lambda header: header["__metadata__"].pop("tokenizer"), "lacks tokenizer"),
+        (lambda header: header["__metadata__"].update(synthetic="perhaps"), "synthetic"),
+        (lambda header: header["__metadata__"].update(contexts="3"), "JSON list of strings"),
+        (lambda header: header["__metadata__"].update(contexts="["), "no capture"),
+        (lambda header: header["__metadata__"].update(contexts="[" * 99999), "no capture"),
+        (lambda header: header["__metadata__"].update(contexts='["a"]'), "1 entries for 3 rows"),
+        (lambda header: header["target_logits"].update(dtype="I32"), "type I32"),
+        (lambda header: header["target_logits"].update(shape=[5, 3]), "both must be"),
+        (lambda header: header.update(logits=header.pop("draft_logits")), "lacks draft_logits"),
+        (lambda header: header.update(other=header.pop("positions")), "lacks positions"),
+    ],
+)
+def test_a_wrong_layout_is_named(tmp_path, edit, message):
+    path = tmp_path / "edited"
+    save(example(), path)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    edit(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    with pytest.raises(CaptureError, match=message) as caught:
+        load(path)
+    assert "edited" in str(caught.value)
+
+
+def test_a_missing_file_is_a_capture_error(tmp_path):
+    with pytest.raises(CaptureError, match="no such file"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_folder_is_no_capture(tmp_path):
+    with pytest.raises(CaptureError, match="cannot be read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["absent", "file"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, folder):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CaptureError, match="cannot be written"):
+        save(example(), tmp_path / folder / "capture")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "capture"
+    old, new = example(seed=1), example(rows=200, vocab_size=100, seed=2)
+    save(old, path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The system then refuses to write on, as it does when the disk is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(CaptureError, match="cannot be written"):
+            save(new, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert same(load(path), old)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["capture"]
+
+
+def test_a_killed_save_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "capture"
+    code = (
+        "import sys\n"
+        "from otlp.data.captures import save\nfrom otlp.data.synthetic import generate\n"
+        "pair = [generate(20, 4000, seed=seed) for seed in (0, 1)]\n"
+        "save(pair[0], sys.argv[1])\n"
+        "print('saved', flush=True)\n"
+        "while True:\n"
+        "    for capture in pair:\n"
+        "        save(capture, sys.argv[1])\n"
+    )
+    for delay in (0.0, 0.01, 0.03, 0.05):
+        command = [sys.executable, "-c", code, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "saved\n"
+            time.sleep(delay)
+            process.kill()
+        assert load(path).vocab_size == 4000
+
+
+# --- what a capture refuses ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["target_logits", "draft_logits"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@untimed
+@given(row=st.integers(0, 5), token=st.integers(0, 3))
+def test_bad_logits_are_refused_by_row(name, bad, row, token):
+    logits = np.zeros((6, 4), dtype=np.float32)
+    wrong = logits.copy()
+    wrong[row, slice(None) if bad == -math.inf else token] = bad
+    arrays = {"target_logits": logits, "draft_logits": logits, name: wrong}
+    with pytest.raises(InvalidInputError, match=f"{name} row {row} "):
+        make(arrays["target_logits"], arrays["draft_logits"])
+
+
+def test_a_row_of_nan_in_a_file_is_named(tmp_path):
+    path = tmp_path / "poisoned"
+    save(make(np.ones((4, 3), dtype=np.float32)), path)
+    content = path.read_bytes()
+    # The draft's logits come last.
+    nan = np.float32(math.nan).tobytes()
+    path.write_bytes(content[:-12] + nan + content[-8:])
+    with pytest.raises(CaptureError, match=r"poisoned.*draft_logits row 3 holds nan"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contexts": ("only one",)},
+        {"positions": np.arange(3)},
+        {"positions": np.array([0.5, 1.5])},
+        {"next_tokens": np.zeros((2, 1), dtype=np.int64)},
+        {"dtype": "float16"},
+        {"dtype": "float64"},
+        {"dtype": "bfloat16"},
+    ],
+)
+def test_what_does_not_fit_the_rows_is_refused(changes):
+    with pytest.raises(InvalidInputError):
+        make(np.full((2, 4), 0.1, dtype=np.float32), **changes)
+
+
+def test_shapes_and_precisions_must_agree():
+    with pytest.raises(InvalidInputError, match=r"\(2, 4\).*\(2, 5\)"):
+        make(np.zeros((2, 4), dtype=np.float32), np.zeros((2, 5), dtype=np.float32))
+    with pytest.raises(InvalidInputError, match=r"float32.*float16"):
+        make(np.zeros((2, 4), dtype=np.float32), np.zeros((2, 4), dtype=np.float16))
+    with pytest.raises(InvalidInputError, match="float64"):
+        make(np.zeros((2, 4)))
+    with pytest.raises(InvalidInputError, match="rows, V"):
+        make(np.zeros(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("token", [-2, 4, 10**12])
+def test_a_next_token_outside_the_vocabulary_is_refused(token):
+    with pytest.raises(TokenOutOfRangeError, match=rf"next_tokens\[1\] is {token}"):
+        make(np.zeros((2, 4), dtype=np.float32), next_tokens=np.array([3, token]))
+
+
+def test_arrays_of_the_bfloat16_type_of_other_libraries_are_taken():
+    extension = pytest.importorskip("ml_dtypes")
+    logits = np.array([[0.1, -3.0]], dtype=extension.bfloat16)
+    capture = make(logits)
+    assert capture.dtype == "bfloat16"
+    assert np.array_equal(capture.target_logits, logits.astype(np.float32))
+
+
+def test_a_capture_cannot_be_changed():
+    logits = np.zeros((2, 4), dtype=np.float32)
+    capture = make(logits)
+    with pytest.raises(ValueError, match="read-only"):
+        capture.target_logits[0, 0] = 1.0
+    with pytest.raises(AttributeError):
+        capture.note = "other"
+    logits[0, 0] = 1.0
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+@untimed
+@given(capture=captures(), cut=st.slices(6))
+def test_a_slice_is_the_capture_of_those_rows(capture, cut):
+    rows = range(len(capture))[cut]
+    part = capture[cut]
+    assert len(part) == len(rows)
+    assert part.contexts == tuple(capture.contexts[row] for row in rows)
+    for new, old in enumerate(rows):
+        assert np.array_equal(part.target_logits[new], capture.target_logits[old])
+        assert np.array_equal(part.draft_logits[new], capture.draft_logits[old])
+        assert part.positions[new] == capture.positions[old]
+        assert part.next_tokens[new] == capture.next_tokens[old]
+    assert same(replace(part, **unsliced(capture)), capture)
+
+
+def unsliced(capture):
+    names = ("target_logits", "draft_logits", "contexts", "positions", "next_tokens")
+    return {name: getattr(capture, name) for name in names}
+
+
+def test_a_row_has_what_belongs_to_it():
+    capture = example()
+    row = capture[-1]
+    assert np.array_equal(row.target_logits, capture.target_logits[2])
+    assert np.array_equal(row.draft_logits, capture.draft_logits[2])
+    assert (row.context, row.position, row.next_token) == (capture.contexts[2], 9, 2)
+    assert [row.position for row in capture] == [7, 8, 9]
+
+
+def test_metadata_left_out_is_unknown():
+    row = make(np.zeros((2, 4), dtype=np.float32))[1]
+    assert (row.context, row.position, row.next_token) == ("", -1, -1)
+
+
+@pytest.mark.parametrize("row", [3, -4, 10**9])
+def test_a_row_that_is_not_there_is_an_index_error(row):
+    with pytest.raises(IndexError, match=f"row {row} .*3 rows"):
+        example()[row]
+    with pytest.raises(IndexError, match=f"row {row} .*3 rows"):
+        example().distributions(row)
+
+
+# --- distributions -------------------------------------------------------------------------------
+
+# A small grid of values makes ties common.
+small_logits = hnp.arrays(
+    np.float32, st.integers(1, 12), elements=st.integers(-24, 24).map(lambda number: number / 8)
+)
+temperatures = st.floats(0.1, 10.0)
+
+
+def exact_softmax(logits, temperature):
+    peak = max(map(float, logits))
+    weights = [math.exp((float(logit) - peak) / temperature) for logit in logits]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@untimed
+@given(data=st.data(), temperature=temperatures, other=temperatures)
+def test_each_temperature_divides_its_logits(dtype, data, temperature, other):
+    logits = data.draw(small_logits).astype(MEMORY[dtype])
+    capture = make(logits[None], logits[None, ::-1], dtype=dtype)
+    p, q = capture.distributions(0, temperature)
+    assert p.dtype == q.dtype == np.float64
+    np.testing.assert_allclose(p, exact_softmax(logits, temperature), rtol=1e-12)
+    np.testing.assert_allclose(q, exact_softmax(logits[::-1], temperature), rtol=1e-12)
+    same_p, other_q = capture.distributions(0, temperature, other)
+    assert np.array_equal(same_p, p)
+    np.testing.assert_allclose(other_q, exact_softmax(logits[::-1], other), rtol=1e-12)
+
+
+@untimed
+@given(logits=small_logits, temperature=temperatures, data=st.data())
+def test_top_k_keeps_exactly_k_tokens_of_the_draft(logits, temperature, data):
+    k = data.draw(st.integers(1, logits.size))
+    capture = make(logits[None])
+    p, full = capture.distributions(0, temperature)
+    same_p, q = capture.distributions(0, temperature, top_k=k)
+    kept = sorted(range(logits.size), key=lambda token: (-logits[token], token))[:k]
+    assert np.array_equal(same_p, p)
+    assert set(np.flatnonzero(q)) == set(kept)
+    np.testing.assert_allclose(q[kept], full[kept] / full[kept].sum(), rtol=1e-12)
+
+
+@untimed
+@given(logits=small_logits, temperature=temperatures, mass=st.floats(0.01, 1.0))
+def test_top_p_keeps_the_smallest_prefix_that_reaches_the_mass(logits, temperature, mass):
+    capture = make(logits[None])
+    p, full = capture.distributions(0, temperature)
+    same_p, q = capture.distributions(0, temperature, top_p=mass)
+    count = np.count_nonzero(q)
+    order = sorted(range(logits.size), key=lambda token: (-logits[token], token))
+    assert np.array_equal(same_p, p)
+    assert set(np.flatnonzero(q)) == set(order[:count])
+    assert math.fsum(full[order[:count]]) >= mass - 1e-12
+    assert math.fsum(full[order[: count - 1]]) < mass + 1e-12
+    np.testing.assert_allclose(q.sum(), 1.0, rtol=1e-12)
+
+
+def test_top_p_counts_the_mass_after_top_k():
+    logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], dtype=np.float32))
+    _, q = make(logits).distributions(0, top_k=2, top_p=0.5)
+    assert np.array_equal(q, [1.0, 0.0, 0.0, 0.0])
+
+
+def test_ties_go_to_the_lowest_token():
+    _, q = make(np.zeros((1, 5), dtype=np.float16)).distributions(0, top_k=2)
+    assert np.array_equal(q, [0.5, 0.5, 0.0, 0.0, 0.0])
+    _, q = make(np.zeros((1, 5), dtype=np.float16)).distributions(0, top_p=0.3)
+    assert np.array_equal(q, [0.5, 0.5, 0.0, 0.0, 0.0])
+
+
+def test_a_masked_token_has_no_mass():
+    logits = np.array([[0.0, -math.inf, 0.0]], dtype=np.float16)
+    p, q = make(logits).distributions(0, temperature=0.3)
+    assert p[1] == q[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"temperature": 0.0},
+        {"temperature": -1.0},
+        {"temperature": math.nan},
+        {"draft_temperature": 0.0},
+        {"draft_temperature": math.inf},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"top_p": math.nan},
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments):
+    with pytest.raises(InvalidInputError):
+        example().distributions(0, **arguments)
+
+
+# --- the capture that comes with the library -----------------------------------------------------
+
+
+def test_the_builtin_capture_is_real_and_complete():
+    capture = builtin()
+    assert not capture.synthetic
+    assert "synthetic" not in (capture.target_model + capture.draft_model).lower()
+    assert capture.vocab_size == 4096
+    assert "4096" in capture.tokenizer
+    assert len(capture) == 160
+    assert capture.dtype == "float16"
+    assert all(capture.contexts)
+    assert capture.next_tokens.min() >= 0
+    assert capture.source
+    assert "real" in repr(capture)
+
+
+def test_the_builtin_capture_comes_from_models_that_read_the_text():
+    capture = builtin()
+    pairs = [capture.distributions(row) for row in range(len(capture))]
+    tokens = capture.next_tokens
+    target_loss = -np.mean([np.log(p[token]) for (p, _), token in zip(pairs, tokens, strict=True)])
+    draft_loss = -np.mean([np.log(q[token]) for (_, q), token in zip(pairs, tokens, strict=True)])
+    # A model that has read nothing has a loss of log 4096 = 8.3.
+    assert target_loss < draft_loss < 6.0
+    assert 0.4 < np.mean([np.minimum(p, q).sum() for p, q in pairs]) < 0.95
+
+
+def test_the_builtin_capture_is_small_enough_to_ship():
+    import otlp
+
+    path = Path(otlp.__file__).parent / "data" / "capture.safetensors"
+    assert path.stat().st_size <= 3_000_000
+
+
+def test_every_error_is_one_of_the_library(tmp_path):
+    with pytest.raises(OTLPError):
+        load(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no such file"):
+        load(tmp_path / "nowhere")

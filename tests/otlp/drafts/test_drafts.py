@@ -1,0 +1,160 @@
+"""IID and Explicit drafts: construction, listing and sampling; see also test_draft_schemes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.auditing.gtest import g_test
+from otlp.drafts import TokenSets
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    SizeLimitError,
+    TokenOutOfRangeError,
+)
+from tests.instances import explicit_problems, iid_problems
+
+
+@settings(max_examples=80, deadline=None)
+@given(problem=iid_problems())
+def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Problem) -> None:
+    listed = problem.drafts.enumerate_sets()
+    merged = TokenSets.from_tuples(problem.drafts.enumerate_tuples())
+    # A set may be left out where all its tuples underflow, or its mass does.
+    heavy: list[dict[tuple[int, ...], float]] = []
+    for sets in (listed, merged):
+        ends = zip(sets.offsets, sets.offsets[1:], sets.mass, strict=False)
+        heavy.append({tuple(sets.members[a:b]): mass for a, b, mass in ends if mass > 1e-290})
+    assert list(heavy[0]) == list(heavy[1])
+    np.testing.assert_allclose(list(heavy[0].values()), list(heavy[1].values()), rtol=1e-12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problem=explicit_problems())
+def test_every_listed_set_is_found(problem: otlp.Problem) -> None:
+    sets, tuples = problem.drafts.enumerate_sets(), problem.drafts.enumerate_tuples()
+    found = np.array([sets.find(row) for row in tuples.tokens])
+    assert (found >= 0).all()
+    np.testing.assert_allclose(
+        np.bincount(found, weights=tuples.mass, minlength=len(sets)), sets.mass, rtol=1e-12
+    )
+    for row, j in zip(tuples.tokens, found, strict=True):
+        members = sets.members[sets.offsets[j] : sets.offsets[j + 1]]
+        assert members.tolist() == sorted(set(row.tolist()))
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        otlp.IID([0.5, 0.3, 0.2, 0.0], 3),
+        otlp.IID([1e-3, 0.999], 2),
+        otlp.Explicit([[0, 1], [1, 0], [2, 2], [0, 0]], [0.1, 0.6, 0.3, 0.0]),
+    ],
+    ids=repr,
+)
+def test_samples_follow_the_law(drafts: otlp.DraftScheme) -> None:
+    # False-alarm rate 1e-4, seed fixed.
+    tuples = drafts.enumerate_tuples()
+    drawn = drafts.sample(np.random.default_rng(11), 50_000)
+    assert drawn.shape == (50_000, drafts.n)
+    places = {tuple(row): j for j, row in enumerate(tuples.tokens.tolist())}
+    index = [places[tuple(row)] for row in drawn.tolist()]
+    counts = np.bincount(index, minlength=tuples.mass.size)
+    assert not g_test(counts, tuples.mass, rate=1e-4).rejects(1e-4)
+    assert drafts.sample(np.random.default_rng(0)).shape == (drafts.n,)
+
+
+def test_masses_of_tiny_sets_do_not_cancel() -> None:
+    tiny = 1e-12
+    sets = otlp.IID([1.0 - tiny, tiny], 4).enumerate_sets()
+    # P(the set is {1}) is tiny^4, and P({0, 1}) all but that and (1 - tiny)^4.
+    assert sets.mass[sets.find(np.array([1, 1, 1, 1]))] == pytest.approx(tiny**4, rel=1e-12)
+    assert sets.mass[sets.find(np.array([0, 1, 0, 0]))] == pytest.approx(
+        4 * tiny * (1 - tiny) ** 3 + 6 * tiny**2, rel=1e-12
+    )
+
+
+def test_many_drafts_of_few_tokens() -> None:
+    drafts = otlp.IID([0.5, 0.3, 0.2], 64)
+    sets = drafts.enumerate_sets()
+    assert len(sets) == 7
+    assert sets.mass.sum() == pytest.approx(1.0, abs=1e-13)
+    assert drafts.tuple_count() == pytest.approx(3.0**64)
+    with pytest.raises(SizeLimitError, match=r"3\^64 tuples"):
+        drafts.enumerate_tuples()
+
+
+def test_tuples_that_stand_twice_are_added_up() -> None:
+    drafts = otlp.Explicit([[1, 0], [0, 1], [1, 0], [2, 2]], [0.25, 0.25, 0.5, 0.0])
+    tuples = drafts.enumerate_tuples()
+    assert tuples.tokens.tolist() == [[0, 1], [1, 0]]
+    assert tuples.mass.tolist() == [0.25, 0.75]
+    assert drafts.vocab_size == 3 and not drafts.support[2]
+    assert drafts.probability([[1, 0], [2, 2]]).tolist() == [0.75, 0.0]
+
+
+def test_top_k_of_both() -> None:
+    iid = otlp.IID([0.1, 0.4, 0.4, 0.1], 2).top_k(3)
+    np.testing.assert_allclose(iid.mean_draft, [1 / 9, 4 / 9, 4 / 9, 0.0], atol=1e-15)
+    explicit = otlp.Explicit([[0], [1], [2]], [0.2, 0.5, 0.3]).top_k(2)
+    assert explicit.enumerate_tuples().tokens.tolist() == [[1], [2]]
+    np.testing.assert_allclose(explicit.enumerate_tuples().mass, [0.625, 0.375], atol=1e-15)
+    for drafts in (iid, explicit):
+        with pytest.raises(InvalidInputError, match="top-k size is 0"):
+            drafts.top_k(0)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
+def test_number_of_drafts(n: object) -> None:
+    with pytest.raises(InvalidInputError, match="number of drafts"):
+        otlp.IID([0.5, 0.5], n)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tuples", "probabilities", "error"),
+    [
+        ([], [], InvalidInputError),
+        ([[]], [1.0], InvalidInputError),
+        ([0, 1], [0.5, 0.5], InvalidInputError),
+        ([[0.5]], [1.0], InvalidInputError),
+        ([[0], [1]], [1.0], InvalidDistributionError),
+        ([[0], [1]], [0.5, 0.4], InvalidDistributionError),
+        ([[0], [1]], [1.5, -0.5], InvalidDistributionError),
+        ([[0], [-1]], [0.5, 0.5], TokenOutOfRangeError),
+        ([[0], [2]], [0.5, 0.5], TokenOutOfRangeError),
+    ],
+)
+def test_bad_lists(tuples: object, probabilities: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        otlp.Explicit(tuples, probabilities, vocab_size=2)  # type: ignore[arg-type]
+
+
+def test_lists_that_do_not_fit_are_refused_before_they_are_made() -> None:
+    drafts = otlp.IID(np.full(1000, 1e-3), 4)
+    for listing in (drafts.enumerate, drafts.tuples):
+        with pytest.raises(SizeLimitError, match="MiB, more than the limit of 2,048 MiB"):
+            listing()
+    with pytest.raises(SizeLimitError):
+        otlp.IID([0.5, 0.5], 3).enumerate_tuples(memory_limit=10)
+    with pytest.raises(SizeLimitError):
+        otlp.Explicit([[0]], [1.0]).enumerate_tuples(memory_limit=1)
+
+
+@pytest.mark.parametrize("subset", [[0, 3], [-1], [[0]], [0.5], [True, False]])
+def test_bad_subsets(subset: list[object]) -> None:
+    for drafts in (otlp.IID([0.5, 0.3, 0.2], 2), otlp.Explicit([[0, 1]], [1.0], vocab_size=3)):
+        for mass in (drafts.mass_within, drafts.mass_touching):
+            with pytest.raises((InvalidInputError, TokenOutOfRangeError)):
+                mass(subset)
+
+
+def test_drafts_cannot_be_changed_afterwards() -> None:
+    q = np.array([0.5, 0.5])
+    drafts = otlp.IID(q, 2)
+    q[0] = 0.0
+    assert drafts.draft.tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        drafts.draft[0] = 1.0

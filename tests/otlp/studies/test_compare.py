@@ -1,0 +1,160 @@
+"""Comparison: exact acceptances, the references that bound them, and reasons for gaps."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import otlp
+from otlp.cli.compare import command
+from otlp.data import captures
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError, OTLPError, UnknownSolverError
+from otlp.solvers import SOLVERS
+from otlp.studies import bounds, compare
+from tests.instances import brute_force_optimum
+
+
+def pairs(count: int, size: int) -> list[tuple[FloatArray, FloatArray]]:
+    rng = np.random.default_rng(4)
+    laws = rng.dirichlet(np.ones(size), size=(count, 2))
+    return [(p, q) for p, q in laws]
+
+
+def test_every_rule_under_every_scheme() -> None:
+    given = pairs(3, 6)
+    measured = list(compare.compare(given, (1, 2, 3)))
+    wanted = 3 * len(compare.SCHEMES) * 3 * (len(compare.RULES) + 2)
+    assert len(measured) == wanted
+    by_key = {(m.row, m.scheme, m.n, m.rule): m for m in measured}
+    for found in measured:
+        assert math.isnan(found.acceptance) == bool(found.reason), found  # V = 6: nothing is open
+        best = by_key[found.row, found.scheme, found.n, compare.OPTIMUM].acceptance
+        bound = by_key[found.row, found.scheme, found.n, compare.BOUND].acceptance
+        if found.rule in compare.RULES and not found.reason:
+            assert found.guarantee in ("LOSSLESS", "OPTIMAL")
+            assert found.acceptance <= best + 1e-9
+        if not math.isnan(best):
+            assert best <= bound + 1e-12
+
+
+def test_references() -> None:
+    """The optimum is the least dual value over all subsets; the bound is SpecTr's."""
+    given = pairs(2, 5)
+    for found in compare.compare(given, (1, 2, 3), rules=()):
+        if found.reason:
+            continue
+        p, q = given[found.row]
+        problem = otlp.Problem(p, compare.make_scheme(found.scheme, q, found.n))
+        if found.rule == compare.OPTIMUM:
+            assert found.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-12)
+        elif found.scheme == "iid":
+            assert found.acceptance == pytest.approx(bounds.upper_bound(problem), abs=1e-12)
+
+
+def test_one_draft_is_the_same_under_every_scheme() -> None:
+    p, q = pairs(1, 6)[0]
+    for found in compare.compare([(p, q)], (1,)):
+        if not found.reason and found.rule != compare.BOUND:
+            best = p @ q if found.rule == "naive" else np.minimum(p, q).sum()
+            assert found.acceptance == pytest.approx(best, abs=1e-12)
+
+
+def test_no_tuples_are_listed_for_large_vocabularies() -> None:
+    """V = 4,096: a list of triples would be refused."""
+    measured = list(compare.compare(pairs(1, 4096), (3,), ("iid", "greedy")))
+    valid = {(m.scheme, m.rule) for m in measured if not m.reason}
+    references = {(s, r) for s in ("iid", "greedy") for r in (compare.OPTIMUM, compare.BOUND)}
+    rules = {("iid", r) for r in ("naive", "recursive-rejection", "k-seq")}
+    assert valid == references | rules | {("greedy", "naive"), ("greedy", "greedy")}
+
+
+def test_reasons_are_recorded() -> None:
+    measured = list(compare.compare([([0.5, 0.5], [1.0, 0.0])], (2,), ("without-replacement",)))
+    assert all(m.reason and math.isnan(m.acceptance) for m in measured)
+    hub = list(compare.compare(pairs(1, 4), (3,), ("hub",)))
+    assert all("pairs" in m.reason for m in hub)
+    summary = compare.summarise(hub)[0]
+    assert summary.rows == 0
+    assert math.isnan(summary.acceptance)
+    assert "pairs" in summary.reason
+
+
+def test_unknown_names_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(InvalidInputError, match="known: iid"):
+        next(compare.compare(pairs(1, 3), schemes=("idd",)))
+    with pytest.raises(UnknownSolverError, match="naive"):
+        next(compare.compare(pairs(1, 3), rules=("naiv",)))
+    assert set(compare.RULES) <= set(SOLVERS)
+
+
+def test_independent_drafts_are_tempered() -> None:
+    q = np.array([0.7, 0.2, 0.1, 0.0])
+    scheme = compare.make_scheme("independent", q, 3)
+    assert isinstance(scheme, otlp.Independent)
+    np.testing.assert_allclose(scheme.drafts[0], q)
+    squared = np.sqrt(2.0)
+    np.testing.assert_allclose(scheme.drafts[1], q**squared / (q**squared).sum())
+    assert scheme.drafts[2, 0] < q[0] < scheme.drafts[1, 0]
+
+
+def test_summary() -> None:
+    found = [
+        compare.Measurement(row, "iid", 2, "naive", value)
+        for row, value in enumerate([0.5, 0.7, math.nan])
+    ]
+    summary = compare.summarise(found)[0]
+    assert (summary.rows, summary.acceptance) == (2, pytest.approx(0.6))
+    assert summary.standard_error == pytest.approx(0.1)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(8)
+    path = tmp_path_factory.mktemp("compare") / "capture.safetensors"
+    logits = rng.normal(size=(2, 6, 30)).astype(np.float32)
+    captures.save(
+        captures.Capture(
+            target_logits=logits[0],
+            draft_logits=logits[1],
+            target_model="large",
+            draft_model="small",
+            tokenizer="none",
+            source="random numbers",
+            synthetic=True,
+        ),
+        path,
+    )
+    return str(path)
+
+
+def test_command(capture: str, tmp_path: Path) -> None:
+    output, figure = tmp_path / "out.json", tmp_path / "out.png"
+    arguments = ["--n", "1,2", "--rows", "3", "--schemes", "iid,hub"]
+    result = CliRunner().invoke(
+        command, [capture, *arguments, "--json", str(output), "--figure", str(figure)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "hub on iid, n = 1, 2: the rule needs SpecHub's pairs" in result.output
+    assert "information bound on hub, n = 1: hub drafts are pairs" in result.output
+    assert "large / small (synthetic), 3 rows" in result.output
+    records = json.loads(output.read_text())
+    assert len(records) == 3 * 2 * 2 * (len(compare.RULES) + 2)
+    # The rows are spread evenly over the capture: 0, 2 and 4.
+    p, q = captures.load(capture).distributions(4)
+    last = [r for r in records if r["row"] == 2 and r["scheme"] == "iid" and r["n"] == 2]
+    optimum = next(r["acceptance"] for r in last if r["rule"] == compare.OPTIMUM)
+    assert optimum == otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))[0]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [["--rules", "nobody"], ["--schemes", "nobody"]])
+def test_command_names_what_it_does_not_know(capture: str, arguments: list[str]) -> None:
+    result = CliRunner().invoke(command, [capture, *arguments])
+    assert isinstance(result.exception, OTLPError)
+    assert "nobody" in str(result.exception)

@@ -1,0 +1,226 @@
+"""Measuring runs, capturing logits, and the two commands."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from scipy import stats
+
+from otlp.cli import main
+from otlp.data.captures import load
+from otlp.decode import ALGORITHMS, iid_paths, random_pair
+from otlp.errors import CaptureError, InvalidInputError, UnsupportedProblemError
+from otlp.studies.decoding import (
+    Measurement,
+    Run,
+    Setting,
+    decode,
+    measure,
+    record,
+    speed_up,
+)
+from otlp.studies.estimate import ratio
+
+EMPTY = np.empty(0, dtype=np.int64)
+
+
+def run(*words: str) -> Result:
+    return CliRunner(catch_exceptions=False).invoke(main, list(words))
+
+
+def a_run(prompt, accepted, seconds=1.0):
+    tokens = np.arange(sum(accepted) + len(accepted))
+    return Run(prompt, 0, tokens, np.array(accepted), 0, len(accepted), 0.5, 0.25, 0.125, seconds)
+
+
+def test_a_measurement_sums_over_prompts():
+    found = Measurement(Setting("block", 1, 2), (a_run(0, [2, 0]), a_run(1, [1, 1, 2])))
+    estimate = found.block_efficiency
+    assert estimate.mean == pytest.approx(11 / 5)
+    assert estimate.low < 11 / 5 < estimate.high
+    np.testing.assert_allclose(found.acceptance, [4 / 5, 2 / 5])
+    assert 1 + found.acceptance.sum() == pytest.approx(estimate.mean)
+    assert found.time_split == pytest.approx(
+        {"draft": 0.5, "target": 0.25, "verification": 0.125, "rest": 0.125}
+    )
+    slow = Measurement(found.setting, (a_run(0, [2, 0], 2.0), a_run(1, [1, 1, 2], 2.0)))
+    assert speed_up(found, slow).mean == pytest.approx(2.0)
+    # the same runs at half the speed: no doubt is left about the ratio
+    assert speed_up(found, slow).low == pytest.approx(2.0)
+
+
+def test_the_interval_of_a_mean_is_students():
+    values = np.random.default_rng(4).normal(size=9)
+    found = ratio(values, np.ones(9))
+    low, high = stats.t.interval(0.95, 8, loc=values.mean(), scale=stats.sem(values))
+    assert (found.mean, found.low, found.high) == pytest.approx((values.mean(), low, high))
+    alone = ratio(values[:1], np.ones(1))
+    assert alone.record() == [values[0], None, None]
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(400):
+        runs = tuple(a_run(i, rng.integers(0, 5, size=rng.integers(10, 30))) for i in range(12))
+        estimate = Measurement(Setting("block", 1, 4), runs).block_efficiency
+        hits += estimate.low <= 3.0 <= estimate.high
+    # binomial with p = 0.95: below 0.91 with probability under 0.1%
+    assert hits / 400 > 0.91
+
+
+def test_runs_are_the_same_again_and_count_their_calls():
+    draft, target = random_pair(3, 12, np.random.default_rng(4))
+    prompts = [np.array([0]), np.array([1, 2])]
+    first, second = (
+        measure(draft, target, prompts, Setting("martingale", 2, 2), max_tokens=4, seeds=(0, 5))
+        for _ in range(2)
+    )
+    assert len(first.runs) == 4
+    for one, two in zip(first.runs, second.runs, strict=True):
+        np.testing.assert_array_equal(one.tokens, two.tokens)
+        assert one.tokens.size >= 4
+        assert one.target_calls == one.accepted.size
+        assert one.draft_calls == 2 * one.target_calls
+    assert json.loads(json.dumps(record(first)))["K"] == 2
+
+
+def test_settings_that_cannot_be_are_refused():
+    draft, target = random_pair(3, 8, np.random.default_rng(4))
+    with pytest.raises(InvalidInputError, match="K is 0"):
+        measure(draft, target, [EMPTY], Setting("block", 0, 2))
+    with pytest.raises(InvalidInputError, match="L is 0"):
+        measure(draft, target, [EMPTY], Setting("block", 1, 0))
+    with pytest.raises(InvalidInputError, match="no verification algorithm 'blocks'"):
+        measure(draft, target, [EMPTY], Setting("blocks", 1, 2))
+    with pytest.raises(UnsupportedProblemError, match="K must be 2"):
+        measure(draft, target, [EMPTY], Setting("hub", 3, 2))
+    with pytest.raises(InvalidInputError, match="no prompts"):
+        measure(draft, target, [], Setting("block", 1, 2))
+    with pytest.raises(InvalidInputError, match="max_tokens is 0"):
+        decode(
+            draft, target, EMPTY, iid_paths(1, 2), ALGORITHMS["block"], np.random.default_rng(0), 0
+        )
+
+
+def test_commands_say_what_is_wrong(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"text": "def"}\n')
+    for words, part in (
+        (("decode", "--paths", "0"), "at least 1"),
+        (("decode", "--length", "0"), "at least 1"),
+        (("decode", "--algorithms", "blocks"), "blocks"),
+        (("decode", "--prompts", str(path)), "prompt"),
+        (("decode", "--prompts", str(tmp_path / "absent")), "cannot read"),
+        (("decode", "--algorithms", "block", "--paths", "2"), "one path"),
+        (("decode", "--temperature", "-1"), "temperature is -1"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert part in result.output
+
+
+@pytest.mark.parametrize("command", ["decode", "capture"])
+def test_without_torch_the_install_command_is_named(command, tmp_path, monkeypatch):
+    for module in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, module, None)
+    result = run(command, *([str(tmp_path / "x")] if command == "capture" else []))
+    assert result.exit_code == 2
+    assert 'pip install "otlp[decode]"' in result.output
+
+
+class TestOnTheTrainedPair:
+    @pytest.fixture(autouse=True)
+    def _engines(self):
+        pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+        pytest.importorskip("transformers", reason="needs transformers")
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def pair():
+        pytest.importorskip("torch")
+        pytest.importorskip("transformers")
+        from otlp.decode.models.huggingface import load_pair
+
+        return load_pair(device="cpu")
+
+    def test_decode_prints_and_writes(self, tmp_path):
+        prompts = tmp_path / "prompts.txt"
+        prompts.write_text("import os\n\ndef main(\n")
+        out, figure, times = (tmp_path / name for name in ("a.json", "a.png", "t.png"))
+        result = run(
+            *("decode", "--prompts", str(prompts), "--algorithms", "block,martingale"),
+            *("--paths", "1,2", "--length", "2", "--tokens", "3", "--device", "cpu"),
+            *("--json", str(out), "--figure", str(figure), "--time-figure", str(times)),
+        )
+        assert result.exit_code == 0
+        assert "left out: block with K = 2" in result.output
+        found = json.loads(out.read_text())
+        names = [(one["algorithm"], one["K"]) for one in found]
+        assert names == [("autoregressive", 1), ("block", 1), ("martingale", 1), ("martingale", 2)]
+        assert found[0]["block_efficiency"][0] == 1.0
+        assert all(len(one["runs"]) == 2 and one["speed_up"][0] > 0.0 for one in found)
+        assert figure.stat().st_size and times.stat().st_size
+
+    def test_a_prompt_that_is_too_long_is_named(self, tmp_path):
+        prompts = tmp_path / "prompts.json"
+        prompts.write_text(json.dumps(["import os", "x = 1; " * 300]))
+        result = run("decode", "--prompts", str(prompts), "--device", "cpu")
+        assert result.exit_code == 2
+        assert "prompt 2 has" in result.output and "512" in result.output
+
+    def test_a_prompt_without_room_for_a_round_is_refused(self, pair):
+        with pytest.raises(InvalidInputError, match="does not fit"):
+            measure(*pair, [np.full(510, 7)], Setting("block", 1, 4))
+
+    def test_a_capture_goes_on_after_an_interruption(self, pair, tmp_path):
+        from otlp.studies.capturing import capture, parts_folder
+
+        prompts = [pair[1].encode(text) for text in ("import os", "def main(", "class A:")]
+        whole = capture(*pair, prompts, tmp_path / "whole", steps=3, seed=1)
+
+        class StopError(Exception):
+            pass
+
+        count = iter(range(10))
+
+        def stop_at_the_second():
+            if next(count) == 1:
+                raise StopError
+
+        path = tmp_path / "interrupted"
+        with pytest.raises(StopError):
+            capture(*pair, prompts, path, steps=3, seed=1, progress=stop_at_the_second)
+        parts = sorted(parts_folder(path).glob("*.safetensors"))
+        assert len(parts) == 2 and len(load(parts[1])) == 3
+        with pytest.raises(CaptureError, match="other seed"):
+            capture(*pair, prompts, path, steps=3, seed=2)
+        capture(*pair, prompts, path, steps=3, seed=1)
+        assert not parts_folder(path).exists()
+        made = load(path)
+        np.testing.assert_array_equal(made.target_logits, whole.target_logits)
+        np.testing.assert_array_equal(made.draft_logits, whole.draft_logits)
+        assert made.contexts == whole.contexts
+        with pytest.raises(CaptureError, match="already"):
+            capture(*pair, prompts, path, steps=3, seed=1)
+
+    def test_captured_logits_are_those_of_the_models(self, pair, tmp_path):
+        from otlp.studies.capturing import capture_passage
+
+        torch = pytest.importorskip("torch")
+        prompt = pair[1].encode("import os\n")
+        made = capture_passage(*pair, prompt, 3, np.random.default_rng(2))
+        text = [*prompt.tolist(), *made.next_tokens.tolist()]
+        for model, kept in zip(pair, (made.draft_logits, made.target_logits), strict=True):
+            with torch.inference_mode():
+                plain = model.model(input_ids=torch.tensor([text])).logits[0].numpy()
+            np.testing.assert_allclose(kept, plain[prompt.size - 1 : -1], atol=0.02)
+        np.testing.assert_array_equal(made.positions, prompt.size + np.arange(3))
+
+    def test_capture_writes_what_the_other_commands_read(self, tmp_path):
+        path = tmp_path / "mine.safetensors"
+        words = ("capture", str(path), "--limit", "1", "--steps", "2", "--device", "cpu")
+        assert "2 rows" in run(*words).output
+        assert run("info", str(path)).exit_code == 0

@@ -1,0 +1,191 @@
+"""The verifier believes no claim: wrong ones are lowered, and a bound is its own computation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp import Guarantee, Status
+from otlp.certificate import GAP_TOLERANCE, LOSSLESS_TOLERANCE, Answer, certify
+from otlp.distribution import FloatArray, Mask
+from otlp.drafts import DraftTuples
+from otlp.errors import Capability
+from otlp.plan import Plan, TablePlan
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+from tests.instances import brute_force_optimum, problems
+
+PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
+OPTIMUM = 0.85
+
+
+def table(problem: otlp.Problem, slices: FloatArray) -> TablePlan:
+    return TablePlan(problem, problem.drafts.enumerate_tuples(), slices)
+
+
+def ignore_drafts(problem: otlp.Problem = PROBLEM) -> TablePlan:
+    """Lossless: the target, whatever is drafted."""
+    return table(problem, np.tile(problem.target, (len(problem.drafts.enumerate_tuples().mass), 1)))
+
+
+def keep_first(problem: otlp.Problem = PROBLEM) -> TablePlan:
+    """Always the first draft: accepted throughout, and of the wrong law."""
+    first = problem.drafts.enumerate_tuples().tokens[:, 0]
+    return table(problem, np.eye(problem.vocab_size)[first])
+
+
+def optimal_plan() -> tuple[Plan, Mask]:
+    solution = otlp.solve(PROBLEM, "max-flow")
+    assert solution.plan is not None and solution.subset is not None
+    return solution.plan, solution.subset
+
+
+def verdict(plan: Plan | None, **claims: object) -> otlp.Solution:
+    return certify(PROBLEM, "claimant", Answer(plan, **claims), Stopwatch())  # type: ignore[arg-type]
+
+
+def test_a_right_claim_is_confirmed() -> None:
+    plan, subset = optimal_plan()
+    solution = verdict(plan, subset=subset)
+    assert solution.guarantee is Guarantee.OPTIMAL and solution.status is Status.SOLVED
+    assert solution.acceptance == pytest.approx(OPTIMUM, abs=1e-15)
+    assert solution.message == ""
+
+
+def test_a_plan_that_is_not_optimal_cannot_claim_to_be() -> None:
+    _, subset = optimal_plan()
+    solution = verdict(ignore_drafts(), subset=subset)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    assert solution.status is Status.CERTIFICATE_FAILED
+    assert "claimed OPTIMAL, proved LOSSLESS" in solution.message
+    # With its true claim the same plan is fine.
+    honest = verdict(ignore_drafts(), claim=Guarantee.LOSSLESS, subset=subset)
+    assert honest.guarantee is Guarantee.LOSSLESS and honest.status is Status.SOLVED
+
+
+def test_an_optimal_plan_without_a_proof_is_lossless_only() -> None:
+    plan, _ = optimal_plan()
+    for subset in (None, np.array([False, True, False])):
+        solution = verdict(plan, subset=subset)
+        assert solution.guarantee is Guarantee.LOSSLESS
+        assert solution.status is Status.CERTIFICATE_FAILED
+
+
+@pytest.mark.parametrize("claim", [Guarantee.OPTIMAL, Guarantee.LOSSLESS])
+def test_a_plan_that_changes_the_law_is_found_out(claim: Guarantee) -> None:
+    solution = verdict(keep_first(), claim=claim)
+    assert solution.guarantee is Guarantee.APPROXIMATE
+    assert solution.status is Status.CERTIFICATE_FAILED
+    q = PROBLEM.drafts.mean_draft
+    assert solution.marginal_error == pytest.approx(np.abs(q - PROBLEM.target).sum(), abs=1e-15)
+    # It accepts more than any lossless plan can, which is no merit: the gap is negative.
+    assert solution.acceptance == pytest.approx(1.0, abs=1e-15)
+    honest = verdict(keep_first(), claim=Guarantee.APPROXIMATE)
+    assert honest.status is Status.SOLVED and honest.guarantee is Guarantee.APPROXIMATE
+
+
+def test_slices_that_are_no_laws_are_not_lossless() -> None:
+    drafts = otlp.Explicit([[0], [1]], [0.5, 0.5])
+    problem = otlp.Problem([0.5, 0.5], drafts)
+    plan = table(problem, np.array([[1.2, 0.0], [-0.2, 1.0]]))
+    assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-15
+    solution = certify(problem, "claimant", Answer(plan), Stopwatch())
+    assert solution.guarantee is Guarantee.APPROXIMATE
+    assert solution.status is Status.CERTIFICATE_FAILED
+
+
+def test_a_small_error_of_the_law_is_measured() -> None:
+    plan, subset = optimal_plan()
+    tuples = PROBLEM.drafts.enumerate_tuples()
+    for error, proved in ((0.1 * LOSSLESS_TOLERANCE, Guarantee.OPTIMAL),
+                          (10.0 * LOSSLESS_TOLERANCE, Guarantee.APPROXIMATE)):  # fmt: skip
+        slices = np.array([plan.conditional(row) for row in tuples.tokens])
+        slices += 0.5 * error * np.array([1.0, -1.0, 0.0])
+        slices = np.abs(slices)
+        solution = verdict(TablePlan(PROBLEM, tuples, slices), subset=subset)
+        assert solution.guarantee is proved
+        assert 0.5 * error <= solution.marginal_error <= 3.0 * error
+
+
+def test_a_gap_beyond_the_tolerance_is_not_optimal() -> None:
+    plan, subset = optimal_plan()
+    tuples = PROBLEM.drafts.enumerate_tuples()
+    best = np.array([plan.conditional(row) for row in tuples.tokens])
+    for share, proved in ((0.1, Guarantee.OPTIMAL), (10.0, Guarantee.LOSSLESS)):
+        mixed = best + share * GAP_TOLERANCE * (PROBLEM.target - best)
+        solution = verdict(TablePlan(PROBLEM, tuples, mixed), subset=subset)
+        assert solution.guarantee is proved
+
+
+def test_no_plan_is_no_guarantee() -> None:
+    solution = verdict(None, claim=Guarantee.NONE, status=Status.TIME_LIMIT, message="late")
+    assert solution.guarantee is Guarantee.NONE and solution.status is Status.TIME_LIMIT
+    assert np.isnan(solution.acceptance) and np.isnan(solution.marginal_error)
+    assert solution.upper_bound == 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_no_lossless_plan_is_certified_above_the_optimum(
+    problem: otlp.Problem, data: st.DataObject
+) -> None:
+    """Whatever subset comes with it, a plan is called optimal only if it is."""
+    flags = data.draw(
+        st.lists(st.booleans(), min_size=problem.vocab_size, max_size=problem.vocab_size)
+    )
+    plan = ignore_drafts(problem)
+    solution = certify(problem, "claimant", Answer(plan, subset=np.array(flags)), Stopwatch())
+    optimum = brute_force_optimum(problem)
+    assert solution.upper_bound >= optimum - 1e-12
+    assert solution.acceptance <= optimum + 1e-12
+    if solution.guarantee is Guarantee.OPTIMAL:
+        assert solution.acceptance >= optimum - GAP_TOLERANCE
+    else:
+        assert solution.status is Status.CERTIFICATE_FAILED
+
+
+@dataclass(frozen=True)
+class Boaster(Solver):
+    """Calls the plan that ignores the drafts optimal."""
+
+    name: ClassVar[str] = "boaster"
+
+    def supports(self, problem: otlp.Problem) -> Capability:
+        return Capability(problem.n > 1, "it needs two drafts: use max-flow")
+
+    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
+        return Answer(ignore_drafts(problem))
+
+
+def test_solve_raises_where_the_certificate_fails() -> None:
+    with pytest.raises(otlp.errors.SolveError, match="proved LOSSLESS") as caught:
+        otlp.solve(PROBLEM, Boaster())
+    assert caught.value.solution.status is Status.CERTIFICATE_FAILED
+    returned = otlp.solve(PROBLEM, Boaster(), throw=False)
+    assert returned.guarantee is Guarantee.LOSSLESS and returned.plan is not None
+
+
+def test_an_unsupported_problem_is_refused_with_the_reason() -> None:
+    single = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 1))
+    with pytest.raises(otlp.errors.UnsupportedProblemError, match="boaster: it needs two drafts"):
+        otlp.solve(single, Boaster())
+
+
+def test_the_clock_adds_up() -> None:
+    timings = otlp.solve(PROBLEM, "max-flow").timings
+    parts = (timings.build, timings.reduce, timings.solve, timings.recover, timings.verify)
+    assert min(parts) > 0.0 and timings.total == sum(parts)
+
+
+def test_a_draft_law_is_not_a_plan_for_another() -> None:
+    """Tuples are looked up, not guessed from their place."""
+    tuples = DraftTuples(np.array([[1], [0]]), np.array([0.5, 0.5]))
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 1))
+    plan = TablePlan(problem, tuples, np.eye(2)[[1, 0]])
+    assert plan.conditional([1]).tolist() == [0.0, 1.0]

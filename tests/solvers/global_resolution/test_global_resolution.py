@@ -1,0 +1,308 @@
+"""Global resolution: within its guarantee where it succeeds, a status and no plan where not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
+from otlp.reductions import subset_selection
+from otlp.solution import Guarantee, SolveError, Status
+from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_point
+from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
+from otlp.solvers.max_flow import MaxFlow
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
+
+IID_CASES = [name for name, case in DEGENERATE.items() if isinstance(case.drafts, otlp.IID)]
+ROUNDING = 1e-11
+taus = st.sampled_from([1e-2, 1e-3, 1e-4])
+
+
+def language_like(vocab, n, k=None, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = -1.5 * np.log(np.arange(1, vocab + 1)) + rng.standard_normal(vocab)
+    draft = otlp.softmax(logits + 0.7 * rng.standard_normal(vocab))
+    drafts = otlp.IID(draft, n)
+    return otlp.Problem(otlp.softmax(logits), drafts.top_k(k) if k else drafts)
+
+
+def check_published(solution, tau):
+    """Lemma 6.6, with the law of the output enumerated tuple by tuple."""
+    problem = solution.plan.problem
+    tuples = problem.drafts.enumerate_tuples()
+    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
+    assert slices.min() >= 0.0
+    error = np.abs(tuples.mass @ slices - problem.target).sum()
+    assert error == pytest.approx(solution.marginal_error, abs=1e-12)
+    assert error <= solution.details["marginal_bound"] + ROUNDING
+    assert solution.details["marginal_bound"] <= 15.0 * tau + ROUNDING
+    drafted = np.zeros(slices.shape, dtype=bool)
+    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
+    acceptance = (tuples.mass[:, None] * slices)[drafted].sum()
+    assert acceptance == pytest.approx(solution.acceptance, abs=1e-12)
+
+
+def check_acceptance(solution, optimum, tau):
+    bound = solution.details["acceptance_bound"]
+    assert abs(optimum - solution.acceptance) <= bound + ROUNDING
+    assert bound <= 10.0 * tau + ROUNDING
+
+
+@given(iid_problems(), taus, st.sampled_from(["newton", "l-bfgs-b"]))
+@settings(max_examples=100, deadline=None)
+def test_lossless_plan_is_exact_and_within_ten_tau(problem, tau, minimiser):
+    solution = GlobalResolution(tau, minimiser=minimiser).solve(problem)
+    assert solution.status is Status.SOLVED
+    assert solution.guarantee is Guarantee.LOSSLESS
+    check_solution(solution)
+    check_acceptance(solution, brute_force_optimum(problem), tau)
+
+
+@given(iid_problems(), taus)
+@settings(max_examples=100, deadline=None)
+def test_published_plan_keeps_lemma_6_6(problem, tau):
+    solution = GlobalResolution.published(tau).solve(problem)
+    assert solution.status is Status.SOLVED
+    assert solution.guarantee is Guarantee.APPROXIMATE
+    check_published(solution, tau)
+    check_acceptance(solution, brute_force_optimum(problem), tau)
+
+
+@given(
+    iid_problems(),
+    taus,
+    st.sampled_from(["lossless", "published"]),
+    st.integers(1, 3),
+    st.integers(0, 3),
+)
+@settings(max_examples=100, deadline=None)
+def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterations):
+    """With limits too tight it stops with a status, or else keeps the guarantee."""
+    solver = GlobalResolution(
+        tau, plan, {1: limit}, "l-bfgs-b", max_iterations=iterations + 1, newton_steps=0
+    )
+    solution = solver.solve(problem)
+    if solution.plan is None:
+        assert solution.status in (Status.TRUNCATION_LIMIT, Status.ITERATION_LIMIT)
+        assert solution.guarantee is Guarantee.NONE
+        assert "system:" in solution.message
+    else:
+        check_acceptance(solution, brute_force_optimum(problem), tau)
+        if plan == "published":
+            check_published(solution, tau)
+        else:
+            assert solution.guarantee is Guarantee.LOSSLESS
+            assert solution.marginal_error <= 1e-12
+
+
+@pytest.mark.parametrize("name", IID_CASES)
+@pytest.mark.parametrize("tau", [1e-2, 1e-4])
+def test_edges(name, tau):
+    problem = DEGENERATE[name]
+    lossless = GlobalResolution(tau).solve(problem)
+    check_solution(lossless)
+    check_acceptance(lossless, brute_force_optimum(problem), tau)
+    published = GlobalResolution.published(tau).solve(problem)
+    check_published(published, tau)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "n", "k"), [(50_000, 2, 1000), (50_000, 3, 100), (5_000, 2, None)]
+)
+def test_lumps_stay_exactly_lossless_over_many_tokens(vocab, n, k):
+    """Marginals are in closed form there; slices of sampled tuples agree with them."""
+    problem = language_like(vocab, n, k)
+    solution = GlobalResolution(1e-3).solve(problem)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    assert solution.marginal_error <= 1e-12
+    alpha, _ = subset_selection(problem)
+    assert 0.0 <= alpha - solution.acceptance <= 10e-3
+    variables = solution.details["inner_variables"] + solution.details["outer_variables"]
+    assert variables < 200
+
+
+def test_lumped_slices_have_the_marginals_that_the_plan_claims():
+    """All tuples of a problem whose tokens are forced into few lumps, one by one."""
+    problem = language_like(12, 3, seed=3)
+    solution = GlobalResolution(0.02, limits={3: 6}).solve(problem)
+    assert solution.details["inner_variables"] + solution.details["outer_variables"] < 12
+    tuples = problem.drafts.enumerate_tuples()
+    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    np.testing.assert_allclose(tuples.mass @ slices, problem.target, rtol=0.0, atol=1e-13)
+    drafted = np.zeros(slices.shape, dtype=bool)
+    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
+    accepted = np.where(drafted, tuples.mass[:, None] * slices, 0.0).sum(axis=0)
+    claimed = solution.plan.acceptance_vector
+    assert (claimed <= accepted + 1e-13).all()  # lucky replacements are left out
+    assert accepted.sum() - claimed.sum() <= 10 * 0.02
+
+
+@given(iid_problems(), taus)
+@settings(max_examples=60, deadline=None)
+def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("otlp.solvers.global_resolution.global_resolution.LISTED_TERMS", 0)
+        solution = GlobalResolution(tau).solve(problem)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    tuples = problem.drafts.enumerate_tuples()
+    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-12
+    assert np.abs(solution.plan.marginals().output - problem.target).sum() <= 1e-12
+    check_acceptance(solution, brute_force_optimum(problem), tau)
+
+
+@pytest.mark.parametrize(("vocab", "n"), [(40, 8), (3_000, 5), (100, 200)])
+def test_many_drafts_need_no_list_of_sets(vocab, n):
+    problem = language_like(vocab, n)
+    solution = GlobalResolution(1e-3).solve(problem)
+    assert solution.guarantee is Guarantee.LOSSLESS
+    terms = solution.details["inner_terms"], solution.details["outer_terms"]
+    assert max(terms) > 10_000
+    alpha, _ = subset_selection(problem)
+    assert 0.0 <= alpha - solution.acceptance <= 10e-3
+    rng = np.random.default_rng(0)
+    for row in problem.drafts.sample(rng, 20):
+        law = solution.plan.conditional(row)
+        assert law.min() >= 0.0
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_sampled_tokens_follow_the_slice():
+    problem = language_like(2_000, 2, seed=1)
+    plan = GlobalResolution(1e-3).solve(problem).plan
+    rng = np.random.default_rng(0)
+    row = problem.drafts.sample(rng)
+    law = plan.conditional(row)
+    drawn = np.bincount([plan.sample(row, rng) for _ in range(2_000)], minlength=2_000)
+    # A token of probability p is drawn at most this often, but for a chance of 1e-6 in all.
+    for token in np.unique(row):
+        spread = 6.0 * np.sqrt(2_000 * law[token] * (1.0 - law[token])) + 6.0
+        assert abs(drawn[token] - 2_000 * law[token]) <= spread
+
+
+def test_a_slice_solves_only_the_system_it_needs():
+    problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
+    for solver in (GlobalResolution(), GlobalResolution.published()):
+        whole = solver.solve(problem)
+        plan = solver.lazy_plan(problem)
+        for row in ([0, 0], [0, 1], [2, 1]):
+            np.testing.assert_array_equal(plan.conditional(row), whole.plan.conditional(row))
+    # With H* of many tokens and a limit of one variable, only the inner system terminates.
+    problem = language_like(2_000, 2, 100)
+    tight = GlobalResolution(1e-3, limits={2: 4})
+    solution = tight.solve(problem)
+    assert solution.status is Status.TRUNCATION_LIMIT
+    assert "inner system" in solution.message
+    plan = tight.lazy_plan(problem)
+    with pytest.raises(SolveError, match="inner system"):
+        plan.conditional(np.flatnonzero(solution.subset)[:2])
+    outside = np.flatnonzero(~solution.subset & problem.drafts.support)[:1]
+    assert plan.conditional(np.repeat(outside, 2)).sum() == pytest.approx(1.0)
+
+
+def test_early_termination_says_which_limit_and_by_how_much():
+    problem = language_like(2_000, 2, 1000)
+    truncated = GlobalResolution.published(1e-3).solve(problem)
+    assert truncated.status is Status.TRUNCATION_LIMIT
+    assert truncated.plan is None
+    assert "exceeds the limit of 50 variables for n = 2 by" in truncated.message
+    stalled = GlobalResolution(1e-4, minimiser="l-bfgs-b", max_iterations=1, newton_steps=0).solve(
+        problem
+    )
+    assert stalled.status is Status.ITERATION_LIMIT
+    assert stalled.plan is None
+    assert "the gradient is" in stalled.message
+    assert "raise max_iterations or newton_steps" in stalled.message
+    with pytest.raises(SolveError, match="gradient"):
+        otlp.solve(
+            problem,
+            "global-resolution",
+            tau=1e-4,
+            minimiser="l-bfgs-b",
+            max_iterations=1,
+            newton_steps=0,
+        )
+
+
+@pytest.mark.parametrize("fallback", ["max-flow", MaxFlow()])
+def test_the_fallback_takes_over(fallback):
+    problem = language_like(2_000, 2, 100)
+    alpha, _ = subset_selection(problem)
+    solution = GlobalResolution.published(1e-3, fallback=fallback).solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert solution.acceptance == pytest.approx(alpha, abs=1e-9)
+    assert solution.details["fallback"] == "max-flow"
+    assert "fallback max-flow" in solution.message
+    helpless = GlobalResolution.published(1e-3, fallback=MaxFlow(memory_limit=1000)).solve(problem)
+    assert helpless.status is Status.TRUNCATION_LIMIT
+    assert helpless.plan is None
+    assert "Nor does the fallback max-flow take it" in helpless.message
+    easy = language_like(2_000, 2, 10)
+    assert "fallback" not in GlobalResolution(1e-3, fallback=fallback).solve(easy).details
+
+
+def test_limits_of_the_paper():
+    solver = GlobalResolution.published()
+    assert [solver.limit(n) for n in range(1, 8)] == [50, 50, 20, 10, 10, 10, 10]
+    default = GlobalResolution()
+    for n in PAPER_LIMITS:
+        assert default.limit(n) > PAPER_LIMITS[n]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0.0}, "tau"),
+        ({"tau": 1.0}, "tau"),
+        ({"tau": float("nan")}, "tau"),
+        ({"tau": -1e-3}, "tau"),
+        ({"plan": "exact"}, "known: lossless, published"),
+        ({"minimiser": "newtons"}, "did you mean 'newton'"),
+        ({"limits": {2: 0}}, r"limits\[2\] is 0"),
+        ({"limits": {}}, "limits is empty"),
+        ({"max_iterations": -1}, "max_iterations"),
+        ({"newton_steps": -1}, "newton_steps"),
+        ({"max_iterations": 0, "newton_steps": 0}, "both 0"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        GlobalResolution(**options)
+
+
+def test_what_it_does_not_cover():
+    explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
+    assert not GlobalResolution().supports(explicit)
+    with pytest.raises(UnsupportedProblemError, match="max-flow"):
+        GlobalResolution().solve(explicit)
+    with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
+        GlobalResolution().lazy_plan(explicit)
+    assert "1000" in GlobalResolution().supports(language_like(5, 1001)).reason
+    with pytest.raises(UnknownSolverError, match="max-flow"):
+        GlobalResolution(fallback="maxflow")
+    hash(GlobalResolution.published())
+
+
+@pytest.mark.parametrize("slack", [0.0, 1.0])
+def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
+    """A feasible system with tight constraints, whose minimum lies at infinity."""
+    rng = np.random.default_rng(2)
+    draft = rng.dirichlet(np.ones(8))
+    terms = merged_terms(draft, 3)
+    prefix = np.append(0.0, np.cumsum(draft))
+    wanted = np.diff(prefix**3)  # the vertex of one ordering: every prefix is tight
+    function = LogSumExp(terms, wanted, slack)
+    start = starting_point(wanted, draft, 3)
+    tolerance = 1e-9
+    stalled = solve_convex(function, start, tolerance, "l-bfgs-b", 25, 0)
+    assert stalled.gradient_norm > tolerance
+    rescued = solve_convex(function, start, tolerance, "l-bfgs-b", 25, 60)
+    assert rescued.gradient_norm <= tolerance
+    assert rescued.newton_steps > 0
+    direct = solve_convex(function, start, tolerance, "newton", 25, 60)
+    assert direct.gradient_norm <= tolerance
+    gradient = function.value_and_gradient(direct.alpha)[1]
+    assert np.abs(gradient).sum() == direct.gradient_norm
