@@ -19,7 +19,7 @@ from rich.table import Table
 
 import otlp
 from otlp.distribution import FloatArray
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.hub import Hub
 from otlp.solvers.recursive_rejection import RecursiveRejection
 

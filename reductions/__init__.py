@@ -10,7 +10,6 @@ from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
 from otlp.reductions.pairwise_cut import PairwiseCut
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
-from otlp.reductions.subset_selection import subset_selection
 from otlp.reductions.support import Support
 
 __all__ = [
@@ -22,5 +21,4 @@ __all__ = [
     "Relaxation",
     "RelaxedOTLP",
     "Support",
-    "subset_selection",
 ]

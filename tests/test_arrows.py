@@ -1,23 +1,49 @@
-"""The arrows between the packages run one way."""
+"""The shape of the house: arrows between rooms run one way, no circles, no hidden modules."""
+
+from __future__ import annotations
 
 import ast
+import importlib
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FACE = {
-    "otlp",
-    "otlp.audit",
-    "otlp.studies.benchmark",
-    "otlp.studies.compare",
-    "otlp.studies.crosscheck",
-    "otlp.solve",
+
+GROUND = {"otlp.distribution", "otlp.errors", "otlp.timing"}
+CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
+SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
+FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
+
+ARROWS = {
+    "otlp.errors": set(),
+    "otlp.timing": set(),
+    "otlp.distribution": {"otlp.errors"},
+    "otlp.numerics": GROUND,
+    "otlp.drafts": GROUND | {"otlp.numerics"},
+    "otlp.problem": GROUND | {"otlp.drafts"},
+    "otlp.plan": GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem"},
+    "otlp.solution": GROUND | {"otlp.plan"},
+    "otlp.reductions": CORE,
+    "otlp.certificate": CORE | {"otlp.reductions"},
+    "otlp.solvers": CORE | {"otlp.reductions", "otlp.certificate"},
+    "otlp._solve": SOLVING,
+    "otlp.data": GROUND,
+    "otlp.auditing": SOLVING,
+    "otlp": SOLVING | {"otlp.auditing", "otlp.data"},
+    "otlp.batched": GROUND | {"otlp.numerics"},
+    "otlp.decode": CORE | FACE | {"otlp.certificate", "otlp.solvers"},
+    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
+    "otlp.cli": SOLVING | FACE | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies"},
 }
+"""Each room, and the rooms that it may import beside itself."""
 
 
-def modules() -> list[tuple[str, Path]]:
-    found = []
+def modules() -> dict[str, Path]:
+    found = {}
     for top in ("otlp", "solvers", "reductions"):
         for path in sorted((ROOT / top).rglob("*.py")):
             relative = path.relative_to(ROOT)
@@ -25,55 +51,69 @@ def modules() -> list[tuple[str, Path]]:
                 continue
             parts = relative.with_suffix("").parts
             name = ".".join(parts if top == "otlp" else ("otlp", *parts))
-            found.append((name.removesuffix(".__init__"), path))
+            found[name.removesuffix(".__init__")] = path
     return found
 
 
+MODULES = modules()
+
+
 def imports(path: Path) -> set[str]:
-    """Modules imported at run time: imports for annotations only do not count."""
+    """Modules of the package that a file imports, those for annotations included."""
     names: set[str] = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-        pending.extend(ast.iter_child_nodes(node))
-    return names
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in MODULES else node.module for name in whole}
+    return {name for name in names if name.split(".")[0] == "otlp"}
 
 
-def layer(name: str) -> str:
-    head = ".".join(name.split(".")[:2])
-    if head in ("otlp.solvers", "otlp.reductions", "otlp.cli", "otlp.decode", "otlp.batched"):
-        return head
-    return "face" if name in FACE else "core"
+def room(name: str) -> str:
+    return ".".join(name.split(".")[:2])
 
 
-FORBIDDEN = {
-    "core": {"otlp.solvers", "otlp.reductions", "otlp.cli", "otlp.decode", "otlp.batched"},
-    "otlp.reductions": {"otlp.solvers", "otlp.cli", "otlp.decode", "otlp.batched"},
-    "otlp.solvers": {"otlp.cli", "otlp.decode", "otlp.batched"},
-    "otlp.batched": {"otlp.cli", "otlp.decode"},
-    "otlp.decode": {"otlp.cli", "otlp.solvers", "otlp.reductions"},
-    "otlp.cli": set(),
-    "face": {"otlp.cli", "otlp.decode", "otlp.batched"},
-}
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_follow_the_arrows(name: str) -> None:
+    for imported in imports(MODULES[name]):
+        allowed = ARROWS[room(name)] | {room(name)}
+        assert room(imported) in allowed, f"{name} must not import {imported}"
 
 
-@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: str(value))
-def test_imports_follow_the_arrows(name: str, path: Path) -> None:
-    for imported in imports(path):
-        head = ".".join(imported.split(".")[:2])
-        assert head not in FORBIDDEN[layer(name)], f"{name} must not import {imported}"
+def test_no_module_imports_itself_by_a_detour() -> None:
+    graph = {name: imports(path) - {name} for name, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import circle: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_name_hides_a_module(name: str) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    if name == "otlp.solvers.engines.flow_server":
+        pytest.skip("a script that another interpreter runs")
+    namespace: dict[str, object] = {}
+    exec(f"import {name} as module", namespace)
+    assert namespace["module"] is importlib.import_module(name)
+
+
+def test_no_two_classes_share_a_name() -> None:
+    where: dict[str, str] = {}
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                assert node.name not in where, f"{node.name}: {where[node.name]} and {name}"
+                where[node.name] = name
+
+
+def test_the_top_level_reads_as_a_table_of_contents() -> None:
+    assert len(list((ROOT / "otlp").glob("*.py"))) <= 8
 
 
 def test_optional_parts_are_not_imported_with_the_package() -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, otlp, otlp.cli\n"
         "optional = {'torch', 'transformers', 'cvxpy', 'graph_tool', 'matplotlib'}\n"

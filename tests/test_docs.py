@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = [
     "otlp.problem",
-    "otlp.solve",
+    "otlp._solve",
     *(
         f"otlp.drafts.{name}"
         for name in ("iid", "explicit", "independent", "without_replacement", "greedy", "hub")

@@ -164,7 +164,7 @@ class Boaster(Solver):
 
 
 def test_solve_raises_where_the_certificate_fails() -> None:
-    with pytest.raises(otlp.errors.SolveError, match="proved LOSSLESS") as caught:
+    with pytest.raises(otlp.SolveError, match="proved LOSSLESS") as caught:
         otlp.solve(PROBLEM, Boaster())
     assert caught.value.solution.status is Status.CERTIFICATE_FAILED
     returned = otlp.solve(PROBLEM, Boaster(), throw=False)

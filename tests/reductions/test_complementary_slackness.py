@@ -7,8 +7,9 @@ from hypothesis import given, settings
 import otlp
 from otlp.certificate import Answer, certify
 from otlp.errors import UnsupportedProblemError
-from otlp.reductions import ComplementarySlackness, NetworkReduction, subset_selection
+from otlp.reductions import ComplementarySlackness, NetworkReduction
 from otlp.reductions.complementary_slackness import split
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, iid_problems

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.errors import UnsupportedProblemError
-from otlp.reductions import subset_selection
 from otlp.reductions.pairwise_cut import PairwiseCut
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import brute_force_optimum, iid_problems, independent_problems
 

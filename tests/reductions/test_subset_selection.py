@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from tests.instances import DEGENERATE, brute_force_optimum, explicit_problems, iid_problems
 
 IID_CASES = [name for name, problem in DEGENERATE.items() if isinstance(problem.drafts, otlp.IID)]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.reductions import subset_selection
-from otlp.reductions.subset_selection import best_prefix
+from otlp.reductions.subset_selection import best_prefix, subset_selection
 from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum
 
 TARGET = [0.14, 0.68, 0.02, 0.16]

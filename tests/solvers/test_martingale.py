@@ -17,7 +17,7 @@ from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
 from otlp.plan import ScorePlan
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
 from otlp.timing import Stopwatch

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import graph_tool
 from otlp.solvers.max_flow import MaxFlow
 from tests.flow_engines import ENGINES

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
 from otlp.solvers.greedy import Greedy
 from otlp.solvers.hub import Hub

@@ -19,7 +19,7 @@ from otlp.auditing import Verdict, audit, auditor
 from otlp.auditing.draft_check import check_drafts
 from otlp.errors import InvalidDistributionError, InvalidInputError
 from tests import instances
-from tests.otlp import rules
+from tests.otlp.auditing import rules
 
 P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
 Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])

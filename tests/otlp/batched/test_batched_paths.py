@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.otlp.batched_reference import prefixes, two_slice_laws
 
 from otlp.auditing.gtest import g_test
 from otlp.errors import (
@@ -15,6 +14,7 @@ from otlp.errors import (
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
+from tests.otlp.batched.batched_reference import prefixes, two_slice_laws
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402

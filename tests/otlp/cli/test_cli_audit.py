@@ -13,7 +13,7 @@ import otlp
 from otlp.cli.audit import command
 from otlp.data import captures
 
-RULES = str(Path(__file__).parent / "rules.py")
+RULES = str(Path(__file__).parents[1] / "auditing" / "rules.py")
 
 DRAFTS = """
 import numpy as np
@@ -59,7 +59,7 @@ def test_a_wrong_rule(tmp_path: Path) -> None:
 
 
 def test_a_rule_of_a_module() -> None:
-    result = run("tests.otlp.rules:leviathan", "--seed", "3")
+    result = run("tests.otlp.auditing.rules:leviathan", "--seed", "3")
     assert result.exit_code == 0, result.output
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
-from otlp.reductions import subset_selection
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, SolveError, Status
 from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_point
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
