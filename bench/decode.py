@@ -140,7 +140,7 @@ def paired_rounds(
             begin = perf_counter()
             tree = setting.drafting.draft(draft, chooser)
             drafted = perf_counter()
-            laws = target.laws(tree, np.arange(len(tree)))
+            laws = target.distributions(tree, np.arange(len(tree)))
             seconds["draft"].append(drafted - begin)
             seconds["target"].append(perf_counter() - drafted)
             for name in names:
@@ -221,7 +221,7 @@ def synthetic_round(
         def __init__(self) -> None:
             super().__init__([np.full(2, 0.5)])
 
-        def laws(self, tree, nodes):  # type: ignore[no-untyped-def]
+        def distributions(self, tree, nodes):  # type: ignore[no-untyped-def]
             return softmax(noisy[tree.depths[nodes]])
 
     tree = iid_paths(paths, length).draft(ByDepth(), RandomChooser(rng))

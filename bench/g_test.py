@@ -62,12 +62,12 @@ class Continuation:
         self.target, self.prompt = target, prompt
         self.found: dict[Text, FloatArray] = {}
 
-    def law(self, text: Text) -> FloatArray:
+    def distribution(self, text: Text) -> FloatArray:
         """Next-token law after the prompt and `text`, shape (V,)."""
         if text not in self.found:
             self.target.start(np.append(self.prompt, np.array(text, dtype=np.int64)))
             root = TokenTree(np.array([-1]), np.array([-1]))
-            self.found[text] = self.target.laws(root, np.array([0]))[0]
+            self.found[text] = self.target.distributions(root, np.array([0]))[0]
         return self.found[text]
 
 
@@ -82,7 +82,7 @@ def bins(continuation: Continuation, rounds: int) -> dict[Text, float]:
         """List what begins with `text`; return what is too rare to be listed."""
         rest = count
         if len(text) < TOKENS:
-            counts = count * continuation.law(text)
+            counts = count * continuation.distribution(text)
             for token in np.flatnonzero(counts >= LEAST_EXPECTED).tolist():
                 found = float(counts[token])
                 rest += split((*text, token), found) - found
@@ -124,13 +124,13 @@ def play(
         for model in pair:
             model.start(prompt)
         tree = setting.drafting.draft(draft, chooser)
-        laws = target.laws(tree, np.arange(len(tree)))
+        laws = target.distributions(tree, np.arange(len(tree)))
         for name in names:
             outcome = ALGORITHMS[name].verify(tree, laws, chooser)
             text = (*tree.path(outcome.node).tolist(), chooser.choose(outcome.correction))
             lengths[name] += len(text)
             while len(text) < TOKENS:
-                text = (*text, chooser.choose(continuation.law(text)))
+                text = (*text, chooser.choose(continuation.distribution(text)))
             texts[name][text[:TOKENS]] += 1
     return {name: (texts[name], lengths[name] / rounds) for name in names}
 

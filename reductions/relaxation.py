@@ -11,7 +11,7 @@ from otlp.drafts import DraftTuples, TokenSets
 from otlp.drafts.scheme import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.plan import Plan, TablePlan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.reductions.reduction import Reduction
 
@@ -95,6 +95,6 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
         taken = tuples.mass @ slices
         target = problem.target
         slices *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
-        left = residual_law(target, tuples.mass @ slices)
+        left = residual_distribution(target, tuples.mass @ slices)
         rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
         return TablePlan(problem, tuples, slices + rejected * left)

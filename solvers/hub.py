@@ -13,7 +13,7 @@ from otlp.distribution import FloatArray
 from otlp.drafts import Hub as HubDrafts
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
@@ -54,7 +54,7 @@ class HubPlan(Plan):
         self.hub_before = hub_of_before / left_before if left_before > 0.0 else 1.0
         accepted = taken_before + taken_after
         accepted[hub] = hub_of_after + hub_of_before
-        self.residual = residual_law(target, accepted)
+        self.residual = residual_distribution(target, accepted)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Slice of the plan, O(V)."""

@@ -13,7 +13,7 @@ from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Marginals, Plan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
@@ -48,7 +48,7 @@ class KSeqPlan(Plan):
         self.passes = np.minimum(draft, target / rho)
         self.beta = min(1.0, float(self.passes.sum()))
         self.some_draft_passes = self.beta * expected_tries(self.beta, n)
-        self.residual = residual_law(target, self.passes * expected_tries(self.beta, n))
+        self.residual = residual_distribution(target, self.passes * expected_tries(self.beta, n))
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Slice of the plan, O(V + n)."""

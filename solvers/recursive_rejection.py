@@ -14,7 +14,7 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID, Independent, WithoutReplacement
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Marginals, Plan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
@@ -53,7 +53,7 @@ class RecursiveRejectionPlan(Plan):
             self.accept.append(np.divide(taken, draft, out=np.ones_like(draft), where=draft > 0.0))
             accepted += reach * taken
             reach *= float(np.maximum(draft - taken, 0.0).sum())
-            wanted = residual_law(wanted, taken)
+            wanted = residual_distribution(wanted, taken)
         self.taken, self.residual, self.reach = accepted, wanted, reach
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -101,7 +101,7 @@ class RecursiveRejectionWithoutReplacementPlan(Plan):
             accept = min(1.0, wanted[token] / draft[token])
             law[token] += left * accept
             left *= 1.0 - accept
-            wanted = residual_law(wanted, np.minimum(wanted, draft))
+            wanted = residual_distribution(wanted, np.minimum(wanted, draft))
         result: FloatArray = law + left * wanted
         return result
 

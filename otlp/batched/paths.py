@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.coupling import draw_index
-from otlp.batched.rows import check_devices, check_law, recording
+from otlp.batched.rows import check_devices, check_distribution, recording
 from otlp.batched.two_slice import (
     ScoreLaw,
     TwoSlice,
@@ -218,7 +218,7 @@ def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> tuple[in
 
 def _check_values(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     for name, rows in (("target", target), ("draft", draft)):
-        check_law(rows, rows.sum(-1, keepdim=True, dtype=torch.float64), name)
+        check_distribution(rows, rows.sum(-1, keepdim=True, dtype=torch.float64), name)
     vocab_size = target.shape[-1]
     outside = (tokens < 0) | (tokens >= vocab_size)
     if bool(outside.any()):

@@ -167,8 +167,8 @@ def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool)
         drafted.sum(1, keepdim=True, dtype=torch.float64),
     )
     if validate and not recording(target.device):
-        check_law(target, rows.target_sum, "target")
-        check_law(draft, rows.draft_sum, "draft")
+        check_distribution(target, rows.target_sum, "target")
+        check_distribution(draft, rows.draft_sum, "draft")
         _check_tokens(rows)
     return rows
 
@@ -203,7 +203,7 @@ def check_devices(**parts: Tensor | torch.Generator | None) -> None:
         raise InvalidInputError(f"{listed}: move all of them to one device")
 
 
-def check_law(values: Tensor, sums: Tensor, name: str) -> None:
+def check_distribution(values: Tensor, sums: Tensor, name: str) -> None:
     """Raise `InvalidDistributionError`, naming the row, unless every row is a distribution.
 
     Parameters

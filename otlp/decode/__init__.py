@@ -30,7 +30,7 @@ ones;
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
 from otlp.decode.drafting import (
     Drafting,
-    greedy_law,
+    greedy_distribution,
     hub_pairs,
     iid_paths,
     no_draft,
@@ -86,7 +86,7 @@ __all__ = [
     "check_round",
     "enumerate_choices",
     "generate",
-    "greedy_law",
+    "greedy_distribution",
     "hub_pairs",
     "iid_paths",
     "multipath_optimum",

@@ -17,12 +17,12 @@ from typing import Protocol
 import numpy as np
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import greedy_law
+from otlp.decode.drafting import greedy_distribution
 from otlp.decode.models.model import Model
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 
 __all__ = [
     "RULES",
@@ -221,14 +221,14 @@ class GreedyCascade:
 
     T is a point mass on the most likely token of the model that the rule follows.  The rule sees
     the laws at the models' own temperatures, so give the models a positive one and draft with
-    ``law=greedy_law``.
+    ``law=greedy_distribution``.
     """
 
     rule: Rule
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the law to aim at."""
-        return greedy_law(p if self.rule.greedy().defers(q, p) else q)
+        return greedy_distribution(p if self.rule.greedy().defers(q, p) else q)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class Lossy:
             law = np.maximum(kept, p * _level(kept, p))
             law /= law.sum()
         else:
-            law = kept + missing * residual_law(p / self.beta, q)
+            law = kept + missing * residual_distribution(p / self.beta, q)
         return law
 
 
@@ -341,8 +341,8 @@ class GreedyTokenCascade:
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Follow the draft's most likely token unless the rule defers there."""
-        drafted = greedy_law(q)
-        return greedy_law(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
+        drafted = greedy_distribution(q)
+        return greedy_distribution(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
 
 
 RULES: Mapping[str, type[_Threshold]] = {
@@ -409,11 +409,11 @@ def sequential_cascade(
         model.start(np.asarray(context, dtype=np.int64))
     tokens, deferrals, calls = [], 0, 0
     for _ in range(length):
-        q = draft.laws(root, here)[0]
-        p = target.laws(root, here)[0] if rule.needs_target else q
+        q = draft.distributions(root, here)[0]
+        p = target.distributions(root, here)[0] if rule.needs_target else q
         deferred = rule.defers(q, p)
         if deferred and not rule.needs_target:
-            p = target.laws(root, here)[0]
+            p = target.distributions(root, here)[0]
         calls += rule.needs_target or deferred
         deferrals += deferred
         token = chooser.choose(p if deferred else q)

@@ -17,7 +17,7 @@ from otlp.errors import InvalidInputError
 
 __all__ = [
     "Drafting",
-    "greedy_law",
+    "greedy_distribution",
     "hub_pairs",
     "iid_paths",
     "no_draft",
@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 
-def same_law(law: FloatArray) -> FloatArray:
+def same_distribution(law: FloatArray) -> FloatArray:
     """Draft from the draft model's own law."""
     return law
 
 
-def greedy_law(law: FloatArray) -> FloatArray:
+def greedy_distribution(law: FloatArray) -> FloatArray:
     """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
     point = np.zeros_like(law)
     point[int(np.argmax(law))] = 1.0
@@ -64,7 +64,7 @@ class Drafting:
 
     shape: tuple[int, ...]
     kind: Draws = Draws.IID
-    law: Callable[[FloatArray], FloatArray] = same_law
+    law: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
         rest = list(enumerate(self.shape))[1:]
@@ -124,16 +124,16 @@ class Drafting:
         """
         tokens, parents, slots = [-1], [-1], [[0]]
         laws: dict[int, FloatArray] = {}
-        model_laws: dict[int, FloatArray] = {}
+        model_distributions: dict[int, FloatArray] = {}
         draws: dict[int, IntArray] = {}
         level = [0]
         while True:
             inner = [node for node in level if any(self.children[s] for s in slots[node])]
             if not inner:
                 break
-            found = model.laws(_tree(tokens, parents), np.array(inner, dtype=np.int64))
+            found = model.distributions(_tree(tokens, parents), np.array(inner, dtype=np.int64))
             for node, law in zip(inner, found, strict=True):
-                model_laws[node] = law
+                model_distributions[node] = law
                 laws[node] = self.law(law)
                 open_slots = [child for slot in slots[node] for child in self.children[slot]]
                 drawn = self._draw(laws[node], len(open_slots), chooser)
@@ -146,7 +146,7 @@ class Drafting:
             np.array(parents, dtype=np.int64),
             self.kind,
             laws,
-            model_laws,
+            model_distributions,
             draws,
             np.array(leaves, dtype=np.int64),
         )

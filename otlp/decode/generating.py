@@ -32,9 +32,9 @@ class _ProcessedModel(HuggingFaceModel):
         super().__init__(model, sampling=sampling)
         self.processors = processors
 
-    def laws(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+    def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Process the logits of each node with the text before it, then normalise."""
-        return self.sampling.laws(self._processed(tree, nodes))
+        return self.sampling.distributions(self._processed(tree, nodes))
 
     def _processed(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.float32]:
         import torch

@@ -75,7 +75,7 @@ def check_round(
 
 
 def aim(
-    draft: Model, tree: DraftTree, target_laws: FloatArray, transform: Transform | None
+    draft: Model, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
     """Laws that the verification aims at, shape (N, V).
 
@@ -83,11 +83,13 @@ def aim(
     leaves too: one more draft call.
     """
     if transform is None:
-        return target_laws
-    missing = np.array([n for n in range(len(tree)) if n not in tree.model_laws], dtype=np.int64)
-    found = draft.laws(tree, missing) if missing.size else np.empty((0, 0))
-    laws = {**tree.model_laws, **dict(zip(missing.tolist(), found, strict=True))}
-    return np.stack([transform(laws[node], target_laws[node]) for node in range(len(tree))])
+        return targets
+    missing = np.array(
+        [n for n in range(len(tree)) if n not in tree.model_distributions], dtype=np.int64
+    )
+    found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
+    laws = {**tree.model_distributions, **dict(zip(missing.tolist(), found, strict=True))}
+    return np.stack([transform(laws[node], targets[node]) for node in range(len(tree))])
 
 
 def play_round(
@@ -119,9 +121,9 @@ def play_round(
     begin = perf_counter()
     tree = drafting.draft(draft, chooser)
     drafted = perf_counter()
-    target_laws = target.laws(tree, np.arange(len(tree)))
+    targets = target.distributions(tree, np.arange(len(tree)))
     scored = perf_counter()
-    aimed = aim(draft, tree, target_laws, transform)
+    aimed = aim(draft, tree, targets, transform)
     outcome = verification.verify(tree, aimed, chooser)
     token = chooser.choose(outcome.correction)
     end = perf_counter()

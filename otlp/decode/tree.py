@@ -65,7 +65,7 @@ class DraftTree(TokenTree):
         How the children of a node were drawn.
     laws : mapping from node to ndarray of shape (V,)
         The next-token law q that the children of each inner node were drawn from.
-    model_laws : mapping from node to ndarray of shape (V,)
+    model_distributions : mapping from node to ndarray of shape (V,)
         The draft model's own law at these nodes: the same, unless the drafting sharpens it.
     draws : mapping from node to ndarray of int64
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
@@ -74,8 +74,8 @@ class DraftTree(TokenTree):
     """
 
     kind: Draws
-    laws: Mapping[int, FloatArray]
-    model_laws: Mapping[int, FloatArray]
+    distributions: Mapping[int, FloatArray]
+    model_distributions: Mapping[int, FloatArray]
     draws: Mapping[int, IntArray]
     leaves: IntArray
 
@@ -86,4 +86,8 @@ class DraftTree(TokenTree):
     def scheme(self, node: int) -> DraftScheme:
         """Law of the tuple of tokens drawn at an inner node, for the single-step solvers."""
         n = self.draws[node].size
-        return IID(self.laws[node], 1) if n == 1 else self.kind.scheme(self.laws[node], n)
+        return (
+            IID(self.distributions[node], 1)
+            if n == 1
+            else self.kind.scheme(self.distributions[node], n)
+        )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.problem import Problem
 
-__all__ = ["Marginals", "Plan", "residual_law"]
+__all__ = ["Marginals", "Plan", "residual_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Plan(ABC):
         return self.problem.check_draft_tokens(draft_tokens)
 
 
-def residual_law(target: FloatArray, acceptance: FloatArray) -> FloatArray:
+def residual_distribution(target: FloatArray, acceptance: FloatArray) -> FloatArray:
     """Law of the token that replaces a rejected draft: what acceptance leaves of the target.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.plan.plan import Marginals, Plan, residual_law
+from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
 __all__ = ["SelectionPlan"]
@@ -57,7 +57,7 @@ class SelectionPlan(Plan):
     @cached_property
     def residual(self) -> FloatArray:
         """Law of the replacement, shape (V,)."""
-        return residual_law(
+        return residual_distribution(
             self.problem.target, np.minimum(self.problem.target, self.selection_law)
         )
 

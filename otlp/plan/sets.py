@@ -8,7 +8,7 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.errors import ZeroProbabilityError
-from otlp.plan.plan import Marginals, Plan, residual_law
+from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
 __all__ = ["SetPlan"]
@@ -44,7 +44,7 @@ class SetPlan(Plan):
         kept = np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
         share *= kept[sets.members]
         self.share = share
-        self.residual = residual_law(problem.target, self._taken(share))
+        self.residual = residual_distribution(problem.target, self._taken(share))
 
     def _taken(self, share: FloatArray) -> FloatArray:
         return sum_by(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import TokenSets
-from otlp.plan.plan import Marginals, Plan, residual_law
+from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
 __all__ = [
@@ -138,7 +138,7 @@ class LosslessSystem(System):
         self.separate = bool(alone.all())
         self.accept = np.divide(wanted, raw, out=np.ones(wanted.size), where=raw > wanted)
         self.accepted = raw * self.accept
-        self.residual = residual_law(wanted, self.accepted)
+        self.residual = residual_distribution(wanted, self.accepted)
         if self.residual is wanted:
             self.residual = target
 

@@ -81,7 +81,7 @@ def capture_passage(
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
             kept.append(model.logits(ROOT, node)[0])
-        law = target.laws(ROOT, node)[0]
+        law = target.distributions(ROOT, node)[0]
         tokens.append(int(invert_cdf(np.cumsum(law), rng.random())))
         for model in (draft, target):
             model.advance(ROOT, 0, tokens[-1])

@@ -57,7 +57,7 @@ class Observed:
 
     Attributes
     ----------
-    draft_laws, target_laws : ndarray, shape (n, V)
+    draft_distributions, targets : ndarray, shape (n, V)
         q and p at every token of the texts.
     tokens : ndarray of int64, shape (n,)
         The tokens of the texts.
@@ -69,8 +69,8 @@ class Observed:
         Which text each token stands in, and each draft starts in.
     """
 
-    draft_laws: FloatArray
-    target_laws: FloatArray
+    draft_distributions: FloatArray
+    targets: FloatArray
     tokens: IntArray
     drafts: IntArray
     draft_path_laws: FloatArray
@@ -176,14 +176,14 @@ def observe(
         )
         for model, laws in zip((draft, target), read, strict=True):
             model.start(text[:skip])
-            laws.append(model.laws(chain, np.arange(len(chain))))
+            laws.append(model.distributions(chain, np.arange(len(chain))))
         for place in range(skip, text.size, stride):
             for model in (draft, target):
                 model.start(text[:place])
             tree = drafting.draft(draft, chooser)
             drafts.append(tree.tokens[1:])
-            along[0].append(np.stack([tree.model_laws[node] for node in range(length)]))
-            along[1].append(target.laws(tree, np.arange(length)))
+            along[0].append(np.stack([tree.model_distributions[node] for node in range(length)]))
+            along[1].append(target.distributions(tree, np.arange(length)))
     return Observed(
         np.concatenate(read[0]),
         np.concatenate(read[1]),
@@ -219,11 +219,11 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
 
 
 def _point(observed: Observed, method: str, alpha: float, transform: Transform) -> Point:
-    laws = list(zip(observed.draft_laws, observed.target_laws, strict=True))
+    laws = list(zip(observed.draft_distributions, observed.targets, strict=True))
     aimed = [transform(q, p) for q, p in laws]
     places = np.arange(observed.tokens.size)
     found = np.array([law[token] for law, token in zip(aimed, observed.tokens, strict=True)])
-    alone = observed.target_laws[places, observed.tokens]
+    alone = observed.targets[places, observed.tokens]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, gains = np.log(found), np.log(found) - np.log(alone)
     apart = [total_variation(q, law) for (q, _), law in zip(laws, aimed, strict=True)]

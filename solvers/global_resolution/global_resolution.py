@@ -14,7 +14,7 @@ from otlp.drafts import IID
 from otlp.drafts.iid import MOST_DRAFTS, set_count
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from otlp.plan.slackness import SlacknessPlan, SoftmaxSystem, System
 from otlp.problem import Problem
 from otlp.reductions import Support
@@ -319,7 +319,7 @@ class _Resolution:
         self.deviation[which] = 3.0 * left_out + minimum.gradient_norm
         alpha = np.zeros(self.draft.size)
         alpha[tokens] = minimum.alpha
-        residual = residual_law(self.problem.target, parts.outer_wanted + parts.subset)
+        residual = residual_distribution(self.problem.target, parts.outer_wanted + parts.subset)
         return PublishedSystem(
             self.draft, self.n, side, ignored, mass, alpha, slack, residual, tokens, left_out
         )

@@ -94,7 +94,7 @@ def top_down_law(
     while level:
         deeper: defaultdict[tuple[tuple[int, ...], Shape], float] = defaultdict(float)
         for (prefix, below), mass in level.items():
-            p = target.law(prefix)
+            p = target.distribution(prefix)
             if not _open(below):
                 tally.add(prefix, mass, p)
                 continue
@@ -138,7 +138,7 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
         for (prefix, below, weight), mass in level.items():
             for star, under, chance in stars(prefix, below):
                 reached = mass * chance
-                for child, share, law in attempts(star, 0, target.law(prefix), weight):
+                for child, share, law in attempts(star, 0, target.distribution(prefix), weight):
                     if child == 0:
                         tally.add(prefix, reached * share, law)
                     elif share > 0.0:
@@ -183,7 +183,7 @@ def selection_law(
             chances.append(chance)
             verified.append((prefix, weights, skews))
             return
-        p, q = target.law(prefix), drafting.law(draft.law(prefix))
+        p, q = target.distribution(prefix), drafting.law(draft.distribution(prefix))
         skew = selection.skew(state, weights[-1], p, q)
         for token in np.flatnonzero(q).tolist():
             skewed = float(q[token]) * skew.ratio(token)
@@ -197,13 +197,13 @@ def selection_law(
         chance = math.prod(chances[path] for path in drawn)
         np.add.at(selected, list(drawn), chance * selection.pick([states[path] for path in drawn]))
     for (path, weights, skews), mass in zip(verified, selected.tolist(), strict=True):
-        laws = np.stack([target.law(path[:at]) for at in range(length + 1)])
+        laws = np.stack([target.distribution(path[:at]) for at in range(length + 1)])
 
-        def draft_law(at, skews=skews):  # type: ignore[no-untyped-def]
-            return skews[at].draft_law()
+        def draft_distribution(at, skews=skews):  # type: ignore[no-untyped-def]
+            return skews[at].draft_distribution()
 
-        def run(chooser, weights=weights, laws=laws, draft_law=draft_law):  # type: ignore[no-untyped-def]
-            return accept_prefix(range(length + 1), weights, laws, draft_law, chooser)
+        def run(chooser, weights=weights, laws=laws, draft_distribution=draft_distribution):  # type: ignore[no-untyped-def]
+            return accept_prefix(range(length + 1), weights, laws, draft_distribution, chooser)
 
         for outcome, chance in enumerate_choices(run):
             tally.add(path[: outcome.node], mass * chance, outcome.correction)
@@ -234,7 +234,7 @@ def selection_efficiency(
     def accepted(prefix: tuple[int, ...], state: Any, weight: float, gamma: float) -> float:
         if len(prefix) == length:
             return 0.0
-        p, q = target.law(prefix), draft.law(prefix)
+        p, q = target.distribution(prefix), draft.distribution(prefix)
         skew = selection.skew(state, weight, p, q)
         total = 0.0
         for token in np.flatnonzero(q).tolist():

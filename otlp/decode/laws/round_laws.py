@@ -129,7 +129,7 @@ def round_law(
     tally = Tally(aimed_model(draft, target, transform), drafting.length)
     target.start(np.empty(0, dtype=np.int64))
     for tree, mass in draft_trees(draft, drafting):
-        laws = aim(draft, tree, target.laws(tree, np.arange(len(tree))), transform)
+        laws = aim(draft, tree, target.distributions(tree, np.arange(len(tree))), transform)
 
         def run(chooser, tree=tree, laws=laws):  # type: ignore[no-untyped-def]
             return verification.verify(tree, laws, chooser)

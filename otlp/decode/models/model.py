@@ -48,7 +48,7 @@ class Sampling:
         if not 0.0 < self.top_p <= 1.0:
             raise InvalidInputError(f"top_p is {self.top_p}: it must be in (0, 1]")
 
-    def laws(self, logits: npt.ArrayLike) -> FloatArray:
+    def distributions(self, logits: npt.ArrayLike) -> FloatArray:
         """Laws of rows of logits, shape (m, V) -> (m, V), float64; ties go to the lowest id."""
         rows = np.asarray(logits)
         if self.temperature == 0.0:
@@ -109,12 +109,12 @@ class Model(ABC):
         ndarray, shape (m, V), any floating type
         """
 
-    def laws(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+    def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Next-token laws after the given nodes, shape (m, V), float64, rows sum to one.
 
         Override it where the softmax is better computed on the device.
         """
-        return self.sampling.laws(self.logits(tree, nodes))
+        return self.sampling.distributions(self.logits(tree, nodes))
 
     @abstractmethod
     def advance(self, tree: TokenTree, node: int, token: int) -> None:

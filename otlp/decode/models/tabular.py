@@ -65,7 +65,7 @@ class TabularModel(Model):
         """How many tokens the tables cover."""
         return len(self.tables)
 
-    def law(self, prefix: Sequence[int]) -> FloatArray:
+    def distribution(self, prefix: Sequence[int]) -> FloatArray:
         """Next-token law after a prefix, shape (V,).
 
         Raises
@@ -95,12 +95,15 @@ class TabularModel(Model):
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Logarithms of the laws after the given nodes, shape (m, V)."""
         with np.errstate(divide="ignore"):
-            return np.log(self.laws(tree, nodes))
+            return np.log(self.distributions(tree, nodes))
 
-    def laws(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+    def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Laws after the given nodes, shape (m, V)."""
         return np.stack(
-            [self.law(self.context + tuple(tree.path(int(node)).tolist())) for node in nodes]
+            [
+                self.distribution(self.context + tuple(tree.path(int(node)).tolist()))
+                for node in nodes
+            ]
         )
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:

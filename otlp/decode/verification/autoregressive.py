@@ -25,6 +25,6 @@ class Autoregressive(Verification):
         """Take everything."""
         return Capability(True)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Keep the root; see `Verification.verify`."""
-        return Outcome(0, target_laws[0])
+        return Outcome(0, targets[0])

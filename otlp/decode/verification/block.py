@@ -28,8 +28,8 @@ def next_weight(weight: float, p: float, q: float) -> float:
 def accept_prefix(
     path: Sequence[int],
     weights: Sequence[float],
-    target_laws: FloatArray,
-    draft_law: Callable[[int], FloatArray],
+    targets: FloatArray,
+    draft_distribution: Callable[[int], FloatArray],
     chooser: Chooser,
 ) -> Outcome:
     """Run block verification on one path.
@@ -40,9 +40,9 @@ def accept_prefix(
         Nodes of the path, the root first.
     weights : sequence of float
         Weight w of each of these prefixes; 1 at the root.
-    target_laws : ndarray, shape (N, V)
+    targets : ndarray, shape (N, V)
         The target's law at each node of the tree.
-    draft_law : callable
+    draft_distribution : callable
         From a place in `path` to the draft's law there, shape (V,); asked only where a longer
         prefix was rejected.
     chooser : Chooser
@@ -59,10 +59,10 @@ def accept_prefix(
     """
     last = len(path) - 1
     if chooser.accept(weights[last]):
-        return Outcome(path[last], target_laws[path[last]])
+        return Outcome(path[last], targets[path[last]])
     for at in range(last - 1, -1, -1):
-        p = target_laws[path[at]]
-        left = np.maximum(weights[at] * p - draft_law(at), 0.0)
+        p = targets[path[at]]
+        left = np.maximum(weights[at] * p - draft_distribution(at), 0.0)
         total = float(left.sum())
         if total <= 0.0:
             # Nothing is missing here; at the root that happens with probability zero.
@@ -88,12 +88,14 @@ class Block(Verification):
         """Take one path."""
         return one_path(drafting, self.name)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh the prefixes downwards, accept upwards; see `Verification.verify`."""
         path = tree.ancestry(int(tree.leaves[0])) if tree.leaves.size else [0]
         weights = [1.0]
         for node, child in pairwise(path):
             token = tree.tokens[child]
-            p, q = target_laws[node, token], tree.laws[node][token]
+            p, q = targets[node, token], tree.distributions[node][token]
             weights.append(next_weight(weights[-1], float(p), float(q)))
-        return accept_prefix(path, weights, target_laws, lambda at: tree.laws[path[at]], chooser)
+        return accept_prefix(
+            path, weights, targets, lambda at: tree.distributions[path[at]], chooser
+        )

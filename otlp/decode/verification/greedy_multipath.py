@@ -63,7 +63,7 @@ class _Consecutive:
     def ratio(self, token: int) -> float:
         return float(self._ratios(np.array(self.below(token)), self.q[token]))
 
-    def draft_law(self) -> FloatArray:
+    def draft_distribution(self) -> FloatArray:
         drafted = np.flatnonzero(self.q)
         with np.errstate(over="ignore"):
             order = np.argsort(self.p[drafted] / self.q[drafted], kind="stable")

@@ -347,7 +347,7 @@ class _TwoSlices:
         lower, upper = self.shares(token)
         return lower * self.low + upper * self.high
 
-    def draft_law(self) -> FloatArray:
+    def draft_distribution(self) -> FloatArray:
         if self.below <= 0.0:
             return self.q
         law: FloatArray = _skewed_law(

@@ -26,7 +26,7 @@ class Skew(Protocol[State_co]):
     def ratio(self, token: int) -> float:
         """Factor r by which the selection multiplies the draft's probability of a child."""
 
-    def draft_law(self) -> FloatArray:
+    def draft_distribution(self) -> FloatArray:
         """Next-token law q r of the selected path, shape (V,)."""
 
     def child(self, token: int) -> State_co:
@@ -74,13 +74,13 @@ class PathSelection(Verification, Generic[State]):
             f"{drafting.kind.value} draws: use iid_paths(K, L), or traversal",
         )
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""
         states = {0: self.root(tree.leaves.size)}
         weights = {0: 1.0}
         skews = {}
         for node, children in tree.draws.items():
-            p, q = target_laws[node], tree.laws[node]
+            p, q = targets[node], tree.distributions[node]
             skew = skews[node] = self.skew(states[node], weights[node], p, q)
             for child in set(children.tolist()):
                 token = int(tree.tokens[child])
@@ -93,7 +93,7 @@ class PathSelection(Verification, Generic[State]):
         return accept_prefix(
             path,
             [weights[node] for node in path],
-            target_laws,
-            lambda at: skews[path[at]].draft_law(),
+            targets,
+            lambda at: skews[path[at]].draft_distribution(),
             chooser,
         )

@@ -11,7 +11,7 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 
 __all__ = ["Speculative", "one_path"]
 
@@ -40,14 +40,14 @@ class Speculative(Verification):
         """Take one path."""
         return one_path(drafting, self.name)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the path; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
             child = int(tree.draws[node][0])
             token = tree.tokens[child]
-            p, q = target_laws[node], tree.laws[node]
+            p, q = targets[node], tree.distributions[node]
             if p[token] < q[token] and not chooser.accept(p[token] / q[token]):
-                return Outcome(node, residual_law(p, q))
+                return Outcome(node, residual_distribution(p, q))
             node = child
-        return Outcome(node, target_laws[node])
+        return Outcome(node, targets[node])

@@ -63,7 +63,7 @@ class TopDown(Verification):
         scheme = drafting.kind.scheme(uniform, most)
         return make_solver(self.solver).supports(otlp.Problem(uniform, scheme))
 
-    def plan(self, drafts: DraftScheme, target_law: FloatArray) -> Plan:
+    def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:
         """Solve the problem at one node.
 
         Raises
@@ -73,7 +73,7 @@ class TopDown(Verification):
         UnsupportedProblemError
             If there is no fallback and the solver does not take the problem.
         """
-        problem = otlp.Problem(target_law, drafts)
+        problem = otlp.Problem(target_distribution, drafts)
         solver = make_solver(self.solver)
         if self.fallback is not None and not solver.supports(problem):
             solver = make_solver(self.fallback)
@@ -87,11 +87,11 @@ class TopDown(Verification):
     def _holds(self, solution: Solution) -> bool:
         return solution.plan is not None and solution.guarantee >= self.guarantee
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
-            law = self.plan(tree.scheme(node), target_laws[node]).conditional(tree.drawn(node))
+            law = self.plan(tree.scheme(node), targets[node]).conditional(tree.drawn(node))
             children = np.unique(tree.draws[node])
             tokens = tree.tokens[children]
             undrafted = law.copy()
@@ -101,4 +101,4 @@ class TopDown(Verification):
             if chosen == children.size:
                 return Outcome(node, undrafted / rest)
             node = int(children[chosen])
-        return Outcome(node, target_laws[node])
+        return Outcome(node, targets[node])

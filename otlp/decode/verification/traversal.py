@@ -44,10 +44,10 @@ class Traversal(Verification):
         """Take every tree and every kind of draws."""
         return Capability(True)
 
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Try the root, which has weight 1; see `Verification.verify`."""
-        outcome = _try(tree, target_laws, chooser, 0, 1.0)
-        return Outcome(0, target_laws[0]) if outcome is None else outcome
+        outcome = _try(tree, targets, chooser, 0, 1.0)
+        return Outcome(0, targets[0]) if outcome is None else outcome
 
 
 def attempts(
@@ -72,7 +72,7 @@ def attempts(
     """
     children = tree.draws.get(node, np.empty(0, dtype=np.int64))
     for at, child in enumerate(children.tolist()):
-        q = tree.kind.next_law(tree.laws[node], tree.tokens[children[:at]], children.size)
+        q = tree.kind.next_law(tree.distributions[node], tree.tokens[children[:at]], children.size)
         assert q is not None, "the draft drew this token"
         token = int(tree.tokens[child])
         yield child, next_weight(weight, float(law[token]), float(q[token])), law
@@ -86,13 +86,13 @@ def attempts(
 
 
 def _try(
-    tree: DraftTree, target_laws: FloatArray, chooser: Chooser, node: int, weight: float
+    tree: DraftTree, targets: FloatArray, chooser: Chooser, node: int, weight: float
 ) -> Outcome | None:
     """Accept the node or a prefix below it, with probability `weight` in all."""
-    for tried, chance, law in attempts(tree, node, target_laws[node], weight):
+    for tried, chance, law in attempts(tree, node, targets[node], weight):
         if tried == node:
             return Outcome(node, law) if chooser.accept(chance) else None
-        outcome = _try(tree, target_laws, chooser, tried, chance) if chance > 0.0 else None
+        outcome = _try(tree, targets, chooser, tried, chance) if chance > 0.0 else None
         if outcome is not None:
             return outcome
     return None

@@ -46,14 +46,14 @@ class Verification(ABC):
         """Whether the algorithm takes what this drafting makes, or the reason why not."""
 
     @abstractmethod
-    def verify(self, tree: DraftTree, target_laws: FloatArray, chooser: Chooser) -> Outcome:
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Accept a drafted prefix.
 
         Parameters
         ----------
         tree : DraftTree
             What was drafted.
-        target_laws : ndarray, shape (N, V)
+        targets : ndarray, shape (N, V)
             The target's next-token law p at each node, leaves included; for a cascade, the law
             that it aims at.
         chooser : Chooser

@@ -14,7 +14,7 @@ from otlp.decode import (
     Speculative,
     Traversal,
     enumerate_choices,
-    greedy_law,
+    greedy_distribution,
     iid_paths,
     random_pair,
 )
@@ -121,8 +121,8 @@ def test_greedy_opt_is_greedy_diff(q, p, alpha):
     # Lemma 8, with the distance of the two point masses written out
     apart = float(np.argmax(q) != np.argmax(p))
     follows = p if q.max() < p.max() - alpha * apart else q
-    np.testing.assert_array_equal(GreedyCascade(Opt(alpha))(q, p), greedy_law(follows))
-    np.testing.assert_array_equal(GreedyCascade(Diff(alpha))(q, p), greedy_law(follows))
+    np.testing.assert_array_equal(GreedyCascade(Opt(alpha))(q, p), greedy_distribution(follows))
+    np.testing.assert_array_equal(GreedyCascade(Diff(alpha))(q, p), greedy_distribution(follows))
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
@@ -151,7 +151,7 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
 
 @pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
 def test_greedy_decoding_follows_the_transformed_law(transform):
-    drafting = Drafting(iid_paths(1, 3).shape, law=greedy_law)
+    drafting = Drafting(iid_paths(1, 3).shape, law=greedy_distribution)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
         law = round_law(*pair, drafting, Block(), transform)

@@ -135,7 +135,7 @@ def test_unsupported_drafting_says_why(name):
 def test_prefix_beyond_the_tables():
     draft, _ = random_pair(2, 2, np.random.default_rng(0))
     with pytest.raises(InvalidInputError, match="greater length"):
-        draft.law([0, 1])
+        draft.distribution([0, 1])
 
 
 def test_logits_give_the_laws():
@@ -143,17 +143,23 @@ def test_logits_give_the_laws():
     draft.start(np.array([], dtype=np.int64))
     tree = TokenTree(np.array([-1, 2]), np.array([-1, 0]))
     nodes = np.array([0, 1])
-    laws = Sampling().laws(draft.logits(tree, nodes))
-    np.testing.assert_allclose(laws, draft.laws(tree, nodes), atol=1e-15)
+    laws = Sampling().distributions(draft.logits(tree, nodes))
+    np.testing.assert_allclose(laws, draft.distributions(tree, nodes), atol=1e-15)
 
 
 def test_sampling_cuts_and_sharpens():
     logits = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
-    np.testing.assert_array_equal(Sampling(temperature=0.0).laws(logits), [[1, 0, 0], [0, 0, 1]])
-    np.testing.assert_allclose(Sampling(top_k=2).laws(logits)[0], [0.625, 0.375, 0.0])
-    np.testing.assert_allclose(Sampling(top_p=0.6).laws(logits)[1], [0.0, 0.0, 1.0], atol=1e-15)
+    np.testing.assert_array_equal(
+        Sampling(temperature=0.0).distributions(logits), [[1, 0, 0], [0, 0, 1]]
+    )
+    np.testing.assert_allclose(Sampling(top_k=2).distributions(logits)[0], [0.625, 0.375, 0.0])
+    np.testing.assert_allclose(
+        Sampling(top_p=0.6).distributions(logits)[1], [0.0, 0.0, 1.0], atol=1e-15
+    )
     cold = np.array([0.25, 0.09, 0.04])
-    np.testing.assert_allclose(Sampling(temperature=0.5).laws(logits)[0], cold / cold.sum())
+    np.testing.assert_allclose(
+        Sampling(temperature=0.5).distributions(logits)[0], cold / cold.sum()
+    )
 
 
 def test_rounds_advance_both_models():

@@ -150,12 +150,14 @@ def tabular(model, prompt, sampling, length, tokens=None):
     Without `tokens`, these are all that can come up.
     """
 
-    def laws(prefixes):
+    def distributions(prefixes):
         root = np.array([-1])
         found = []
         for prefix in prefixes:
             model.start(np.append(prompt, prefix).astype(np.int64))
-            found.append(sampling.laws(model.logits(TokenTree(root, root), np.array([0])))[0])
+            found.append(
+                sampling.distributions(model.logits(TokenTree(root, root), np.array([0])))[0]
+            )
         return np.stack(found)
 
     if tokens is None:
@@ -209,7 +211,7 @@ def test_rounds_follow_the_law_of_the_target(tables, name):
             model.start(np.empty(0, dtype=np.int64))
         text = play_round(draft, target, drafting, algorithm, rng).tokens.tolist()
         while len(text) < 3:
-            text.append(int(rng.choice(target.vocab_size, p=target.law(text))))
+            text.append(int(rng.choice(target.vocab_size, p=target.distribution(text))))
         counts[tuple(text)] += 1
     joint = target.joint(3)
     seen = np.zeros(joint.shape)

@@ -80,7 +80,7 @@ def test_children_mix_to_the_parent(p, q, paths, weight, seed):
         mixed += q[x] * np.interp(edges, child.edges, np.append(0.0, np.cumsum(child.masses)))
     parent = np.interp(edges, state.edges, np.append(0.0, np.cumsum(state.masses)))
     np.testing.assert_allclose(mixed, parent, atol=1e-13)
-    law = skew.draft_law()
+    law = skew.draft_distribution()
     assert (law >= 0.0).all()
     assert law.sum() == pytest.approx(1.0, abs=1e-12)
     for x in tokens:
@@ -94,7 +94,7 @@ def test_intervals_keep_the_mass(p, q, paths):
     p, q = normalised(p[:size]), normalised(q[:size])
     selection = GreedyMultipath()
     skew = selection.skew(selection.root(paths), 1.0, p, q)
-    law = skew.draft_law()
+    law = skew.draft_distribution()
     assert law.sum() == pytest.approx(1.0, abs=1e-12)
     for x in np.flatnonzero(q):
         assert q[x] * skew.ratio(int(x)) == pytest.approx(law[x], abs=1e-14)
@@ -127,9 +127,9 @@ def assert_selection(selection, vocab_size, length, paths):
         if len(prefix) == length:
             ends[prefix], masses[prefix] = state, mass
             return
-        p, q = target.law(prefix), draft.law(prefix)
+        p, q = target.distribution(prefix), draft.distribution(prefix)
         skew = selection.skew(state, weight, p, q)
-        skewed.tables[len(prefix)][prefix] = skew.draft_law()
+        skewed.tables[len(prefix)][prefix] = skew.draft_distribution()
         for token in range(vocab_size):
             below = min(1.0, weight * p[token] / (q[token] * skew.ratio(token)))
             descend((*prefix, token), skew.child(token), below, mass * q[token])

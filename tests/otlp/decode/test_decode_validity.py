@@ -18,7 +18,7 @@ from otlp.decode import (
     TabularModel,
     TopDown,
     Traversal,
-    greedy_law,
+    greedy_distribution,
     hub_pairs,
     iid_paths,
     no_draft,
@@ -200,7 +200,7 @@ def test_hub_pairs_over_more_tokens(verification):
 @pytest.mark.parametrize("name", MULTIPLE)
 def test_paths_from_a_sharpened_draft(name):
     pair = random_pair(3, 3, np.random.default_rng(8))
-    for law in (greedy_law, lambda q: q**2 / (q**2).sum()):
+    for law in (greedy_distribution, lambda q: q**2 / (q**2).sum()):
         assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, law=law), ALGORITHMS[name])
 
 
@@ -266,7 +266,7 @@ def test_sampled_rounds_follow_the_enumerated_law():
             played = play_round(draft, target, iid_paths(2, length), ALGORITHMS[name], rng)
             text = played.tokens.tolist()
             while len(text) <= length:
-                text.append(RandomChooser(rng).choose(target.law(text)))
+                text.append(RandomChooser(rng).choose(target.distribution(text)))
             counts[tuple(text)] += 1
         seen = counts.ravel()
         statistic = 2.0 * np.sum(seen * np.log(np.maximum(seen, 1e-300) / wanted))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 import otlp
 from otlp.auditing.gtest import g_test
 from otlp.plan import TablePlan
-from otlp.plan.plan import residual_law
+from otlp.plan.plan import residual_distribution
 from tests.instances import DEGENERATE, problems
 
 WAYS = {
@@ -72,10 +72,12 @@ def test_the_order_of_drafted_tokens_does_not_matter_to_a_plan_over_sets() -> No
 
 def test_residual_law() -> None:
     target = np.array([0.2, 0.3, 0.5])
-    np.testing.assert_allclose(residual_law(target, np.array([0.2, 0.1, 0.4])), [0, 2 / 3, 1 / 3])
+    np.testing.assert_allclose(
+        residual_distribution(target, np.array([0.2, 0.1, 0.4])), [0, 2 / 3, 1 / 3]
+    )
     # More than the target is no negative residual, and nothing left is the target itself.
-    np.testing.assert_allclose(residual_law(target, np.array([0.3, 0.1, 0.5])), [0, 1, 0])
-    assert residual_law(target, target) is target
+    np.testing.assert_allclose(residual_distribution(target, np.array([0.3, 0.1, 0.5])), [0, 1, 0])
+    assert residual_distribution(target, target) is target
 
 
 @pytest.mark.parametrize(

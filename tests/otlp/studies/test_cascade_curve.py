@@ -25,7 +25,7 @@ def observed(pair):
 
 
 def test_without_leniency_quality_is_the_targets(pair, observed):
-    laws = [[m.law(t[:i].tolist()) for t in TEXTS for i in range(1, t.size)] for m in pair]
+    laws = [[m.distribution(t[:i].tolist()) for t in TEXTS for i in range(1, t.size)] for m in pair]
     tokens = [int(token) for text in TEXTS for token in text[1:]]
     chances = [law[token] for law, token in zip(laws[1], tokens, strict=True)]
     for method in ("lossy", "chow", "bild"):
