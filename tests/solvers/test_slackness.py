@@ -43,7 +43,7 @@ def test_every_engine_reaches_the_optimum_of_larger_problems(engine):
             solution = Slackness(engine=engine).solve(problem)
         except EngineNotFoundError as error:
             pytest.skip(str(error))
-        alpha, _ = otlp.reductions.subset_selection(problem)
+        alpha, _ = otlp.optimal_acceptance(problem)
         assert solution.guarantee is Guarantee.OPTIMAL
         assert solution.acceptance == pytest.approx(alpha, abs=1e-9)
 

@@ -150,7 +150,7 @@ def tabular(model, prompt, sampling, length, tokens=None):
     Without `tokens`, these are all that can come up.
     """
 
-    def distributions(prefixes):
+    def laws(prefixes):
         root = np.array([-1])
         found = []
         for prefix in prefixes:
