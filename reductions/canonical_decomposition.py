@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from otlp.distribution import FloatArray, sum_by
 from otlp.errors import EngineNotFoundError, InvalidInputError
@@ -119,10 +119,10 @@ def best_weights(problem: RelaxedOTLP, solver: str = "CLARABEL") -> FloatArray:
     columns = np.arange(groups.members.size)
     weights = cvxpy.Variable(columns.size, nonneg=True)
     mass = groups.mass[groups.rows]
-    to_tokens = csr_array(
+    to_tokens = scipy.sparse.csr_array(
         (mass, (groups.members, columns)), shape=(problem.target.size, columns.size)
     )
-    to_groups = csr_array(
+    to_groups = scipy.sparse.csr_array(
         (np.ones(columns.size), (groups.rows, columns)), shape=(len(groups), columns.size)
     )
     objective = cvxpy.sum(cvxpy.minimum(problem.target, to_tokens @ weights))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order
+import scipy
 
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID, Independent
@@ -119,8 +118,12 @@ def _unreached(network: FlowNetwork, flow: FloatArray, tolerance: float) -> Mask
     tails = np.concatenate((network.tails[forward], network.heads[backward]))
     heads = np.concatenate((network.heads[forward], network.tails[backward]))
     count = network.sink + 1
-    graph = coo_array((np.ones(tails.size), (tails, heads)), shape=(count, count)).tocsr()
-    reached = breadth_first_order(graph, network.source, return_predecessors=False)
+    graph = scipy.sparse.coo_array(
+        (np.ones(tails.size), (tails, heads)), shape=(count, count)
+    ).tocsr()
+    reached = scipy.sparse.csgraph.breadth_first_order(
+        graph, network.source, return_predecessors=False
+    )
     unreached = np.ones(count, dtype=bool)
     unreached[reached] = False
     subset: Mask = unreached[: network.tokens]

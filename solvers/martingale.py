@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
 from otlp.errors import Capability
+from otlp.numerics.compiled import compiled
 from otlp.plan.score_laws import IndexArray, ScoreLaws, accumulate, cell_means
 from otlp.plan.scores import ScorePlan
 from otlp.problem import Problem
@@ -111,7 +111,7 @@ def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     return block[:7], block[7:].view(np.int32).reshape(4, -1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
     """Write p/q of the tokens that can be drafted, with the token in its low bits; count them."""
     raw = keys.view(np.int64)
@@ -125,7 +125,7 @@ def _keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _unpack(
     target: FloatArray, draft: FloatArray, work: FloatArray, order: IndexArray, size: int
 ) -> bool:
@@ -153,7 +153,7 @@ def _unpack(
     return moves < size
 
 
-@njit(cache=True)
+@compiled
 def _low_bits(size: int) -> int:
     mask = 1
     while mask < size:
@@ -161,12 +161,12 @@ def _low_bits(size: int) -> int:
     return mask - 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _ratio(p: float, q: float) -> float:
     return min(max(p / q, LEAST), MOST)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _solve(
     draft: FloatArray, n: int, work: FloatArray, index: IndexArray, size: int
 ) -> tuple[Mask, FloatArray, IndexArray, int, int, int]:
@@ -194,7 +194,7 @@ def _solve(
     return subset, law, group, start, stop, swaps
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _best_prefix(below: FloatArray, wanted: FloatArray, n: int) -> tuple[float, int]:
     """Max of Q^n - P over prefixes, at least 0, and the length of the prefix."""
     delta, size = 0.0, 0
@@ -210,7 +210,7 @@ def _best_prefix(below: FloatArray, wanted: FloatArray, n: int) -> tuple[float, 
     return delta, size
 
 
-@njit(cache=True)
+@compiled
 def _power(base: float, n: int) -> float:
     result = 1.0
     while n > 0:
@@ -221,7 +221,7 @@ def _power(base: float, n: int) -> float:
     return result
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _clip(
     ratio: FloatArray, q: FloatArray, below: FloatArray, wanted: FloatArray, delta: float, n: int
 ) -> tuple[int, int]:
@@ -275,7 +275,7 @@ def _clip(
     return start, stop
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _swap(
     edges: FloatArray,
     mass: FloatArray,

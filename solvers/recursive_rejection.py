@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID, Independent, WithoutReplacement
 from otlp.errors import Capability, InvalidInputError
+from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
@@ -221,7 +221,7 @@ class RecursiveRejection(Solver):
         return Answer(plan, Guarantee.LOSSLESS, subset)
 
 
-@njit(cache=True)
+@compiled
 def _walk(
     depth: int,
     level: float,
@@ -262,7 +262,7 @@ def _walk(
             _walk(depth + 1, level + scale, share * rejected, path, masses, above, top, tail, added)
 
 
-@njit(cache=True)
+@compiled
 def _left(draft: FloatArray, top: IntArray, tail: float, path: IntArray) -> float:
     """Mass of all tokens but those of the path; see `WithoutReplacement.outside`."""
     left = tail

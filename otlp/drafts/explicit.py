@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf, sum_by
 from otlp.drafts.scheme import (
@@ -19,6 +18,7 @@ from otlp.drafts.scheme import (
     check_order,
 )
 from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
+from otlp.numerics.compiled import compiled
 
 __all__ = ["Explicit"]
 
@@ -175,7 +175,7 @@ class Explicit(DraftScheme):
         return Explicit(names[self._tuples.tokens], self._tuples.mass, vocab_size)
 
 
-@njit(cache=True)
+@compiled
 def _priority_marginals(
     members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray
 ) -> FloatArray:

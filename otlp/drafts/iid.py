@@ -7,7 +7,6 @@ from math import comb
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
@@ -22,6 +21,7 @@ from otlp.drafts.scheme import (
     check_order,
 )
 from otlp.errors import SizeLimitError
+from otlp.numerics.compiled import compiled
 
 __all__ = ["IID", "list_sets", "pascal", "set_count"]
 
@@ -211,7 +211,7 @@ def list_sets(
     return TokenSets(members, offsets, mass)
 
 
-@njit(cache=True)
+@compiled
 def _priority_marginals(draft: FloatArray, n: int, order: IntArray) -> FloatArray:
     result = np.empty(draft.size)
     below = 0.0
@@ -226,7 +226,7 @@ def _priority_marginals(draft: FloatArray, n: int, order: IntArray) -> FloatArra
     return result
 
 
-@njit(cache=True)
+@compiled
 def pascal(n: int) -> FloatArray:
     """Binomial coefficients, shape (n + 1, n + 1)."""
     rows = np.zeros((n + 1, n + 1))
@@ -237,7 +237,7 @@ def pascal(n: int) -> FloatArray:
     return rows
 
 
-@njit(cache=True)
+@compiled
 def _list_sets(
     draft: FloatArray, n: int, ignored: float, count: int, total: int
 ) -> tuple[IntArray, IntArray, FloatArray]:

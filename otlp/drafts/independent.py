@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
@@ -20,6 +19,7 @@ from otlp.drafts.scheme import (
     check_order,
 )
 from otlp.errors import InvalidInputError
+from otlp.numerics.compiled import compiled
 
 __all__ = ["Independent"]
 
@@ -153,7 +153,7 @@ class Independent(DraftScheme):
         return Independent(list(laws))
 
 
-@njit(cache=True)
+@compiled
 def _priority_marginals(by_token: FloatArray, order: IntArray) -> FloatArray:
     size, n = by_token.shape
     result = np.empty(size)

@@ -8,7 +8,6 @@ from math import comb, factorial, perm
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution
@@ -23,6 +22,7 @@ from otlp.drafts.scheme import (
     check_order,
 )
 from otlp.drafts.top_and_one import check_support
+from otlp.numerics.compiled import compiled
 
 __all__ = ["WithoutReplacement"]
 
@@ -228,7 +228,8 @@ class WithoutReplacement(DraftScheme):
 
     def _sets(self) -> IntArray:
         tokens = np.flatnonzero(self.draft).astype(np.int64)
-        return tokens[_combinations(tokens.size, self.n)]
+        listed: IntArray = tokens[_combinations(tokens.size, self.n)]
+        return listed
 
     @cached_property
     def top_and_tail(self) -> tuple[IntArray, float]:
@@ -277,7 +278,7 @@ def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
     return places[np.argsort(-values[places], kind="stable")]
 
 
-@njit(cache=True)
+@compiled
 def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> FloatArray:
     # P({i, j}) = odds_i q_j + odds_j q_i
     result = np.empty(draft.size)
@@ -290,7 +291,7 @@ def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> Flo
     return result
 
 
-@njit(cache=True)
+@compiled
 def _pair_inclusion(draft: FloatArray, odds: FloatArray) -> FloatArray:
     result = np.empty(draft.size)
     before, odds_before = 0.0, 0.0
@@ -306,7 +307,7 @@ def _pair_inclusion(draft: FloatArray, odds: FloatArray) -> FloatArray:
     return result
 
 
-@njit(cache=True)
+@compiled
 def _clock_marginals(
     draft: FloatArray, rung: FloatArray, weights: FloatArray, n: int, order: IntArray
 ) -> FloatArray:
@@ -349,7 +350,7 @@ def _clock_marginals(
     return result
 
 
-@njit(cache=True)
+@compiled
 def _inclusion(
     draft: FloatArray, rung: FloatArray, times: FloatArray, weights: FloatArray, n: int
 ) -> FloatArray:
@@ -379,7 +380,7 @@ def _inclusion(
     return np.minimum(result, 1.0)
 
 
-@njit(cache=True)
+@compiled
 def _add_clock(count: FloatArray, yes: FloatArray) -> None:
     for k in range(WIDTH):
         for m in range(count.shape[0] - 1, 0, -1):
@@ -387,7 +388,7 @@ def _add_clock(count: FloatArray, yes: FloatArray) -> None:
         count[0, k] *= 1.0 - yes[k]
 
 
-@njit(cache=True)
+@compiled
 def _combinations(size: int, n: int) -> IntArray:
     """All sets of n of the numbers 0 .. size - 1, in lexicographic order."""
     count = 1
@@ -407,7 +408,7 @@ def _combinations(size: int, n: int) -> IntArray:
     return result
 
 
-@njit(cache=True)
+@compiled
 def _set_masses(draft: FloatArray, sets: IntArray, outside: FloatArray) -> FloatArray:
     n = sets.shape[1]
     result = np.empty(len(sets))

@@ -13,9 +13,9 @@ from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.compiled import compiled
 from otlp.problem import Problem
 
 __all__ = ["MinimumNorm", "best_prefix_of", "minimum_norm"]
@@ -206,7 +206,7 @@ def _join(parts: list[_Mixture]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
     return weights / weights.sum(), np.concatenate(rows, axis=1)
 
 
-@njit(cache=True)
+@compiled
 def best_prefix_of(target: FloatArray, vertex: FloatArray, order: IntArray) -> tuple[float, int]:
     """Least bound f(S) + p(H) for H = V - S over the prefixes S of an ordering; O(V).
 
@@ -317,7 +317,7 @@ def _taller(rows: npt.NDArray[np.generic], capacity: int) -> npt.NDArray:  # typ
 
 
 # Compiled, not BLAS: these are too short for several threads, which would only get in the way.
-@njit(cache=True)
+@compiled
 def _mix(vertices: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArray:
     result = np.zeros(vertices.shape[1])
     for k in range(slots.size):
@@ -327,7 +327,7 @@ def _mix(vertices: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArr
     return result
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _inner_products(
     vertices: FloatArray, slots: IntArray, target: FloatArray, offset: FloatArray
 ) -> FloatArray:
@@ -340,7 +340,7 @@ def _inner_products(
     return result
 
 
-@njit(cache=True)
+@compiled
 def _append(factor: FloatArray, size: int, products: FloatArray) -> bool:
     """Add a row to the Cholesky factor; False if the new vertex depends on the others."""
     left = products[size]
@@ -356,7 +356,7 @@ def _append(factor: FloatArray, size: int, products: FloatArray) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _remove(factor: FloatArray, size: int, row: int) -> None:
     """Delete a row and column of the factored matrix: shift up, then rotate back to a triangle."""
     for i in range(row, size - 1):
@@ -371,7 +371,7 @@ def _remove(factor: FloatArray, size: int, row: int) -> None:
             factor[i, k + 1] = cos * two - sin * one
 
 
-@njit(cache=True)
+@compiled
 def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray:
     """Step of the weights, of sum zero, to the least norm over the affine hull."""
     toward, ones = -slope, np.ones(size)
@@ -388,7 +388,7 @@ def _affine_step(factor: FloatArray, size: int, slope: FloatArray) -> FloatArray
     return result
 
 
-@njit(cache=True)
+@compiled
 def _boundary(weights: FloatArray, step: FloatArray) -> tuple[int, float]:
     """First weight to vanish on the way, or -1, and how far to go."""
     leaving, length = -1, 1.0

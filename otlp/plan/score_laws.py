@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
 
 __all__ = ["IndexArray", "ScoreLaws", "accumulate", "cell_means", "realised_law"]
 
@@ -52,7 +52,7 @@ class ScoreLaws:
     high_share: FloatArray
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def accumulate(values: FloatArray) -> None:
     """Replace values by their running sums, each right to a few units in the last place.
 
@@ -69,7 +69,7 @@ def accumulate(values: FloatArray) -> None:
             base = total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def cell_means(edges: FloatArray, n: int, means: FloatArray) -> None:
     """Write the mean of n u^(n-1) over each cell: (b^n - a^n) / (b - a) without cancellation.
 
@@ -99,7 +99,7 @@ def cell_means(edges: FloatArray, n: int, means: FloatArray) -> None:
             bit //= 2
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def realised_law(
     group: IndexArray,
     low: IndexArray,

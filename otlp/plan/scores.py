@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
+from otlp.numerics.compiled import compiled
 from otlp.plan.score_laws import IndexArray, ScoreLaws, realised_law
 from otlp.plan.selection import SelectionPlan
 from otlp.problem import Problem
@@ -97,7 +97,7 @@ class ScorePlan(SelectionPlan):
         )
 
 
-@njit(cache=True)
+@compiled
 def _distinct(
     draft_tokens: IntArray, group: IndexArray
 ) -> tuple[IntArray, IntArray, IntArray, IndexArray, IntArray]:
@@ -112,7 +112,7 @@ def _distinct(
     return tokens, counts, place, groups, drafted
 
 
-@njit(cache=True)
+@compiled
 def _draw(
     tokens: IntArray,
     uniform: FloatArray,
@@ -137,7 +137,7 @@ def _draw(
     return scores
 
 
-@njit(cache=True)
+@compiled
 def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
     """First swap of group g whose share exceeds `least`, or else the first of a later group."""
     begin, end = 0, owner.size
@@ -150,7 +150,7 @@ def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
     return begin
 
 
-@njit(cache=True)
+@compiled
 def _steps(
     groups: IndexArray,
     low: IndexArray,
@@ -199,7 +199,7 @@ def _steps(
     return offsets, cells, reached
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _chances(
     counts: IntArray,
     offsets: IntArray,

@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.optimize import minimize
+import scipy
 
 from otlp.distribution import FloatArray
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
@@ -136,7 +135,9 @@ def _lbfgsb(best: _Best, limit: int) -> None:
         best.iterations += 1
 
     options = {"maxiter": limit, "maxfun": 20 * limit, "ftol": 0.0, "gtol": 0.0}
-    minimize(best, best.alpha, jac=True, method="L-BFGS-B", callback=count, options=options)
+    scipy.optimize.minimize(
+        best, best.alpha, jac=True, method="L-BFGS-B", callback=count, options=options
+    )
 
 
 def _newton(best: _Best, limit: int) -> None:
@@ -163,10 +164,10 @@ def _newton_step(
         # Adding a constant to every variable changes nothing: fill that null direction.
         hessian += scale / point.size
     try:
-        factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+        factor = scipy.linalg.cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
         return None
-    step: FloatArray = -cho_solve(factor, gradient, check_finite=False)
+    step: FloatArray = -scipy.linalg.cho_solve(factor, gradient, check_finite=False)
     step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
     slope, norm = float(gradient @ step), float(np.abs(gradient).sum())
     length = 1.0

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numba import njit
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import TokenSets
 from otlp.drafts.iid import list_sets
+from otlp.numerics.compiled import compiled
 
 __all__ = ["LogSumExp", "alternating_coefficient", "merged_terms"]
 
@@ -118,7 +118,7 @@ class LogSumExp:
 SMALL = 1e-250
 
 
-@njit(cache=True)
+@compiled
 def _evaluate(
     members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
 ) -> tuple[float, FloatArray]:
@@ -157,7 +157,7 @@ def _evaluate(
     return value, given
 
 
-@njit(cache=True)
+@compiled
 def _hessian(
     members: IntArray, offsets: IntArray, mass: FloatArray, alpha: FloatArray, slack: float
 ) -> FloatArray:

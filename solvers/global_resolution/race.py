@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from otlp.distribution import FloatArray
 from otlp.drafts.iid import pascal
+from otlp.numerics.compiled import compiled
 
 __all__ = ["Race"]
 
@@ -85,7 +85,7 @@ def _nodes(alpha: FloatArray, slack: float) -> tuple[float, FloatArray]:
     return fastest, np.stack((log_time, STEP * (1.0 + np.exp(-x))))
 
 
-@njit(cache=True)
+@compiled
 def _powers(draft: FloatArray, n: int) -> FloatArray:
     """The series of exp(q_j x), one a row, as d! times the coefficient of x^d: powers of q_j."""
     powers = np.ones((draft.size, n + 1))
@@ -95,7 +95,7 @@ def _powers(draft: FloatArray, n: int) -> FloatArray:
     return powers
 
 
-@njit(cache=True)
+@compiled
 def _times(
     series: FloatArray, alive: float, powers: FloatArray, binomial: FloatArray, result: FloatArray
 ) -> None:
@@ -107,7 +107,7 @@ def _times(
         result[d] = series[d] + alive * total
 
 
-@njit(cache=True)
+@compiled
 def _evaluate(
     draft: FloatArray,
     n: int,
@@ -154,7 +154,7 @@ def _evaluate(
     return value, given
 
 
-@njit(cache=True)
+@compiled
 def _hessian(
     draft: FloatArray, n: int, ignored: float, alpha: FloatArray, slack: float, nodes: FloatArray
 ) -> FloatArray:

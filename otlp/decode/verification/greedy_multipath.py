@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
 
 __all__ = ["GreedyMultipath"]
 
@@ -35,7 +35,7 @@ class _Interval:
     rank: tuple[tuple[float, int], ...]
 
 
-@njit(cache=True)
+@compiled
 def _mass_below(p: FloatArray, q: FloatArray, token: int) -> float:
     """Draft mass of the tokens that stand below one, by p/q and then by id."""
     level = p[token] / q[token]

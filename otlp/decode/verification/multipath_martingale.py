@@ -19,10 +19,10 @@ from functools import cache
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.compiled import compiled
 
 __all__ = ["Martingale", "ScoreLaw"]
 
@@ -53,7 +53,7 @@ class ScoreLaw:
     masses: FloatArray
 
 
-@njit(cache=True)
+@compiled
 def _mean_win(a: float, b: float, paths: int) -> float:
     """Mean of K u^(K-1) over [a, b]: (b^K - a^K) / (b - a) as a sum of positive terms."""
     total, power = 1.0, 1.0
@@ -63,7 +63,7 @@ def _mean_win(a: float, b: float, paths: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _slices(
     edges: FloatArray, masses: FloatArray, paths: int, u: float
 ) -> tuple[float, float, float, float]:
@@ -95,7 +95,7 @@ def _slices(
     return below, above, low * scale, high * scale
 
 
-@njit(cache=True, fastmath=REASSOCIATE)
+@compiled(fastmath=REASSOCIATE)
 def _clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> float:
     """Sum of w p clipped to [low q, high q]: what a node passes on under these slices."""
     total = 0.0
@@ -104,7 +104,7 @@ def _clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: 
     return total
 
 
-@njit(cache=True, fastmath=REASSOCIATE)
+@compiled(fastmath=REASSOCIATE)
 def _clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
     """Mass that the lower slice's mean forces upon tokens beyond w p."""
     total = 0.0
@@ -113,7 +113,7 @@ def _clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float)
     return total
 
 
-@njit(cache=True)
+@compiled
 def _flat_middle(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> float:
@@ -143,7 +143,7 @@ def _flat_middle(
     return 0.5 * (first + last) if first <= last else -1.0
 
 
-@njit(cache=True)
+@compiled
 def _threshold(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> float:
@@ -182,7 +182,7 @@ def _threshold(
     return float(u)
 
 
-@njit(cache=True, fastmath=REASSOCIATE)
+@compiled(fastmath=REASSOCIATE)
 def _balance(
     weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
 ) -> tuple[float, float]:
@@ -202,7 +202,7 @@ def _balance(
     return 1.0, (min(1.0, below * scale / lower) if lower > 0.0 else 1.0)
 
 
-@njit(cache=True)
+@compiled
 def _shares(
     t: float, q: float, low: float, high: float, up: float, down: float
 ) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def _shares(
     return 1.0 - upper, upper
 
 
-@njit(cache=True, fastmath=REASSOCIATE)
+@compiled(fastmath=REASSOCIATE)
 def _skewed_law(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:
@@ -231,7 +231,7 @@ def _skewed_law(
     return law
 
 
-@njit(cache=True)
+@compiled
 def _split(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> tuple[float, float, float, float, float, float, float]:
@@ -258,7 +258,7 @@ def _split(
     return u, below, above, low, high, up, down
 
 
-@njit(cache=True)
+@compiled
 def _child(
     edges: FloatArray, masses: FloatArray, u: float, lower: float, upper: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -287,7 +287,7 @@ def _child(
     return cut[first : last + 1].copy(), cells[first:last] / cells[first:last].sum()
 
 
-@njit(cache=True)
+@compiled
 def _pick(
     edges: FloatArray,
     masses: FloatArray,
