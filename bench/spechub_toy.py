@@ -20,7 +20,7 @@ from rich.table import Table
 import otlp
 from otlp.distribution import FloatArray
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solvers.hub import Hub
+from otlp.solvers.hub import HubSolver
 from otlp.solvers.recursive_rejection import RecursiveRejection
 
 VOCABULARY = 50
@@ -56,7 +56,7 @@ def acceptances(logits: FloatArray, temperature: float, similarity: float) -> li
         RecursiveRejection().solve(without).acceptance,
         subset_selection(with_replacement)[0],
         subset_selection(without)[0],
-        Hub().solve(otlp.Problem(p, otlp.Hub(q))).acceptance,
+        HubSolver().solve(otlp.Problem(p, otlp.Hub(q))).acceptance,
     ]
 
 

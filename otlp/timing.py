@@ -1,11 +1,43 @@
-"""Where the time of a solve goes: build, reduce, solve, recover, verify."""
+"""Where the time of a solve goes, and when it is over."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from time import perf_counter
 
-__all__ = ["Stopwatch", "Timings"]
+__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left"]
+
+# Of the thread's own context, so that what lies many calls below a solver can keep its limit.
+_ends: ContextVar[float] = ContextVar("ends", default=float("inf"))
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Let `checkpoint` raise, inside the block and in this thread, once the seconds are over."""
+    token = _ends.set(float("inf") if seconds is None else perf_counter() + seconds)
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def seconds_left() -> float:
+    """Seconds up to the deadline; infinite where there is none."""
+    return _ends.get() - perf_counter()
+
+
+def checkpoint() -> None:
+    """Stop here if the deadline has passed; between the pieces of a long computation.
+
+    Raises
+    ------
+    TimeoutError
+    """
+    if seconds_left() < 0.0:
+        raise TimeoutError("the time limit is over")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.errors import InvalidInputError
+from otlp.numerics.inclusion import inclusion_probability
 from otlp.reductions.subset_selection import ratio_order
 
 __all__ = ["least_psi", "level_masses", "ordered_masses", "outer_masses"]
@@ -43,8 +44,7 @@ def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     p, q = target[order], draft[order]
     # Mass of the tuples that hold this token but none before it: psi rises by it and falls by p.
     before = float(draft[subset].sum()) + np.cumsum(q[::-1])[::-1]
-    with np.errstate(divide="ignore"):
-        first = before**n * -np.expm1(n * np.log1p(-q / before))
+    first = before**n * inclusion_probability(q / before, n)
     psi = np.concatenate(([-never_drafted], np.cumsum(first - p) - never_drafted))
     least = np.minimum.accumulate(psi)
     at_least = psi == least
@@ -146,8 +146,7 @@ def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     order, _ = _by_ratio(target, draft, subset)
     order = order[::-1]
     p, q = target[order], draft[order]
-    with np.errstate(divide="ignore"):
-        total = float(-np.expm1(n * np.log1p(-min(float(q.sum()), 1.0))))
+    total = float(inclusion_probability(float(q.sum()), n))
     result = np.zeros(target.size)
     if order.size == 0:
         return result

@@ -66,7 +66,9 @@ def subset_selection(
             last = np.isin(order, drafts.top)
             subset = _first_in_order(problem, np.concatenate((order[~last], order[last])))
         case _:
-            found = minimum_norm(problem, gap, max_iterations)
+            found = minimum_norm(
+                target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
+            )
             subset = found.subset
             if found.gap > max(gap, CERTIFIED):
                 warnings.warn(

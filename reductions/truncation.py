@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.numerics.inclusion import inclusion_probability
 
 __all__ = ["Lumps", "inner_truncation", "lump", "outer_truncation", "singletons"]
 
@@ -65,8 +66,7 @@ def _truncate(
         return tokens, 0.0
     # left_out[m] = mass of all but the first m; total^n - (total - left_out)^n without cancelling
     left_out = np.append(np.cumsum(draft[tokens][::-1])[::-1], 0.0)
-    with np.errstate(divide="ignore"):
-        error = total**n * -np.expm1(n * np.log1p(-np.minimum(left_out / total, 1.0)))
+    error = total**n * inclusion_probability(left_out / total, n)
     size = int(np.flatnonzero(error <= tau)[0])
     return tokens[:size], float(error[size])
 

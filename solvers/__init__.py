@@ -3,8 +3,8 @@
 from otlp.solvers.auto import Auto
 from otlp.solvers.by_name import SOLVERS, make_solver, with_time_limit
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
-from otlp.solvers.greedy import Greedy
-from otlp.solvers.hub import Hub
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq
 from otlp.solvers.linear_program import LinearProgram
 from otlp.solvers.martingale import Martingale
@@ -20,8 +20,8 @@ __all__ = [
     "SOLVERS",
     "Auto",
     "GlobalResolution",
-    "Greedy",
-    "Hub",
+    "GreedySolver",
+    "HubSolver",
     "KSeq",
     "LinearProgram",
     "Martingale",

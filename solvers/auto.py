@@ -10,8 +10,8 @@ from otlp.drafts import Explicit
 from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.solution import Solution
-from otlp.solvers.greedy import Greedy
-from otlp.solvers.hub import Hub
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.orderings import Orderings
@@ -35,7 +35,7 @@ class Auto(Solver):
 
     def select(self, problem: Problem) -> Solver:
         """Return the solver that `solve` would use."""
-        for solver in (SpeculativeSampling(), Martingale(), Greedy(), Hub()):
+        for solver in (SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver()):
             if solver.supports(problem):
                 return solver
         flow = MaxFlow()

@@ -9,8 +9,8 @@ from typing import Any
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers.auto import Auto
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
-from otlp.solvers.greedy import Greedy
-from otlp.solvers.hub import Hub
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq
 from otlp.solvers.linear_program import LinearProgram
 from otlp.solvers.martingale import Martingale
@@ -34,8 +34,8 @@ SOLVERS: Mapping[str, type[Solver]] = {
         GlobalResolution,
         Martingale,
         Orderings,
-        Greedy,
-        Hub,
+        GreedySolver,
+        HubSolver,
         SpeculativeSampling,
         KSeq,
         RecursiveRejection,

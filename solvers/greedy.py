@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.certificate import Answer
-from otlp.drafts import Greedy as GreedyDrafts
+from otlp.drafts import Greedy
 from otlp.errors import Capability
-from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
+from otlp.solvers.speculative_sampling import SpeculativeSamplingPlan
 from otlp.timing import Stopwatch
 
-__all__ = ["Greedy"]
+__all__ = ["GreedySolver"]
 
 
 @dataclass(frozen=True)
-class Greedy(Solver):
+class GreedySolver(Solver):
     """Run single-draft speculative sampling on the sampled draft: it never wastes a top token.
 
     The sampled draft x follows q~, the draft without the top tokens A.  Accept it with probability
@@ -38,7 +38,7 @@ class Greedy(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support greedy drafts."""
-        if isinstance(problem.drafts, GreedyDrafts):
+        if isinstance(problem.drafts, Greedy):
             return Capability(True)
         return Capability(
             False,
@@ -54,8 +54,8 @@ class Greedy(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down."""
         drafts = problem.drafts
-        assert isinstance(drafts, GreedyDrafts)
-        plan = SingleDraftPlan(problem, drafts.n - 1, drafts.rest, drafts.top)
+        assert isinstance(drafts, Greedy)
+        plan = SpeculativeSamplingPlan(problem, drafts.n - 1, drafts.rest, drafts.top)
         clock.lap("solve")
         _, subset = subset_selection(problem)
         clock.lap("reduce")

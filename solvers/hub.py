@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray
-from otlp.drafts import Hub as HubDrafts
+from otlp.drafts import Hub
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
@@ -19,7 +19,7 @@ from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
-__all__ = ["Hub", "HubPlan"]
+__all__ = ["HubPlan", "HubSolver"]
 
 
 class HubPlan(Plan):
@@ -32,10 +32,10 @@ class HubPlan(Plan):
     hub_before, hub_after : float
         Probability that then the hub is accepted.
     residual : ndarray, shape (V,)
-        Law of the replacement.
+        Distribution of the replacement.
     """
 
-    def __init__(self, problem: Problem, drafts: HubDrafts) -> None:
+    def __init__(self, problem: Problem, drafts: Hub) -> None:
         super().__init__(problem)
         target, hub = problem.target, drafts.hub
         self.drafts = drafts
@@ -57,7 +57,7 @@ class HubPlan(Plan):
         self.residual = residual_distribution(target, accepted)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, O(V)."""
+        """Conditional distribution given the pair, O(V)."""
         one, two = self._check(draft_tokens)
         hub = self.drafts.hub
         other, share, hub_share = (
@@ -90,7 +90,7 @@ class HubPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Hub(Solver):
+class HubSolver(Solver):
     """SpecHub (Algorithms 2 and 3): closed form, and optimal for its own pairs.
 
     The acceptance is p_a + sum over x other than a of min(p_x, q_x / (1 - q_a)) for the hub a;
@@ -108,7 +108,7 @@ class Hub(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support SpecHub's pairs."""
-        if isinstance(problem.drafts, HubDrafts):
+        if isinstance(problem.drafts, Hub):
             return Capability(True)
         return Capability(
             False,
@@ -122,7 +122,7 @@ class Hub(Solver):
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down."""
-        assert isinstance(problem.drafts, HubDrafts)
+        assert isinstance(problem.drafts, Hub)
         plan = HubPlan(problem, problem.drafts)
         clock.lap("solve")
         _, subset = subset_selection(problem)

@@ -12,6 +12,8 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.errors import Capability, InvalidInputError
+from otlp.numerics.inclusion import inclusion_probability
+from otlp.numerics.power_slope import power_slope
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
@@ -69,8 +71,7 @@ class KSeqPlan(Plan):
         none_passes = float(failed.sum()) ** n
         # The failed drafts are i.i.d., too, and the replacement may be one of them.
         share = failed / failed.sum() if none_passes > 0.0 else failed
-        with np.errstate(divide="ignore"):
-            among = -np.expm1(n * np.log1p(-np.minimum(share, 1.0)))
+        among = inclusion_probability(share, n)
         output = accepted + none_passes * self.residual
         return Marginals(accepted + none_passes * self.residual * among, output, "closed form")
 
@@ -157,9 +158,7 @@ class KSeq(Solver):
 
 def expected_tries(beta: float, n: int) -> float:
     """(1 - (1 - beta)^n) / beta: how many of n drafts are looked at, on average."""
-    if beta < 1e-300:
-        return float(n)
-    return 1.0 if beta >= 1.0 else float(-np.expm1(n * np.log1p(-beta)) / beta)
+    return power_slope(1.0 - beta, 1.0, n)
 
 
 def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> float:

@@ -1,9 +1,10 @@
 """The exact optimum for i.i.d. drafts: any vocabulary, any number of drafts, O(V log V).
 
-The best law of the selected token is y = q clip(p/q, c, C), and scores reach it: a draft's score is
-a coupling of its token with a uniform number, in which W = n U^(n-1) has mean y_i / q_i given token
-i (a martingale coupling).  Swapping cells between the tokens whose ratio is above the mean of W on
-their own cell, and those whose ratio is below, gives such a coupling by divisions alone.
+The best distribution of the selected token is y = q clip(p/q, c, C), and scores reach it: a
+draft's score is a coupling of its token with a uniform number, in which W = n U^(n-1) has mean
+y_i / q_i given token i (a martingale coupling).  Swapping cells between the tokens whose ratio is
+above the mean of W on their own cell, and those whose ratio is below, gives such a coupling by
+divisions alone.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
 from otlp.errors import Capability
 from otlp.numerics.compiled import compiled
-from otlp.plan.score_laws import IndexArray, ScoreLaws, accumulate, cell_means
-from otlp.plan.scores import ScorePlan
+from otlp.numerics.power_slope import power_slopes
+from otlp.numerics.running_sum import accumulate
 from otlp.problem import Problem
+from otlp.solvers.score_laws import IndexArray, Swaps
+from otlp.solvers.score_plan import ScorePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -33,6 +36,15 @@ SAME = 1.0 + 2.0**-44
 """Ratios p/q within this factor may be taken to be equal; that costs less than 1e-13."""
 
 BLOCK = 64
+"""Prefixes that one bound rules out together."""
+
+RATIO, TARGET, DRAFT, ENDS, LOW_SHARE, HIGH_SHARE, MEAN = range(7)
+"""Rows of the scratch of floats: p/q (as keys at first, and at last y/q of the groups); p (then
+its running sums, then what each group's mean lacks); q (then the groups' mass); ends of the
+cells; the shares of the swaps; means of W on the cells."""
+
+ORDER, LOW, HIGH = range(3)
+"""Rows of the scratch of indices: tokens in order of p/q; the two groups of each swap."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +85,25 @@ class Martingale(Solver):
         assert isinstance(problem.drafts, IID)
         target, draft = problem.target, problem.drafts.draft
         work, index = _scratch(draft.size)
-        size = _keys(target, draft, work[0])
-        work[0, :size].sort()
-        if not _unpack(target, draft, work, index[0], size):
-            again = work[0, :size].argsort()
-            work[:3, :size] = work[:3, again]
-            index[0, :size] = index[0, again]
+        size = _keys(target, draft, work[RATIO])
+        work[RATIO, :size].sort()
+        if not _unpack(target, draft, work, index[ORDER], size):
+            again = work[RATIO, :size].argsort()
+            for row in (RATIO, TARGET, DRAFT):
+                work[row, :size] = work[row, again]
+            index[ORDER, :size] = index[ORDER, again]
         clock.lap("reduce")
-        subset, law, group, start, stop, swaps = _solve(draft, problem.n, work, index, size)
-        laws = ScoreLaws(
+        subset, selected, group, groups, count = _solve(draft, problem.n, work, index, size)
+        swaps = Swaps(
+            groups=groups,
             group=group,
-            edges=work[3, start : stop + 1].copy(),
-            low=index[1, :swaps].copy(),
-            high=index[2, :swaps].copy(),
-            low_share=work[4, :swaps].copy(),
-            high_share=work[5, :swaps].copy(),
+            low=index[LOW, :count].copy(),
+            high=index[HIGH, :count].copy(),
+            low_share=work[LOW_SHARE, :count].copy(),
+            high_share=work[HIGH_SHARE, :count].copy(),
         )
         clock.lap("solve")
-        return Answer(ScorePlan(problem, law, laws), subset=subset)
+        return Answer(ScorePlan(problem, selected, swaps), subset=subset)
 
 
 def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
@@ -102,10 +115,9 @@ def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     Returns
     -------
     work : ndarray, shape (7, V + 1)
-        p/q (as keys before, as y/q of the groups after); p (then its sums, then what the groups
-        need); q (then of the groups); the ends of the cells; low_share; high_share; means of W.
+        Rows `RATIO` to `MEAN`.
     index : ndarray, shape (4, V + 1), int32
-        Tokens in order of p/q; low; high.
+        Rows `ORDER` to `HIGH`; the last is not used.
     """
     block = np.empty((9, vocab_size + 1))
     return block[:7], block[7:].view(np.int32).reshape(4, -1)
@@ -135,7 +147,7 @@ def _unpack(
     If their ratios differ by little more than rounding, they are made equal.  The others are
     inserted in their places, unless they are so many that sorting again is faster.
     """
-    ratio, p, q = work[0], work[1], work[2]
+    ratio, p, q = work[RATIO], work[TARGET], work[DRAFT]
     raw = ratio.view(np.int64)
     mask = _low_bits(target.size)
     moves = 0
@@ -169,10 +181,10 @@ def _ratio(p: float, q: float) -> float:
 @compiled(error_model="numpy")
 def _solve(
     draft: FloatArray, n: int, work: FloatArray, index: IndexArray, size: int
-) -> tuple[Mask, FloatArray, IndexArray, int, int, int]:
-    """Solve for tokens sorted by p/q: H*, y, group of each token, where groups stand, swaps."""
-    ratio, p, q, below = work[0][:size], work[1][:size], work[2][:size], work[3][: size + 1]
-    order = index[0][:size]
+) -> tuple[Mask, FloatArray, IndexArray, int, int]:
+    """Solve for tokens sorted by p/q: H*, y, group of each token, how many groups and swaps."""
+    ratio, p, q = work[RATIO][:size], work[TARGET][:size], work[DRAFT][:size]
+    below, order = work[ENDS][: size + 1], index[ORDER][:size]
     below[0] = 0.0
     for k in range(size):
         below[k + 1] = q[k]
@@ -188,10 +200,10 @@ def _solve(
         group[order[k]] = min(max(k, start), stop - 1) - start
     goal = ratio[start:stop]
     swaps = _swap(below[start : stop + 1], q[start:stop], goal, n, work, index)
-    law = np.empty(draft.size)
+    selected = np.empty(draft.size)
     for i in range(draft.size):
-        law[i] = draft[i] * goal[group[i]]
-    return subset, law, group, start, stop, swaps
+        selected[i] = draft[i] * goal[group[i]]
+    return subset, selected, group, stop - start, swaps
 
 
 @compiled(error_model="numpy")
@@ -290,9 +302,11 @@ def _swap(
     first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
     `_scratch`.
     """
-    need, low_share, high_share, mean = work[1], work[4], work[5], work[6]
-    low, high = index[1], index[2]
-    cell_means(edges, n, mean)
+    # p is no longer needed: `_clip` was the last to read it
+    need, mean = work[TARGET], work[MEAN]
+    low, low_share = index[LOW], work[LOW_SHARE]
+    high, high_share = index[HIGH], work[HIGH_SHARE]
+    power_slopes(edges, n, mean)
     swaps, a, share_a = 0, 0, 0.0
     for b in range(mass.size):
         need[b] = mass[b] * (goal[b] - mean[b])

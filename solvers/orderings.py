@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from otlp.certificate import GAP_TOLERANCE, Answer
+from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.errors import Capability, InvalidInputError
 from otlp.numerics.minimum_norm import minimum_norm
-from otlp.plan import OrderingsPlan
+from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 from otlp.reductions import Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.limits import check_time_limit
 from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, deadline
 
-__all__ = ["Orderings"]
+__all__ = ["Orderings", "OrderingsPlan"]
+
+ENUMERATION_LIMIT = 1e5
+"""Members of all token sets, times orderings, up to which the acceptance is enumerated."""
 
 STATUS = {
     "gap": Status.SOLVED,
@@ -24,6 +31,87 @@ STATUS = {
     "time": Status.TIME_LIMIT,
     "rounding": Status.ITERATION_LIMIT,
 }
+
+
+class OrderingsPlan(SelectionPlan):
+    """Draw an ordering of the tokens, and select the drafted token that stands first in it.
+
+    Works for any draft scheme: every selection that the drafts allow is such a mixture.
+
+    Parameters
+    ----------
+    problem : Problem
+    weights : ndarray, shape (R,)
+        Probabilities of the orderings.
+    orders : ndarray of int, shape (R, V)
+        Permutations of the tokens, the preferred one first.
+    selection_law : ndarray, shape (V,)
+        The mixture's distribution of the selected token.
+
+    Notes
+    -----
+    O(RV) memory; O(log R + n) to select, O(Rn) for `selection`.
+
+    While the mixture is not optimal, a rejected token can be replaced by another drafted one.
+    `marginals` counts this where the token sets are few enough to be listed; elsewhere its
+    acceptance is that of the selected token, a lower bound that is short by at most the gap.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        weights: FloatArray,
+        orders: npt.NDArray[np.integer],
+        selection_law: FloatArray,
+    ) -> None:
+        super().__init__(problem, selection_law)
+        self.weights = weights / weights.sum()
+        self.ranks: npt.NDArray[np.int32] = np.empty(orders.shape, dtype=np.int32)
+        places = np.arange(problem.vocab_size, dtype=np.int32)
+        for ranks, order in zip(self.ranks, orders, strict=True):
+            ranks[order] = places
+        self._cumulative = np.cumsum(self.weights)
+
+    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
+        """Draw an ordering, and take the drafted token that stands first."""
+        ranks = self.ranks[invert_cdf(self._cumulative, rng.random())]
+        return int(draft_tokens[np.argmin(ranks[draft_tokens])])
+
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Distribution of the selected token: the weights of the orderings that it is first in."""
+        tokens = np.unique(draft_tokens)
+        first = np.argmin(self.ranks[:, tokens], axis=1).astype(np.int64)
+        return tokens, sum_by(first, self.weights, tokens.size)
+
+    def realised_selection_law(self) -> FloatArray:
+        """Mix the priority marginals of the orderings as they are stored; O(R) passes."""
+        law = np.zeros(self.problem.vocab_size)
+        order = np.empty(self.problem.vocab_size, dtype=np.int64)
+        places = np.arange(self.problem.vocab_size)
+        for weight, ranks in zip(self.weights, self.ranks, strict=True):
+            order[ranks] = places
+            law += weight * self.problem.drafts.priority_marginals(order)
+        return law
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output law; see the notes of the class."""
+        selected = super().marginals()
+        if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:
+            return selected
+        return Marginals(
+            selected.acceptance + self._replaced_by_drafted(), selected.output, "enumerated"
+        )
+
+    def _replaced_by_drafted(self) -> FloatArray:
+        """Probability that the replacement is token i and was drafted, shape (V,)."""
+        sets = self.problem.drafts.enumerate_sets()
+        rejected = np.zeros(len(sets))
+        for weight, ranks in zip(self.weights, self.ranks, strict=True):
+            least = np.minimum.reduceat(ranks[sets.members], sets.offsets[:-1])
+            first = np.argsort(ranks)[least]
+            rejected += weight * (1.0 - self.accept[first])
+        mass = rejected * sets.mass
+        return self.residual * sum_by(sets.members, mass[sets.rows], self.problem.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -39,7 +127,8 @@ class Orderings(Solver):
     max_iterations : int
         Orderings to visit at most.
     time_limit : float, optional
-        Seconds to spend at most.
+        Seconds to spend at most, the verifier's included; `Status.TIME_LIMIT` with the plan so
+        far, or without one where not even one ordering could be computed.
 
     Raises
     ------
@@ -86,9 +175,22 @@ class Orderings(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Find the mixture on the tokens that can be drafted."""
         small, inverse = Support().apply(problem)
+        drafts = small.drafts
         clock.lap("reduce")
-        found = minimum_norm(small, self.gap, self.max_iterations, self.time_limit)
-        clock.lap("solve")
+        try:
+            with deadline(self.time_limit):
+                found = minimum_norm(
+                    small.target,
+                    drafts.mean_draft,
+                    drafts.priority_marginals,
+                    self.gap,
+                    self.max_iterations,
+                )
+        except TimeoutError:
+            message = f"stopped after {self.time_limit:g} s, before there was one ordering"
+            return Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, message)
+        finally:
+            clock.lap("solve")
         plan = OrderingsPlan(small, found.weights, found.orders, found.selection_law)
         lifted = Support().invert(plan, inverse)
         clock.lap("recover")

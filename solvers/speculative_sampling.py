@@ -8,13 +8,57 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import Capability
-from otlp.plan import SingleDraftPlan
+from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
-__all__ = ["SpeculativeSampling"]
+__all__ = ["SpeculativeSampling", "SpeculativeSamplingPlan"]
+
+
+class SpeculativeSamplingPlan(SelectionPlan):
+    """Accept the token x at one place with probability min(1, p_x / y_x), else replace it.
+
+    Parameters
+    ----------
+    problem : Problem
+    place : int
+        Which of the drafted tokens is x.
+    distribution : ndarray, shape (V,)
+        The distribution y of x.
+    certain : ndarray of int64
+        Tokens other than x that every tuple has at the other places, if these are always the
+        same; a replacement may be one of them, and then counts as accepted.
+    """
+
+    def __init__(
+        self, problem: Problem, place: int, distribution: FloatArray, certain: IntArray
+    ) -> None:
+        super().__init__(problem, distribution)
+        self.place = place
+        self.certain = certain
+
+    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
+        """Return the token at the place."""
+        return int(draft_tokens[self.place])
+
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Distribution of the selected token: certainty."""
+        return draft_tokens[self.place, None], np.ones(1)
+
+    def realised_selection_law(self) -> FloatArray:
+        """Return the distribution of the token at the place."""
+        return self.selection_law
+
+    def marginals(self) -> Marginals:
+        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        selected = super().marginals()
+        # A rejected x is never its own replacement: the residual is zero at x.
+        accepted = selected.acceptance.copy()
+        accepted[self.certain] = selected.output[self.certain]
+        return Marginals(accepted, selected.output, selected.method)
 
 
 @dataclass(frozen=True)
@@ -52,7 +96,7 @@ class SpeculativeSampling(Solver):
         """Write the plan down."""
         nothing = np.zeros(0, dtype=np.int64)
         draft = problem.drafts.mean_draft
-        plan = SingleDraftPlan(problem, 0, draft, nothing)
+        plan = SpeculativeSamplingPlan(problem, 0, draft, nothing)
         clock.lap("solve")
         # p(H) + 1 - q(H) is smallest where H holds what the draft gives too often
         return Answer(plan, subset=problem.target < draft)

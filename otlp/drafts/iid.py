@@ -22,6 +22,8 @@ from otlp.drafts.scheme import (
 )
 from otlp.errors import SizeLimitError
 from otlp.numerics.compiled import compiled
+from otlp.numerics.inclusion import inclusion_probability
+from otlp.numerics.power_slope import power_slope
 
 __all__ = ["IID", "list_sets", "pascal", "set_count"]
 
@@ -76,12 +78,11 @@ class IID(DraftScheme):
     @cached_property
     def inclusion(self) -> FloatArray:
         """1 - (1 - q)^n, accurate for tiny q; shape (V,)."""
-        with np.errstate(divide="ignore"):
-            result: FloatArray = -np.expm1(self.n * np.log1p(-np.minimum(self.draft, 1.0)))
+        result: FloatArray = inclusion_probability(self.draft, self.n)
         return result
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """(B + q_i)^n - B^n for the mass B below i, without the difference; O(nV)."""
+        """(B + q_i)^n - B^n for the mass B below i, without the difference; O(V log n)."""
         return _priority_marginals(self.draft, self.n, check_order(order, self.vocab_size))
 
     @cached_property
@@ -104,7 +105,7 @@ class IID(DraftScheme):
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
         inside = float((self.draft * check_mask(subset, self.vocab_size)).sum())
-        return 1.0 if inside >= 1.0 else float(-np.expm1(self.n * np.log1p(-inside)))
+        return float(inclusion_probability(inside, self.n))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw tuples by inversion; O(V) once, then O(n log V) a tuple."""
@@ -217,11 +218,7 @@ def _priority_marginals(draft: FloatArray, n: int, order: IntArray) -> FloatArra
     below = 0.0
     for place in range(order.size - 1, -1, -1):
         own = draft[order[place]]
-        value, power = 0.0, own
-        for _ in range(n):
-            value = value * (below + own) + power
-            power *= below
-        result[order[place]] = value
+        result[order[place]] = own * power_slope(below, below + own, n)
         below += own
     return result
 

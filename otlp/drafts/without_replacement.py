@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import permutations
 from math import comb, factorial, perm
@@ -23,6 +24,7 @@ from otlp.drafts.scheme import (
 )
 from otlp.drafts.top_and_one import check_support
 from otlp.numerics.compiled import compiled
+from otlp.timing import checkpoint
 
 __all__ = ["WithoutReplacement"]
 
@@ -31,6 +33,9 @@ SMALLEST = 1e-305
 
 WIDTH = 8
 """Nodes of the integral that are worked on together."""
+
+STEPS = 20_000_000
+"""Steps of a kernel between two looks at the time limit: some hundredths of a second."""
 
 
 class WithoutReplacement(DraftScheme):
@@ -100,7 +105,12 @@ class WithoutReplacement(DraftScheme):
         if self.n == 2:
             return _pair_inclusion(self.draft, self._odds)
         times, weights = self._nodes
-        return _inclusion(self.draft, self._rung, times, weights, self.n)
+        result, scratch = np.zeros(self.vocab_size), np.empty((self.vocab_size, self.n, WIDTH))
+        for piece in self._pieces():
+            arrays = self._rung[piece], times.reshape(-1, WIDTH)[piece]
+            weight = weights.reshape(-1, WIDTH)[piece]
+            _add_inclusion(self.draft, *arrays, weight, self.n, scratch, result)
+        return np.minimum(result, 1.0)
 
     @cached_property
     def mean_draft(self) -> FloatArray:
@@ -114,8 +124,22 @@ class WithoutReplacement(DraftScheme):
             return self.draft.copy()
         if self.n == 2:
             return _pair_marginals(self.draft, self._odds, order)
-        _, weights = self._nodes
-        return _clock_marginals(self.draft, self._rung, weights, self.n, order)
+        weights = self._nodes[1].reshape(-1, WIDTH)
+        values, scratch = np.zeros(self.vocab_size), np.empty((2, self.vocab_size, WIDTH))
+        for piece in self._pieces():
+            _add_marginals(
+                self.draft, self._rung[piece], weights[piece], self.n, order, scratch, values
+            )
+        result = np.empty(self.vocab_size)
+        result[order] = values
+        return result
+
+    def _pieces(self) -> Iterator[slice]:
+        """Blocks of nodes that are worked on without a look at the time limit, or at Ctrl-C."""
+        size = max(1, STEPS // (self.n * self.vocab_size * WIDTH))
+        for first in range(0, self._nodes[0].size // WIDTH, size):
+            checkpoint()
+            yield slice(first, first + size)
 
     def outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
@@ -265,8 +289,12 @@ class WithoutReplacement(DraftScheme):
     def _rung(self) -> FloatArray:
         """Probability that clock i has rung by each node, shape (nodes / WIDTH, V, WIDTH)."""
         times, _ = self._nodes
-        blocks = times.reshape(-1, 1, WIDTH)
-        return -np.expm1(-self.draft[:, None] * blocks)
+        rung = np.empty((times.size // WIDTH, self.vocab_size, WIDTH))
+        for block, rows in zip(times.reshape(-1, WIDTH), rung, strict=True):
+            checkpoint()
+            np.multiply(self.draft[:, None], -block, out=rows)
+            np.negative(np.expm1(rows, out=rows), out=rows)
+        return rung
 
 
 def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
@@ -308,21 +336,26 @@ def _pair_inclusion(draft: FloatArray, odds: FloatArray) -> FloatArray:
 
 
 @compiled
-def _clock_marginals(
-    draft: FloatArray, rung: FloatArray, weights: FloatArray, n: int, order: IntArray
-) -> FloatArray:
-    """Integrate, for each token, over the time when the n-th clock rings.
+def _add_marginals(
+    draft: FloatArray,
+    rung: FloatArray,
+    weights: FloatArray,
+    n: int,
+    order: IntArray,
+    scratch: FloatArray,
+    values: FloatArray,
+) -> None:
+    """Integrate, for each place in `order`, over the time when the n-th clock rings.
 
     None above has rung; either the token rings as the n-th, after n - 1 from below, or it has
     rung and the (n-1)-th from below rings.
     """
     size = draft.size
     # Copies in order, so that the passes below read memory from end to end.
-    own, values = draft[order], np.zeros(size)
-    ordered = np.empty((size, WIDTH))
-    silent = np.empty((size, WIDTH))  # no clock above has rung
+    own = draft[order]
+    ordered, silent = scratch[0], scratch[1]  # whether it has rung, and no clock above has
     for block in range(rung.shape[0]):
-        product = weights[block * WIDTH : (block + 1) * WIDTH].copy()
+        product = weights[block].copy()
         for place in range(size):
             clock = rung[block, order[place]]
             for k in range(WIDTH):
@@ -345,19 +378,21 @@ def _clock_marginals(
                 count[1, k] = no * count[1, k] + yes * count[0, k]
                 count[0, k] *= no
             values[place] += value
-    result = np.empty(size)
-    result[order] = values
-    return result
 
 
 @compiled
-def _inclusion(
-    draft: FloatArray, rung: FloatArray, times: FloatArray, weights: FloatArray, n: int
-) -> FloatArray:
+def _add_inclusion(
+    draft: FloatArray,
+    rung: FloatArray,
+    times: FloatArray,
+    weights: FloatArray,
+    n: int,
+    before: FloatArray,
+    result: FloatArray,
+) -> None:
     """Integrate over the time when clock i rings, with fewer than n others before it."""
     size = draft.size
-    result = np.zeros(size)
-    before = np.empty((size, n, WIDTH))  # [i, m]: exactly m of the clocks 0 .. i - 1 have rung
+    # before[i, m]: exactly m of the clocks 0 .. i - 1 have rung
     for block in range(rung.shape[0]):
         count = np.zeros((n, WIDTH))
         count[0] = 1.0
@@ -373,11 +408,9 @@ def _inclusion(
                 for m in range(n):
                     at_most += count[m, k]
                     fewer += before[token, n - 1 - m, k] * at_most
-                node = block * WIDTH + k
-                value += weights[node] * fewer * np.exp(-own * times[node])
+                value += weights[block, k] * fewer * np.exp(-own * times[block, k])
             result[token] += own * value
             _add_clock(count, rung[block, token])
-    return np.minimum(result, 1.0)
 
 
 @compiled

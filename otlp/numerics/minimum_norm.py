@@ -8,6 +8,7 @@ ordering gives a vertex and f of all prefixes.  Wolfe's algorithm walks to the p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.numerics.compiled import compiled
-from otlp.problem import Problem
+from otlp.timing import seconds_left
 
 __all__ = ["MinimumNorm", "best_prefix_of", "minimum_norm"]
 
@@ -38,11 +39,11 @@ class MinimumNorm:
     orders : ndarray, shape (R, V), int32
         The orderings, most preferred token first.
     selection_law : ndarray, shape (V,)
-        The mixture's law y of the selected token.
+        The mixture's distribution y of the selected token.
     subset : ndarray of bool, shape (V,)
         H of the best bound.
     upper_bound : float
-        ``problem.dual_value(subset)``.
+        f(V - H) + p(H), where f(S) is the most mass that a selection can give to S.
     gap : float
         `upper_bound` minus sum min(p, y).
     iterations : int
@@ -62,35 +63,49 @@ class MinimumNorm:
 
 
 def minimum_norm(
-    problem: Problem,
+    target: FloatArray,
+    mean: FloatArray,
+    marginals: Callable[[IntArray], FloatArray],
     gap: float,
     max_iterations: int = 1000,
-    time_limit: float | None = None,
 ) -> MinimumNorm:
     """Maximise sum min(p, y) over the selections y that the drafts allow.
 
     Parameters
     ----------
-    problem : Problem
+    target : ndarray, shape (V,)
+        The target p.
+    mean : ndarray, shape (V,)
+        Some selection y, such as the mean draft; sets the scale of each token.
+    marginals : callable
+        From an ordering of the tokens, shape (V,), to the vertex y of that ordering, as
+        `otlp.DraftScheme.priority_marginals`.
     gap : float
         Stop when the optimum is certified within this.
     max_iterations : int
         Stop after so many orderings.
-    time_limit : float, optional
-        Stop after so many seconds.
+
+    Raises
+    ------
+    TimeoutError
+        If `otlp.timing.deadline` ended before there was one ordering.  Later it stops the
+        search, early enough to compute all orderings that were found once more.
 
     Notes
     -----
     P. Wolfe, "Finding the nearest point in a polytope", 1976, in the metric
-    sum (y - p)^2 / (p + qbar) for the mean draft qbar; S. Fujishige 1980 for polymatroids, and
-    for the decomposition once the bound has settled.  An
-    iteration is a sort, a `priority_marginals`, and O(RV) for R orderings in the mixture.  Memory
-    O(RV).
+    sum (y - p)^2 / (p + mean); S. Fujishige 1980 for polymatroids, and for the decomposition once
+    the bound has settled.  An iteration is a sort, a call of `marginals`, and O(RV) for R
+    orderings in the mixture.  Memory O(RV).
     """
-    search = _Search(problem, gap, max_iterations, time_limit)
-    point, parts = _walk(search, -search.target, None)
+    search = _Search(target, mean, marginals, gap, max_iterations)
+    best = point, parts = _walk(search, -target, None)
     while not search.stopped:
         point, parts = _walk(search, point, search.subset)
+        # A walk in another face starts from one ordering, and may have been stopped early.
+        if _accepted(target, point) >= _accepted(target, best[0]):
+            best = point, parts
+    point, parts = best
     weights, orders = _join(parts)
     return MinimumNorm(
         weights,
@@ -98,7 +113,7 @@ def minimum_norm(
         point,
         search.subset,
         search.bound,
-        search.gap,
+        search.bound - _accepted(target, point),
         search.visited,
         search.stopped,
     )
@@ -136,32 +151,51 @@ def _walk(
         difference = (point - search.target) * search.scale
         orders = [side[np.argsort(difference[side])] for side in sides]
         vertex = search.visit(np.concatenate(orders))
+        if vertex is None:
+            break
         point, progress = point.copy(), False
         for part, side, order in zip(parts, sides, orders, strict=True):
             progress |= part.add(vertex[side], order)
             point[side] = part.point
         stalled = 0 if search.bound < before else stalled + 1
-        search.assess(point, progress)
-    return point, parts
+        search.assess(point, progress, sum(part.size for part in parts))
+    # A walk that was stopped before its first ordering has no mixture: it is worth nothing.
+    return (point if parts[0].size else np.zeros(point.size)), parts
+
+
+def _accepted(target: FloatArray, point: FloatArray) -> float:
+    return float(np.minimum(target, point).sum())
 
 
 class _Search:
     """The problem, the limits, and the best bound so far."""
 
     def __init__(
-        self, problem: Problem, gap: float, max_iterations: int, time_limit: float | None
+        self,
+        target: FloatArray,
+        mean: FloatArray,
+        marginals: Callable[[IntArray], FloatArray],
+        gap: float,
+        max_iterations: int,
     ) -> None:
-        self.start, self.time_limit = perf_counter(), time_limit
-        self.drafts, self.target = problem.drafts, problem.target
-        self.scale = 1.0 / np.maximum(self.target + self.drafts.mean_draft, 1e-300)
+        self.target, self.marginals, self.cost = target, marginals, 0.0
+        self.scale = 1.0 / np.maximum(target + mean, 1e-300)
         self.wanted, self.max_iterations, self.visited = gap, max_iterations, 0
         self.bound, self.gap = np.inf, np.inf
         self.subset: Mask = np.zeros(self.target.size, dtype=bool)
         self.stopped = ""
 
-    def visit(self, order: IntArray) -> FloatArray:
-        """Vertex of an ordering; its prefixes may improve the bound."""
-        vertex = self.drafts.priority_marginals(order)
+    def visit(self, order: IntArray) -> FloatArray | None:
+        """Vertex of an ordering, or None if time is over; its prefixes may improve the bound."""
+        start = perf_counter()
+        try:
+            vertex = self.marginals(order)
+        except TimeoutError:
+            if self.visited == 0:
+                raise
+            self.stopped = "time"
+            return None
+        self.cost = perf_counter() - start
         value, prefix = best_prefix_of(self.target, vertex, order)
         if value < self.bound:
             self.bound, self.subset = value, np.ones(self.target.size, dtype=bool)
@@ -174,14 +208,15 @@ class _Search:
         proper = bool(self.subset.any()) and not bool(self.subset.all())
         return proper and (subset is None or not np.array_equal(self.subset, subset))
 
-    def assess(self, point: FloatArray, progress: bool) -> None:
-        """Decide whether to stop at a selection, and why."""
-        self.gap = self.bound - float(np.minimum(self.target, point).sum())
+    def assess(self, point: FloatArray, progress: bool, orderings: int) -> None:
+        """Decide whether to stop at a selection, a mixture of so many orderings, and why."""
+        self.gap = self.bound - _accepted(self.target, point)
         if self.gap <= self.wanted:
             self.stopped = "gap"
         elif not progress:
             self.stopped = "rounding"
-        elif self.time_limit is not None and perf_counter() - self.start > self.time_limit:
+        # One more ordering, the bound and then the proof of each ordering must still fit in.
+        elif seconds_left() < (orderings + 3) * self.cost:
             self.stopped = "time"
         elif self.visited >= self.max_iterations:
             self.stopped = "iterations"

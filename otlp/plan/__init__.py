@@ -4,24 +4,16 @@ One file a representation.  `Plan` is what they have in common.
 """
 
 from otlp.plan.lifted import LiftedPlan
-from otlp.plan.orderings import OrderingsPlan
 from otlp.plan.plan import Marginals, Plan
-from otlp.plan.score_laws import ScoreLaws
-from otlp.plan.scores import ScorePlan
 from otlp.plan.selection import SelectionPlan
 from otlp.plan.sets import SetPlan
-from otlp.plan.single_draft import SingleDraftPlan
 from otlp.plan.table import TablePlan
 
 __all__ = [
     "LiftedPlan",
     "Marginals",
-    "OrderingsPlan",
     "Plan",
-    "ScoreLaws",
-    "ScorePlan",
     "SelectionPlan",
     "SetPlan",
-    "SingleDraftPlan",
     "TablePlan",
 ]

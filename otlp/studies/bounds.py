@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.drafts.scheme import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
@@ -54,7 +53,7 @@ def upper_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
     tokens, else O(n k^n) for a support of k tokens.  `Problem.dual_value` gives tighter bounds.
     """
     drafts, target = _iid(problem), problem.target
-    once = np.minimum(target, _drafted_once(drafts))
+    once = np.minimum(target, drafts.inclusion)
     if subset is None:
         return float(once.sum())
     inside = check_mask(subset, problem.vocab_size)
@@ -166,13 +165,6 @@ def _iid(problem: Problem) -> IID:
             "Problem.dual_value bounds the acceptance for every scheme"
         )
     return problem.drafts
-
-
-def _drafted_once(drafts: IID) -> FloatArray:
-    """Probability that each token is among the drafts, shape (V,)."""
-    with np.errstate(divide="ignore"):
-        law: FloatArray = -np.expm1(drafts.n * np.log1p(-drafts.draft))
-    return law
 
 
 def _guaranteed(n: int) -> float:

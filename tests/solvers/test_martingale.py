@@ -16,10 +16,10 @@ from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
-from otlp.plan import ScorePlan
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
+from otlp.solvers.score_plan import ScorePlan
 from otlp.timing import Stopwatch
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
 
@@ -44,11 +44,11 @@ def check_certificate(solution: Solution) -> None:
 
 def shares(plan: ScorePlan) -> FloatArray:
     """Share of the law of each group (row) that lies on each cell (column)."""
-    laws = plan.laws
-    share = np.eye(laws.edges.size - 1)
+    swaps = plan.swaps
+    share = np.eye(swaps.groups)
     for own, other, running in (
-        (laws.low, laws.high, laws.low_share),
-        (laws.high, laws.low, laws.high_share),
+        (swaps.low, swaps.high, swaps.low_share),
+        (swaps.high, swaps.low, swaps.high_share),
     ):
         for g in range(len(share)):
             mine = np.flatnonzero(own == g)
@@ -102,18 +102,15 @@ def test_degenerate_problems(name: str) -> None:
 def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
     """Each cell holds as much as it is long; swaps are few, ordered and no more than all."""
     _, plan = solve(problem)
-    laws, drafts = plan.laws, problem.drafts
+    swaps, drafts = plan.swaps, problem.drafts
     assert isinstance(drafts, IID)
-    groups = laws.edges.size - 1
-    mass = sum_by(laws.group.astype(np.int64), drafts.draft, groups)
-    np.testing.assert_allclose(mass @ shares(plan), np.diff(laws.edges), rtol=0.0, atol=1e-15)
-    assert laws.edges[0] == 0.0
-    assert laws.edges[-1] == pytest.approx(1.0, abs=1e-15)
+    mass = sum_by(swaps.group.astype(np.int64), drafts.draft, swaps.groups)
+    np.testing.assert_allclose(mass @ shares(plan), mass, rtol=0.0, atol=1e-15)
     assert shares(plan).min() >= -1e-12
-    assert laws.low.size < groups
-    assert (laws.low < laws.high).all()
-    assert (np.diff(laws.low) >= 0).all()
-    assert (np.diff(laws.high) >= 0).all()
+    assert swaps.low.size < swaps.groups
+    assert (swaps.low < swaps.high).all()
+    assert (np.diff(swaps.low) >= 0).all()
+    assert (np.diff(swaps.high) >= 0).all()
 
 
 def drafted(q: FloatArray, n: int, size: int, seed: int) -> IntArray:
@@ -130,7 +127,9 @@ def test_drawn_scores_are_uniform(seed: int) -> None:
     p, q = uneven(8, seed)
     _, plan = solve(otlp.Problem(p, IID(q, 3)))
     tokens = drafted(q, 1, 100_000, seed).ravel()
-    scores = plan.scores(tokens, np.random.default_rng(seed))
+    cells, places = plan.scores(tokens, np.random.default_rng(seed))
+    length = sum_by(plan.swaps.group.astype(np.int64), q, plan.swaps.groups)
+    scores = np.cumsum(length)[cells] - (1.0 - places) * length[cells]
     counts = np.bincount((scores * 64).astype(np.int64), minlength=64)
     assert not g_test(counts, np.full(64, 1 / 64), FALSE_ALARM).rejects(FALSE_ALARM)
 
@@ -155,7 +154,7 @@ def test_draws_follow_the_slices(size: int, n: int, seed: int) -> None:
 
 def exact_selection(plan: ScorePlan, tokens: IntArray, counts: IntArray) -> list[Fraction]:
     """Law of the selected token in rational numbers, by multiplying out the polynomials."""
-    share = shares(plan)[plan.laws.group[tokens]]
+    share = shares(plan)[plan.swaps.group[tokens]]
     law = [Fraction(0)] * len(tokens)
     below = [Fraction(0)] * len(tokens)
     for cell in range(share.shape[1]):
@@ -275,7 +274,7 @@ def test_the_verifier_finds_wrong_scores() -> None:
     p, q = uneven(6, 0)
     problem = otlp.Problem(p, IID(q, 3))
     solution, plan = solve(problem)
-    wrong = replace(plan.laws, low_share=0.9 * plan.laws.low_share)
+    wrong = replace(plan.swaps, low_share=0.9 * plan.swaps.low_share)
     broken = ScorePlan(problem, plan.selection_law, wrong)
     np.testing.assert_allclose(
         broken.realised_selection_law(), enumerated_law(broken), rtol=0.0, atol=1e-12
@@ -300,4 +299,4 @@ def test_other_schemes_are_refused() -> None:
         Martingale().solve(problem)
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
-        ScorePlan(problem, plan.selection_law, plan.laws)
+        ScorePlan(problem, plan.selection_law, plan.swaps)

@@ -9,11 +9,10 @@ import otlp
 from otlp.data.synthetic import generate
 from otlp.errors import InvalidInputError
 from otlp.numerics.minimum_norm import minimum_norm
-from otlp.plan import OrderingsPlan
 from otlp.solution import Guarantee, Status
 from otlp.solvers.linear_program import LinearProgram
 from otlp.solvers.max_flow import MaxFlow
-from otlp.solvers.orderings import Orderings
+from otlp.solvers.orderings import Orderings, OrderingsPlan
 from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum, check_solution, problems
 
 EXACT = Orderings(gap=1e-10)
@@ -89,7 +88,7 @@ def test_acceptance_without_enumeration_is_a_lower_bound_within_the_gap(monkeypa
     target, drafts = language_like(12, 3, 0)
     problem = otlp.Problem(target, otlp.Independent(drafts))
     exact = Orderings(gap=1e-3).solve(problem)
-    monkeypatch.setattr("otlp.plan.orderings.ENUMERATION_LIMIT", 0.0)
+    monkeypatch.setattr("otlp.solvers.orderings.ENUMERATION_LIMIT", 0.0)
     bound = Orderings(gap=1e-3).solve(problem)
     assert exact.marginal_method == "enumerated" and bound.marginal_method == "closed form"
     assert exact.acceptance - 1e-3 <= bound.acceptance <= exact.acceptance + 1e-15
@@ -112,7 +111,8 @@ def test_samples_follow_the_slices():
 def test_the_mixture_is_what_it_says():
     target, drafts = language_like(50, 3, 2)
     problem = otlp.Problem(target, otlp.Independent(drafts))
-    found = minimum_norm(problem, 1e-8)
+    drafts = problem.drafts
+    found = minimum_norm(target, drafts.mean_draft, drafts.priority_marginals, 1e-8)
     assert found.stopped == "gap" and found.gap <= 1e-8
     assert found.weights.min() >= 0.0
     assert found.weights.sum() == pytest.approx(1.0, abs=1e-12)

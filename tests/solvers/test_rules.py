@@ -9,8 +9,8 @@ import otlp
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
-from otlp.solvers.greedy import Greedy
-from otlp.solvers.hub import Hub
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq, least_division_factor
 from otlp.solvers.naive import Naive
 from otlp.solvers.recursive_rejection import RecursiveRejection
@@ -23,7 +23,7 @@ from tests.instances import (
     without_replacement_problems,
 )
 
-RULES = (Naive(), RecursiveRejection(), KSeq(), Hub(), Greedy(), SpeculativeSampling())
+RULES = (Naive(), RecursiveRejection(), KSeq(), HubSolver(), GreedySolver(), SpeculativeSampling())
 
 
 def check_rule(solution):
@@ -60,7 +60,7 @@ def test_every_rule_is_lossless_and_exact(scheme):
             check_rule(solution)
             assert solution.acceptance <= optimum + 1e-12
             assert solution.upper_bound >= optimum - 1e-12
-            if isinstance(rule, Hub | Greedy | SpeculativeSampling):
+            if isinstance(rule, HubSolver | GreedySolver | SpeculativeSampling):
                 assert solution.guarantee is Guarantee.OPTIMAL
                 assert solution.acceptance == pytest.approx(optimum, abs=1e-12)
             else:
@@ -164,7 +164,7 @@ def test_spechub_worked_example():
     # SpecHub, Figures 4 and 5: transport cost 0.06 for RRSw, 0 for SpecHub.
     rejection = RecursiveRejection().solve(otlp.Problem(TARGET, otlp.WithoutReplacement(DRAFT, 2)))
     assert 1.0 - rejection.acceptance == pytest.approx(0.06, abs=1e-12)
-    hub = Hub().solve(otlp.Problem(TARGET, otlp.Hub(DRAFT)))
+    hub = HubSolver().solve(otlp.Problem(TARGET, otlp.Hub(DRAFT)))
     assert hub.acceptance == pytest.approx(1.0, abs=1e-12)
     # Figure 5: the pair (b, a) gives b always, (c, a) gives c; (a, b) gives b; (a, c) half each.
     slices = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
@@ -177,7 +177,7 @@ def test_spechub_takes_the_hub_as_often_as_the_target():
     for _ in range(50):
         problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.Hub(rng.dirichlet(np.ones(8))))
         hub = problem.drafts.hub
-        accepted = Hub().solve(problem).plan.acceptance_vector
+        accepted = HubSolver().solve(problem).plan.acceptance_vector
         assert accepted[hub] == pytest.approx(problem.target[hub], abs=1e-13)
 
 
@@ -243,9 +243,9 @@ def test_rules_refuse_schemes_for_which_they_are_not_valid():
         (KSeq(), otlp.Independent([q, q[::-1]]), "would change the target's law"),
         (RecursiveRejection(), otlp.Hub(q), "law of each draft given the earlier"),
         (RecursiveRejection(), otlp.Explicit([[0, 1]], [1.0], 3), "law of each draft"),
-        (Hub(), otlp.Greedy(q, 2), "SpecHub's pairs"),
-        (Greedy(), otlp.Hub(q), "top ones"),
-        (Greedy(), otlp.IID(q, 2), "top ones"),
+        (HubSolver(), otlp.Greedy(q, 2), "SpecHub's pairs"),
+        (GreedySolver(), otlp.Hub(q), "top ones"),
+        (GreedySolver(), otlp.IID(q, 2), "top ones"),
         (SpeculativeSampling(), otlp.IID(q, 2), "for one draft"),
     ]
     for rule, drafts, reason in refused:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
+from otlp.numerics.power_slope import power_slope
 
 __all__ = ["Martingale", "ScoreLaw"]
 
@@ -54,16 +55,6 @@ class ScoreLaw:
 
 
 @compiled
-def _mean_win(a: float, b: float, paths: int) -> float:
-    """Mean of K u^(K-1) over [a, b]: (b^K - a^K) / (b - a) as a sum of positive terms."""
-    total, power = 1.0, 1.0
-    for _ in range(paths - 1):
-        power *= b
-        total = total * a + power
-    return total
-
-
-@compiled
 def _slices(
     edges: FloatArray, masses: FloatArray, paths: int, u: float
 ) -> tuple[float, float, float, float]:
@@ -77,20 +68,20 @@ def _slices(
         a, b, mass = edges[i], edges[i + 1], masses[i]
         if b <= u:
             below += mass
-            won_below += mass * _mean_win(a / top, b / top, paths)
+            won_below += mass * power_slope(a / top, b / top, paths)
         elif a >= u:
             above += mass
-            won_above += mass * _mean_win(a / top, b / top, paths)
+            won_above += mass * power_slope(a / top, b / top, paths)
         else:
             left = mass * ((u - a) / (b - a))
             right = mass * ((b - u) / (b - a))
             below += left
             above += right
-            won_below += left * _mean_win(a / top, u / top, paths)
-            won_above += right * _mean_win(u / top, b / top, paths)
+            won_below += left * power_slope(a / top, u / top, paths)
+            won_above += right * power_slope(u / top, b / top, paths)
     won = won_below + won_above
-    low = won_below / below if below > 0.0 else _mean_win(edges[0] / top, edges[0] / top, paths)
-    high = won_above / above if above > 0.0 else _mean_win(1.0, 1.0, paths)
+    low = won_below / below if below > 0.0 else power_slope(edges[0] / top, edges[0] / top, paths)
+    high = won_above / above if above > 0.0 else power_slope(1.0, 1.0, paths)
     scale = (below + above) / won
     return below, above, low * scale, high * scale
 
@@ -288,43 +279,30 @@ def _child(
 
 
 @compiled
-def _pick(
-    edges: FloatArray,
-    masses: FloatArray,
-    offsets: IntArray,
-    points: FloatArray,
-    weights: FloatArray,
-) -> FloatArray:
-    """Probability that each of K independent scores is the largest.
+def _common_cells(
+    edges: FloatArray, masses: FloatArray, offsets: IntArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Cut all score laws at all their edges: rows of cells and masses as `best_of` wants.
 
     Path k has the edges ``edges[offsets[k] : offsets[k + 1]]`` and one mass less, at the same
-    places.  Between consecutive edges all score CDFs are linear, so the integrand is a polynomial
-    of degree K - 1, which the Gauss-Legendre rule on [0, 1] integrates exactly.
+    places.
     """
-    paths = offsets.size - 1
-    law = np.zeros(paths)
-    grid = np.unique(edges)
-    start, part = np.zeros(paths), np.zeros(paths)
-    cell = offsets[:-1].copy()
-    for i in range(grid.size - 1):
-        a, b = grid[i], grid[i + 1]
-        for k in range(paths):
-            start[k] += part[k]
-            while cell[k] < offsets[k + 1] - 1 and edges[cell[k] + 1] <= a:
-                cell[k] += 1
-            part[k] = 0.0
-            at = cell[k]
-            if at < offsets[k + 1] - 1 and edges[at] <= a:
-                part[k] = masses[at] * ((b - a) / (edges[at + 1] - edges[at]))
-        for node in range(points.size):
-            for k in range(paths):
-                if part[k] > 0.0:
-                    value = weights[node] * part[k]
-                    for j in range(paths):
-                        if j != k:
-                            value *= start[j] + part[j] * points[node]
-                    law[k] += value
-    return law
+    grid, paths = np.unique(edges), offsets.size - 1
+    rows = np.zeros(paths + 1, np.int64)
+    cells, parts = np.full(paths * grid.size, END), np.zeros(paths * grid.size)
+    at = 0
+    for k in range(paths):
+        own = offsets[k]
+        for i in range(grid.size - 1):
+            if edges[own] <= grid[i] and own < offsets[k + 1] - 1:
+                width = edges[own + 1] - edges[own]
+                cells[at], parts[at] = i, masses[own] * ((grid[i + 1] - grid[i]) / width)
+                at += 1
+                if edges[own + 1] <= grid[i + 1]:
+                    own += 1
+        at += 1
+        rows[k + 1] = at
+    return rows, cells, parts
 
 
 class _TwoSlices:
@@ -394,20 +372,10 @@ class Martingale(PathSelection[ScoreLaw]):
 
     def pick(self, states: Sequence[ScoreLaw]) -> FloatArray:
         """Law of the path with the largest score, exact; O(K^3 L)."""
-        points, weights = _unit_rule(len(states) // 2 + 1)
         sizes = [state.edges.size for state in states]
-        law: FloatArray = _pick(
+        rows = _common_cells(
             np.concatenate([state.edges for state in states]),
             np.concatenate([np.append(state.masses, 0.0) for state in states]),
             np.cumsum([0, *sizes]),
-            points,
-            weights,
         )
-        return law
-
-
-@cache
-def _unit_rule(nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Points and weights of the Gauss-Legendre rule on [0, 1]."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return 0.5 * (points + 1.0), 0.5 * weights
+        return best_of(np.ones(len(states), np.int64), *rows)

@@ -1,0 +1,114 @@
+"""Who has the best of several independent scores, by a quadrature that is exact.
+
+Every score is uniform on each of a few cells, which lie in a row and are shared by all.  On one
+cell the distribution functions are then linear, and the density of the best score is a
+polynomial, which a Gauss-Legendre rule integrates exactly.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.compiled import compiled
+from otlp.numerics.power_slope import power_slope
+
+__all__ = ["END", "best_of"]
+
+END = 2**62
+"""Stands after the last cell of each row."""
+
+EXACT_SIZES = 64
+"""Rules of up to so many nodes are made in every size, and larger ones in powers of two: making
+a rule costs the cube of its size."""
+
+
+def best_of(counts: IntArray, offsets: IntArray, cells: IntArray, mass: FloatArray) -> FloatArray:
+    """Probability that one of the scores of each group is the best of all.
+
+    Parameters
+    ----------
+    counts : ndarray, shape (G,)
+        How many independent scores each group draws.
+    offsets : ndarray, shape (G + 1,)
+        Group g has the entries ``offsets[g]`` to ``offsets[g + 1]`` of the next two.
+    cells : ndarray, shape (nnz,)
+        Numbers of the cells on which the group scores, ascending, and then `END`.
+    mass : ndarray, shape (nnz,)
+        Probability of each cell; they sum to one, and that of `END` is 0.
+
+    Returns
+    -------
+    ndarray, shape (G,)
+        O(G) for each cell that one group has alone, O(G K) where K scores may meet.
+    """
+    return _best_of(counts, offsets, cells, mass, *_gauss_rules((int(counts.sum()) + 1) // 2))
+
+
+@compiled(error_model="numpy")
+def _best_of(
+    counts: IntArray,
+    offsets: IntArray,
+    cells: IntArray,
+    mass: FloatArray,
+    sizes: IntArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """One pass over the cells from low to high; see `best_of`."""
+    groups = counts.size
+    chances, below, at = np.zeros(groups), np.zeros(groups), offsets[:-1].copy()
+    while True:
+        here = beyond = END
+        for j in range(groups):
+            here = min(here, cells[at[j]])
+        if here == END:
+            return chances
+        degree, rest, only = 0, 1.0, 0
+        for j in range(groups):
+            if cells[at[j]] == here:
+                degree += counts[j]
+                only = j
+            else:
+                rest *= below[j] ** counts[j]
+                beyond = min(beyond, cells[at[j]])
+        if degree == counts[only]:
+            # No other group scores before `beyond`: however many cells that are, one difference
+            # of powers says it all.
+            rise = 0.0
+            while cells[at[only]] < beyond:
+                rise += mass[at[only]]
+                at[only] += 1
+            reached = below[only] + rise
+            chances[only] += rest * rise * power_slope(below[only], reached, counts[only])
+            below[only] = reached
+            continue
+        rule = np.searchsorted(sizes, (degree + 1) // 2)
+        for node in range(sizes[rule]):
+            x, density = nodes[rule, node], rest * weights[rule, node]
+            for j in range(groups):
+                if cells[at[j]] == here:
+                    density *= (below[j] + x * mass[at[j]]) ** counts[j]
+            for j in range(groups):
+                rise = mass[at[j]]
+                if cells[at[j]] == here and rise > 0.0:
+                    chances[j] += density * counts[j] * rise / (below[j] + x * rise)
+        for j in range(groups):
+            if cells[at[j]] == here:
+                below[j] += mass[at[j]]
+                at[j] += 1
+
+
+@lru_cache(maxsize=16)
+def _gauss_rules(largest: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Sizes of Gauss-Legendre rules on [0, 1], and their nodes and weights, a rule a row."""
+    sizes = list(range(1, min(largest, EXACT_SIZES) + 1))
+    while sizes[-1] < largest:
+        sizes.append(2 * sizes[-1])
+    nodes, weights = np.zeros((2, len(sizes), sizes[-1]))
+    for row, size in enumerate(sizes):
+        x, w = np.polynomial.legendre.leggauss(size)
+        nodes[row, :size], weights[row, :size] = 0.5 * (x + 1.0), 0.5 * w
+    return np.array(sizes, dtype=np.int64), nodes, weights

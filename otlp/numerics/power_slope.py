@@ -1,0 +1,67 @@
+"""The slope (b^n - a^n) / (b - a) of the n-th power between two masses, without cancellation.
+
+It is the sum of a^i b^(n-1-i) over i < n, and the mean of n u^(n-1) over [a, b]: the chance that
+a score, uniform there, is the best of n, if the others are uniform on [0, 1].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+
+__all__ = ["power_slope", "power_slopes"]
+
+BLOCK = 64
+"""Slopes that are worked on together: few enough for the fastest memory, and vectorised."""
+
+
+@compiled(error_model="numpy")
+def power_slopes(ends: FloatArray, n: int, slopes: FloatArray) -> None:
+    """Write the slope between each two neighbours of `ends`; O(G log n) for G of them.
+
+    The sum is doubled in length bit by bit of n: S_2m = S_m (a^m + b^m) and
+    S_(m+1) = b S_m + a^m.  Positive terms only.
+    """
+    count, top = ends.size - 1, 1
+    while top <= n // 2:  # 2 * top might overflow
+        top *= 2
+    a_power, b_power = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, count, BLOCK):
+        size = min(BLOCK, count - start)
+        a, b, slope = ends[start:], ends[start + 1 :], slopes[start:]
+        for j in range(size):
+            a_power[j], b_power[j], slope[j] = a[j], b[j], 1.0
+        bit = top // 2
+        while bit > 0:
+            for j in range(size):
+                slope[j] *= a_power[j] + b_power[j]
+                a_power[j] *= a_power[j]
+                b_power[j] *= b_power[j]
+            if n & bit:
+                for j in range(size):
+                    slope[j] = slope[j] * b[j] + a_power[j]
+                    a_power[j] *= a[j]
+                    b_power[j] *= b[j]
+            bit //= 2
+
+
+@compiled(error_model="numpy")
+def power_slope(a: float, b: float, n: int) -> float:
+    """Slope between two masses 0 <= a <= b; n b^(n-1) where they are equal.  O(log n)."""
+    top = 1
+    while top <= n // 2:  # 2 * top might overflow
+        top *= 2
+    a_power, b_power, slope = a, b, 1.0
+    bit = top // 2
+    while bit > 0:
+        slope *= a_power + b_power
+        a_power *= a_power
+        b_power *= b_power
+        if n & bit:
+            slope = slope * b + a_power
+            a_power *= a
+            b_power *= b
+        bit //= 2
+    return slope

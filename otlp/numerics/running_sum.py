@@ -1,0 +1,28 @@
+"""Running sums whose rounding errors do not grow with the length."""
+
+from __future__ import annotations
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+
+__all__ = ["accumulate"]
+
+BLOCK = 64
+"""Terms after which a running sum hands its rounding error on."""
+
+
+@compiled(error_model="numpy")
+def accumulate(values: FloatArray) -> None:
+    """Replace values by their running sums, each right to a few units in the last place.
+
+    The running sum of a block starts from the rounding error of the sum before it, so errors do
+    not grow with the length, and for values >= 0 the sums ascend.
+    """
+    base, local = 0.0, 0.0
+    for k in range(values.size):
+        local += values[k]
+        total = base + local
+        values[k] = total
+        if k % BLOCK == BLOCK - 1:
+            local -= total - base
+            base = total

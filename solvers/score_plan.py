@@ -1,0 +1,203 @@
+"""A plan that scores every draft by itself and selects the one with the best score.
+
+Given the drafted tokens the scores are independent, and their distribution functions are
+piecewise linear, so the chance of each to be the best is a sum of integrals of polynomials.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import IID
+from otlp.errors import UnsupportedProblemError
+from otlp.numerics.best_of import END, best_of
+from otlp.numerics.compiled import compiled
+from otlp.plan import SelectionPlan
+from otlp.problem import Problem
+from otlp.solvers.score_laws import IndexArray, Swaps, realised_distribution
+
+__all__ = ["ScorePlan"]
+
+
+class ScorePlan(SelectionPlan):
+    """Select the draft with the best score, then accept or replace it.
+
+    Parameters
+    ----------
+    problem : Problem
+        With i.i.d. drafts.
+    selection_law : ndarray, shape (V,)
+        The distribution y of the selected token.
+    swaps : Swaps
+        How each token draws its score.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the drafts are not i.i.d.
+
+    Notes
+    -----
+    Selecting costs O(n log T) for T swaps; the exact distribution of a selection, O(n) for each
+    cell that some drafted token can score on, and O(n^2) where several can.
+    """
+
+    def __init__(self, problem: Problem, selection_law: FloatArray, swaps: Swaps) -> None:
+        super().__init__(problem, selection_law)
+        if not isinstance(problem.drafts, IID):
+            raise UnsupportedProblemError(
+                f"a plan by scores needs i.i.d. drafts, not {problem.drafts!r}"
+            )
+        self.draft = problem.drafts.draft
+        self.swaps = swaps
+
+    def scores(self, tokens: IntArray, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
+        """Draw the score of each of some drafted tokens, any number; O(log T) each.
+
+        Returns
+        -------
+        cells : ndarray, shape (m,), int32
+            Number of the cell that each score lies on.
+        places : ndarray, shape (m,)
+            Where on the cell, from 0 to 1.  The best score is the last in lexicographic order.
+        """
+        swaps = self.swaps
+        uniform = rng.random((tokens.size, 2))
+        cells = _draw_cells(
+            tokens,
+            uniform,
+            swaps.group,
+            swaps.low,
+            swaps.high,
+            swaps.low_share,
+            swaps.high_share,
+        )
+        return cells, uniform[:, 1]
+
+    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
+        """Draw the selected token; see `SelectionPlan.select`."""
+        return int(draft_tokens[_best(*self.scores(draft_tokens, rng))])
+
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
+        swaps = self.swaps
+        tokens, counts, place, groups, drafted = _distinct(draft_tokens, swaps.group)
+        rows = _cells(groups, swaps.low, swaps.high, swaps.low_share, swaps.high_share)
+        chances = best_of(drafted, *rows)
+        return tokens, chances[place] * (counts / drafted[place])
+
+    def realised_selection_law(self) -> FloatArray:
+        """Distribution of the selected token, from the score laws alone; O(V log n)."""
+        swaps = self.swaps
+        return realised_distribution(
+            swaps.group,
+            swaps.low,
+            swaps.high,
+            swaps.low_share,
+            swaps.high_share,
+            self.draft,
+            swaps.groups,
+            self.problem.n,
+        )
+
+
+@compiled
+def _distinct(
+    draft_tokens: IntArray, group: IndexArray
+) -> tuple[IntArray, IntArray, IntArray, IndexArray, IntArray]:
+    """Distinct tokens, their counts, their groups' places; distinct groups, their counts."""
+    tokens = np.unique(draft_tokens)
+    groups = np.unique(group[tokens])
+    place = np.searchsorted(groups, group[tokens])
+    counts, drafted = np.zeros(tokens.size, np.int64), np.zeros(groups.size, np.int64)
+    for at in np.searchsorted(tokens, draft_tokens):
+        counts[at] += 1
+        drafted[place[at]] += 1
+    return tokens, counts, place, groups, drafted
+
+
+@compiled
+def _draw_cells(
+    tokens: IntArray,
+    uniform: FloatArray,
+    group: IndexArray,
+    low: IndexArray,
+    high: IndexArray,
+    low_share: FloatArray,
+    high_share: FloatArray,
+) -> IndexArray:
+    """Cells that the scores of tokens lie on, each from a uniform number in column 0."""
+    cells = np.empty(tokens.size, np.int32)
+    for m in range(tokens.size):
+        g = group[tokens[m]]
+        up = _search(low, low_share, g, uniform[m, 0])
+        down = _search(high, high_share, g, uniform[m, 0])
+        if up < low.size and low[up] == g:
+            cells[m] = high[up]
+        elif down < high.size and high[down] == g:
+            cells[m] = low[down]
+        else:
+            cells[m] = g
+    return cells
+
+
+@compiled
+def _best(cells: IndexArray, places: FloatArray) -> int:
+    best = 0
+    for m in range(1, cells.size):
+        if cells[m] > cells[best] or (cells[m] == cells[best] and places[m] > places[best]):
+            best = m
+    return best
+
+
+@compiled
+def _search(owner: IndexArray, share: FloatArray, g: int, least: float) -> int:
+    """First swap of group g whose share exceeds `least`, or else the first of a later group."""
+    begin, end = 0, owner.size
+    while begin < end:
+        middle = (begin + end) // 2
+        if owner[middle] > g or (owner[middle] == g and share[middle] > least):
+            end = middle
+        else:
+            begin = middle + 1
+    return begin
+
+
+@compiled
+def _cells(
+    groups: IndexArray,
+    low: IndexArray,
+    high: IndexArray,
+    low_share: FloatArray,
+    high_share: FloatArray,
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Cells that each of some groups scores on, and their masses, in rows as `best_of` wants."""
+    size = groups.size
+    begin, end = np.empty(size, np.int64), np.empty(size, np.int64)
+    offsets = np.zeros(size + 1, np.int64)
+    lower = np.ones(size, np.bool_)
+    for j in range(size):
+        begin[j] = _search(low, low_share, groups[j], -1.0)
+        end[j] = _search(low, low_share, groups[j], np.inf)
+        if begin[j] == end[j]:
+            lower[j] = False
+            begin[j] = _search(high, high_share, groups[j], -1.0)
+            end[j] = _search(high, high_share, groups[j], np.inf)
+        offsets[j + 1] = offsets[j] + end[j] - begin[j] + 2
+    cells, mass = np.full(offsets[size], END), np.zeros(offsets[size])
+    for j in range(size):
+        partner, share = (high, low_share) if lower[j] else (low, high_share)
+        # A swap's partner is later for the lower group and earlier for the higher one, so the
+        # group's own cell comes first or last.
+        at = offsets[j] + (1 if lower[j] else 0)
+        before = 0.0
+        for t in range(begin[j], end[j]):
+            # `_draw_cells` compares with a number below 1: what a share has above is never drawn
+            reached = min(1.0, share[t])
+            cells[at], mass[at] = partner[t], reached - before
+            before = reached
+            at += 1
+        own = offsets[j] if lower[j] else at
+        cells[own], mass[own] = groups[j], 1.0 - before
+    return offsets, cells, mass
