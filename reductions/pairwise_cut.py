@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID, Independent
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, UnsupportedProblemError
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork

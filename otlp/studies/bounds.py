@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
-from otlp.drafts.scheme import check_mask
+from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.problem import Problem
 

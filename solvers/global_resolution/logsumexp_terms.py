@@ -19,7 +19,7 @@ from numba import njit
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import TokenSets
-from otlp.drafts.iid import list_sets
+from otlp.drafts.token_sets import list_sets
 
 __all__ = ["LogSumExp", "alternating_coefficient", "merged_terms"]
 

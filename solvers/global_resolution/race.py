@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from otlp.distribution import FloatArray
-from otlp.drafts.iid import pascal
+from otlp.drafts.token_sets import pascal
 
 __all__ = ["Race"]
 
