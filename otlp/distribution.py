@@ -38,7 +38,7 @@ Mask = npt.NDArray[np.bool_]
 # precision stays inside, a forgotten softmax or a dropped token does not.
 SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
 
-# Of torch; the others have no counterpart in NumPy.
+# The floating types of torch that NumPy has too.
 _NUMPY_HAS = ("float16", "float32", "float64")
 
 
@@ -190,7 +190,7 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
             "(for logits use otlp.softmax)"
         )
     dtype = getattr(values, "dtype", given.dtype)
-    tolerance = SUM_TOLERANCE.get(dtype.itemsize, 1e-6)
+    tolerance = SUM_TOLERANCE.get(getattr(dtype, "itemsize", 8), 1e-6)
     if abs(total - 1.0) > tolerance:
         raise InvalidDistributionError(
             f"{name} sums to {total:.9g}, which is off 1 by more than {tolerance:g} "

@@ -89,8 +89,7 @@ def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
         least, most = 0, 0
     if least < 0 or most >= vocab_size:
         raise TokenOutOfRangeError(
-            f"token id {least if least < 0 else most} lies outside the vocabulary "
-            f"[0, {vocab_size})"
+            f"token id {least if least < 0 else most} lies outside the vocabulary [0, {vocab_size})"
         )
     result: IntArray = tokens.astype(np.int64, copy=False)
     return result
@@ -164,5 +163,3 @@ def check_size(rng: np.random.Generator, size: int | None, n: int) -> int:
     count = 1 if size is None else whole_number(size, "size", 0)
     check_memory(f"drawing {count:,} tuples", 16.0 * count * n, MEMORY_LIMIT)
     return count
-
-

@@ -233,9 +233,7 @@ def list_sets(
 
 
 @njit(cache=True)
-def _first_in(
-    members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray
-) -> FloatArray:
+def _first_in(members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray) -> FloatArray:
     result = np.zeros(rank.size)
     for j in range(mass.size):
         first = members[offsets[j]]

@@ -191,9 +191,7 @@ class WithoutReplacement(DraftScheme):
         # the n largest of log q_i + Gumbel noise; O(V) a tuple
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         logs = np.log(self.draft[tokens])
-        rows = [
-            tokens[_largest(logs + rng.gumbel(size=tokens.size), self.n)] for _ in range(size)
-        ]
+        rows = [tokens[_largest(logs + rng.gumbel(size=tokens.size), self.n)] for _ in range(size)]
         return np.array(rows, dtype=np.int64).reshape(-1, self.n)
 
     def tuple_count(self) -> float:
