@@ -364,9 +364,12 @@ def _vector(probabilities: FloatArray) -> FloatArray:
         given = probabilities
     else:
         given = as_floats(probabilities, "probabilities")
-    if given.ndim != 1 or given.size == 0:
+    with np.errstate(over="ignore", invalid="ignore"):
+        valid = given.ndim == 1 and given.size > 0 and 0.0 < given.sum() < np.inf
+    if not (valid and given.min() >= 0.0):
         raise InvalidDistributionError(
-            f"probabilities has shape {given.shape}: it must be a non-empty vector of shape (V,)"
+            f"probabilities has shape {given.shape}: it must be a non-empty vector of shape (V,) "
+            "of finite numbers of at least 0, not all zero"
         )
     return given
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_distribution
+from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, as_distribution
 from otlp.drafts.checks import check_mask, check_tokens
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
@@ -115,8 +116,9 @@ class Problem(ReadOnly):
         ZeroProbabilityError
             If the scheme never drafts this tuple.
         """
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
-        if not self.drafts.possible(tokens):
+        possible = self.drafts.possible(draft_tokens)  # which checks them first
+        tokens = as_array(draft_tokens, "draft_tokens").astype(np.int64, copy=False)
+        if not possible:
             raise ZeroProbabilityError(
                 f"the tuple {tokens.tolist()} has probability 0 under {self.drafts!r}: "
                 "pass tokens that were drafted by this scheme"

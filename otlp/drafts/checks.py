@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import IntArray, Mask, as_array, whole_number
+from otlp.distribution import IntArray, Mask, as_array, frozen, whole_number
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
@@ -25,6 +25,8 @@ __all__ = [
 
 MOST = 10_000
 """Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
+
+NOTHING = frozen(np.empty(0, dtype=np.int64))
 
 
 def check_count(n: int) -> int:
@@ -66,7 +68,7 @@ def check_drawn(drawn: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
             f"drawn has shape {tokens.shape}: it must hold fewer tokens than the n = {n} drafts"
         )
     if not tokens.size:
-        return np.empty(0, dtype=np.int64)
+        return NOTHING
     return _in_range(tokens, tokens.size, vocab_size)
 
 
@@ -91,8 +93,7 @@ def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
         raise TokenOutOfRangeError(
             f"token id {least if least < 0 else most} lies outside the vocabulary [0, {vocab_size})"
         )
-    result: IntArray = tokens.astype(np.int64, copy=False)
-    return result
+    return tokens if tokens.dtype == np.int64 else tokens.astype(np.int64)
 
 
 def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
@@ -160,6 +161,8 @@ def check_size(rng: np.random.Generator, size: int | None, n: int) -> int:
         raise InvalidInputError(
             f"rng is a {type(rng).__name__}: pass a generator, such as np.random.default_rng(0)"
         )
-    count = 1 if size is None else whole_number(size, "size", 0)
+    if size is None:
+        return 1
+    count = whole_number(size, "size", 0)
     check_memory(f"drawing {count:,} tuples", 16.0 * count * n, MEMORY_LIMIT)
     return count
