@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,20 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "Mask",
+    "ReadOnly",
+    "as_array",
     "as_distribution",
+    "as_floats",
+    "by_ratio",
+    "frozen",
     "invert_cdf",
+    "precision",
+    "renormalise_without",
     "softmax",
     "sum_by",
     "top_k",
     "top_p",
+    "whole_number",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,6 +38,115 @@ Mask = npt.NDArray[np.bool_]
 # precision stays inside, a forgotten softmax or a dropped token does not.
 SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
 
+# The floating types of torch that NumPy has too.
+_NUMPY_HAS = ("float16", "float32", "float64")
+
+
+class ReadOnly:
+    """Base of objects whose arrays stay read-only, in copies and pickles too."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a copy, whose arrays NumPy makes writeable."""
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        self.__dict__.update(state)
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make an array read-only, and return it."""
+    array.flags.writeable = False
+    return array
+
+
+def precision(values: Any) -> str:
+    """Name of the type of an array's or tensor's numbers, such as ``"bfloat16"``; "" for a list."""
+    return str(getattr(values, "dtype", "")).removeprefix("torch.")
+
+
+def as_array(
+    values: Any, name: str, error: type[InvalidInputError] = InvalidInputError
+) -> npt.NDArray[Any]:
+    """Turn what is like an array into a NumPy array of the same numbers.
+
+    Parameters
+    ----------
+    values : array_like or torch.Tensor
+        Tensors may lie on any device, and may require a gradient, which is dropped.  Those whose
+        type NumPy lacks, such as bfloat16, become float32, which can hold them.
+    name : str
+        What it is called in an error message.
+    error : type
+        What to raise.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is a masked array, or nothing like an array.
+    """
+    if type(values) is np.ndarray:
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        raise error(
+            f"{name} is a masked array: pass its data, with what is masked filled in "
+            "(values.filled(0.0))"
+        )
+    try:
+        if hasattr(values, "detach") and hasattr(values, "numpy"):
+            tensor = values.detach()
+            if tensor.is_floating_point() and precision(tensor) not in _NUMPY_HAS:
+                tensor = tensor.float()
+            return np.asarray(tensor.numpy(force=True))
+        if isinstance(values, list | tuple) and any(hasattr(item, "detach") for item in values):
+            values = [as_array(item, name, error) for item in values]
+        return np.asarray(values)
+    except InvalidInputError:
+        raise
+    except Exception as cause:  # whatever a foreign type's own conversion raises
+        raise error(f"{name} cannot be turned into an array: {cause}") from None
+
+
+def as_floats(values: Any, name: str) -> FloatArray:
+    """Turn what is like an array of real numbers into a float64 array of its own.
+
+    Parameters
+    ----------
+    values : array_like or torch.Tensor
+        Of integers or of floating numbers of any precision, on any device; see `as_array`.
+    name : str
+        What it is called in an error message.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If it is no array of real numbers: complex, masked, ragged, of strings or of None.
+    """
+    given = as_array(values, name, InvalidDistributionError)
+    numbers = given.dtype.kind in "biufV" and given.dtype.names is None
+    if numbers or (given.dtype == object and all(isinstance(x, Real) for x in given.flat)):
+        try:
+            with np.errstate(all="ignore"):
+                return given.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InvalidDistributionError(
+        f"{name} must hold real numbers, not {given.dtype}"
+        + (": for complex numbers pass the real part" if given.dtype.kind == "c" else "")
+    )
+
+
+def whole_number(value: Any, what: str, least: int = 1) -> int:
+    """Validate a whole number of at least `least`.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming `what`, the value and the limit.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InvalidInputError(f"{what} is {value!r}: it must be a whole number >= {least}")
+    return int(value)
+
 
 def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
     """Validate a probability vector and normalise it in float64.
@@ -36,7 +154,8 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     Parameters
     ----------
     values : array_like, shape (V,)
-        Probabilities, in any floating precision (float16, bfloat16, float32, float64).
+        Probabilities, in any floating precision (float16, bfloat16, float32, float64); a torch
+        tensor may lie on any device and require a gradient.
     name : str
         What the vector is called in an error message.
 
@@ -55,16 +174,14 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
     -----
     O(V) time.
     """
-    given: npt.NDArray[Any] = np.asarray(values)
-    if given.ndim != 1 or given.size == 0:
+    given = as_array(values, name, InvalidDistributionError)
+    result = as_floats(given, name)
+    if result.ndim != 1 or result.size == 0:
         raise InvalidDistributionError(
-            f"{name} must be a non-empty vector of shape (V,), not of shape {given.shape}"
+            f"{name} must be a non-empty vector of shape (V,), not of shape {result.shape}"
         )
-    try:
-        result = given.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidDistributionError(f"{name} must hold real numbers: {error}") from None
-    total = float(result.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(result.sum())
     if not (np.isfinite(total) and result.min() >= 0.0):
         bad = np.flatnonzero(~(np.isfinite(result) & (result >= 0.0)))
         at = int(bad[0]) if bad.size else int(np.argmax(result))
@@ -72,15 +189,46 @@ def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatA
             f"{name}[{at}] is {result[at]}: entries must be finite and at least 0 "
             "(for logits use otlp.softmax)"
         )
-    tolerance = SUM_TOLERANCE.get(given.dtype.itemsize if given.dtype.kind in "fV" else 8, 1e-6)
+    dtype = getattr(values, "dtype", given.dtype)
+    tolerance = SUM_TOLERANCE.get(getattr(dtype, "itemsize", 8), 1e-6)
     if abs(total - 1.0) > tolerance:
         raise InvalidDistributionError(
             f"{name} sums to {total:.9g}, which is off 1 by more than {tolerance:g} "
-            f"(the tolerance for {given.dtype}): divide by the sum, or use otlp.softmax on logits"
+            f"(the tolerance for {dtype}): divide by the sum, or use otlp.softmax on logits"
         )
     result /= total
-    result.flags.writeable = False
-    return result
+    return frozen(result)
+
+
+def renormalise_without(distribution: FloatArray, tokens: IntArray) -> FloatArray | None:
+    """Condition a distribution on none of some tokens.
+
+    Parameters
+    ----------
+    distribution : ndarray, shape (V,)
+    tokens : ndarray of int64
+        Tokens to leave out; may be empty, or hold a token twice.
+
+    Returns
+    -------
+    ndarray, shape (V,), or None
+        None if nothing is left.  Exact to rounding for subnormal masses too: their sum is exact.
+    """
+    rest = distribution.copy()
+    rest[tokens] = 0.0
+    total = float(rest.sum())
+    if total <= 0.0:
+        return None
+    rest /= total
+    return rest
+
+
+def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
+    """All tokens by p/q descending; those with q = 0 first."""
+    ratio = np.full(target.size, np.inf)
+    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
+        np.divide(target, draft, out=ratio, where=draft > 0.0)
+    return np.argsort(-ratio).astype(np.int64)
 
 
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
@@ -126,23 +274,29 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If the temperature is not positive and finite.
+        If the temperature is not a positive and finite number.
     InvalidDistributionError
-        If an entry is NaN or plus infinity, or a row is minus infinity throughout.
+        If `logits` has no last axis of at least one token, an entry is not a real number, is NaN
+        or plus infinity, or a row is minus infinity throughout.
     """
-    if not (np.isfinite(temperature) and temperature > 0.0):
+    if not 0.0 < _real(temperature, "temperature") < np.inf:
         raise InvalidInputError(
             f"temperature is {temperature}: it must be finite and greater than 0 "
             "(for greedy decoding use a point mass on the arg max)"
         )
-    scaled = np.asarray(logits).astype(np.float64)
+    scaled = as_floats(logits, "logits")
+    if scaled.ndim == 0 or scaled.shape[-1] == 0:
+        raise InvalidDistributionError(
+            f"logits has shape {scaled.shape}: it must be (..., V) with V of at least 1"
+        )
     peak = scaled.max(axis=-1, keepdims=True)
     if not np.isfinite(peak).all():
         raise InvalidDistributionError(
             "logits must not hold NaN or +inf, nor a row of -inf throughout: "
             f"the largest entry of a row is {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
         )
-    weights = np.exp((scaled - peak) / temperature)
+    with np.errstate(over="ignore"):  # to minus infinity, where it belongs
+        weights = np.exp((scaled - peak) / float(temperature))
     probabilities: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
     return probabilities
 
@@ -165,10 +319,10 @@ def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If k is less than 1.
+        If k is not a whole number of at least 1.
     """
-    if k < 1:
-        raise InvalidInputError(f"top-k size is {k}: it must be at least 1")
+    k = whole_number(k, "top-k size")
+    probabilities = _vector(probabilities)
     if k >= probabilities.size:
         return probabilities
     order = np.argsort(-probabilities, kind="stable")
@@ -193,15 +347,40 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If `mass` is not in (0, 1].
+        If `mass` is not a number in (0, 1].
     """
-    if not 0.0 < mass <= 1.0:
+    if not 0.0 < _real(mass, "top-p mass") <= 1.0:
         raise InvalidInputError(f"top-p mass is {mass}: it must be in (0, 1]")
+    probabilities = _vector(probabilities)
     if mass == 1.0:
         return probabilities
     order = np.argsort(-probabilities, kind="stable")
     count = int(np.searchsorted(np.cumsum(probabilities[order]), mass)) + 1
     return _keep(probabilities, order[:count])
+
+
+def _vector(probabilities: FloatArray) -> FloatArray:
+    if type(probabilities) is np.ndarray and probabilities.dtype == np.float64:
+        given = probabilities
+    else:
+        given = as_floats(probabilities, "probabilities")
+    with np.errstate(over="ignore", invalid="ignore"):
+        valid = given.ndim == 1 and given.size > 0 and 0.0 < given.sum() < np.inf
+    if not (valid and given.min() >= 0.0):
+        raise InvalidDistributionError(
+            f"probabilities has shape {given.shape}: it must be a non-empty vector of shape (V,) "
+            "of finite numbers of at least 0, not all zero"
+        )
+    return given
+
+
+def _real(value: Any, what: str) -> float:
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+            return float(value)
+    except OverflowError:
+        return np.inf
+    raise InvalidInputError(f"{what} is {value!r}: it must be a number")
 
 
 def _keep(probabilities: FloatArray, tokens: npt.NDArray[np.intp]) -> FloatArray:

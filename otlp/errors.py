@@ -18,6 +18,7 @@ __all__ = [
     "RowOutOfRangeError",
     "SizeLimitError",
     "TokenOutOfRangeError",
+    "TooFewTokensError",
     "UnknownSolverError",
     "UnsupportedProblemError",
     "ZeroProbabilityError",
@@ -64,6 +65,28 @@ class InvalidInputError(OTLPError, ValueError):
 
 class InvalidDistributionError(InvalidInputError):
     """An array that should be a probability distribution is not one."""
+
+
+class TooFewTokensError(InvalidInputError):
+    """More different tokens are to be drafted than have positive probability.
+
+    Attributes
+    ----------
+    most : int
+        How many different tokens can be drafted.
+    """
+
+    def __init__(self, n: int, most: int) -> None:
+        super().__init__(n, most)
+        self.most = most
+
+    def __str__(self) -> str:
+        """Return the message."""
+        n, most = self.args
+        return (
+            f"n is {n} and the draft has {most} tokens of positive probability: that many "
+            "different tokens cannot be drafted; use a smaller n, a larger top-k, or otlp.IID"
+        )
 
 
 class TokenOutOfRangeError(OTLPError, IndexError):

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution
-from otlp.drafts.scheme import DraftScheme, check_mask
-from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, as_distribution
+from otlp.drafts.checks import check_mask, check_tokens
+from otlp.drafts.scheme import DraftScheme
+from otlp.errors import InvalidInputError, ZeroProbabilityError
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "check_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(ReadOnly):
     """An optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
     Maximise the probability that the verified token is one of the n drafted ones, over all
@@ -115,28 +116,11 @@ class Problem:
         ZeroProbabilityError
             If the scheme never drafts this tuple.
         """
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
-        if not self.drafts.possible(tokens):
+        possible = self.drafts.possible(draft_tokens)  # which checks them first
+        tokens = as_array(draft_tokens, "draft_tokens").astype(np.int64, copy=False)
+        if not possible:
             raise ZeroProbabilityError(
                 f"the tuple {tokens.tolist()} has probability 0 under {self.drafts!r}: "
                 "pass tokens that were drafted by this scheme"
             )
         return tokens
-
-
-def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
-    """Validate the shape, type and range of a drafted tuple; see `Problem.check_draft_tokens`."""
-    tokens = np.asarray(draft_tokens)
-    if tokens.shape != (n,) or tokens.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"draft_tokens has shape {tokens.shape} and type {tokens.dtype}: "
-            f"it must hold n = {n} integer token ids"
-        )
-    ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        outside = next(token for token in ids if not 0 <= token < vocab_size)
-        raise TokenOutOfRangeError(
-            f"token id {outside} lies outside the vocabulary [0, {vocab_size})"
-        )
-    result: IntArray = tokens.astype(np.int64, copy=False)
-    return result

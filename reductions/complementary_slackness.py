@@ -10,8 +10,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
-from otlp.drafts.iid import list_sets, set_count
-from otlp.drafts.scheme import MEMORY_LIMIT, merge_by_set
+from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
 from otlp.errors import Capability, UnsupportedProblemError
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.plan import Plan, SetPlan
 from otlp.problem import Problem

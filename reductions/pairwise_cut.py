@@ -8,8 +8,7 @@ import numpy as np
 import scipy
 
 from otlp.distribution import FloatArray, Mask
-from otlp.drafts import IID, Independent
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, UnsupportedProblemError
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
@@ -58,7 +57,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, M
 
     def accepts(self, source: Problem) -> Capability:
         """Accept two independent drafts whose network fits the memory limit."""
-        if not isinstance(source.drafts, IID | Independent) or source.n != 2:
+        if source.drafts.independent_drafts is None or source.n != 2:
             return Capability(
                 False,
                 f"psi is quadratic for two independent drafts only, not for {source.drafts!r}: "
@@ -79,7 +78,9 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, M
         capability = self.accepts(source)
         if not capability:
             raise UnsupportedProblemError(capability.reason)
-        first, second = _draft_pair(source)
+        pair = source.drafts.independent_drafts
+        assert pair is not None, "accepted"
+        first, second = pair
         size = source.vocab_size
         tokens = np.arange(size)
         tails, heads = np.nonzero(~np.eye(size, dtype=bool))
@@ -103,13 +104,6 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, M
         """
         subsets = (_unreached(inverse.network, answer, tolerance) for tolerance in TOLERANCES)
         return min(subsets, key=inverse.problem.dual_value)
-
-
-def _draft_pair(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    if isinstance(problem.drafts, Independent):
-        first, second = problem.drafts.drafts
-        return first, second
-    return problem.drafts.mean_draft, problem.drafts.mean_draft
 
 
 def _unreached(network: FlowNetwork, flow: FloatArray, tolerance: float) -> Mask:

@@ -8,7 +8,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples, TokenSets
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.plan import Plan, TablePlan
 from otlp.plan.plan import residual_distribution

@@ -7,8 +7,6 @@ import warnings
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.drafts import IID, WithoutReplacement
-from otlp.drafts.top_and_one import TopAndOne
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
 
@@ -48,50 +46,38 @@ def subset_selection(
     For i.i.d. drafts, and for drafts without replacement, H* is a prefix of the tokens sorted by
     q/p descending (Hu et al. 2025, section 4.2; Global Resolution, sections 5.1 and S).  For
     greedy drafts and hubs it is one in q~/p with the top tokens in front, for q~ the law of the
-    last draft.  All of these take O(V log V) and a `priority_marginals`.
+    last draft.  The scheme knows (`DraftScheme.selection_order`); all of these take O(V log V)
+    and a `priority_marginals`.
 
-    For different drafts and listed tuples no order of the tokens need have H* as a prefix, not
-    even for two drafts, where Global Resolution (Appendix D) proposes a minimum cut in a graph of
-    V^2 arcs.  There psi is minimised by Wolfe's algorithm (`otlp.numerics.minimum_norm`), which
-    proves its result for any number of drafts in O(V) memory an ordering.
+    For different drafts, listed tuples and schemes of one's own no order of the tokens need
+    have H* as a prefix, not even for two drafts, where Global Resolution (Appendix D) proposes a
+    minimum cut in a graph of V^2 arcs.  There psi is minimised by Wolfe's algorithm
+    (`otlp.numerics.minimum_norm`), which proves its result for any number of drafts in O(V)
+    memory an ordering.
     """
     target, drafts = problem.target, problem.drafts
-    match drafts:
-        case IID():
-            subset = best_prefix(target, drafts.draft, drafts.n)
-        case WithoutReplacement():
-            subset = _first_in_order(problem, _by_ratio(target, drafts.draft))
-        case TopAndOne():
-            order = _by_ratio(target, drafts.rest)
-            last = np.isin(order, drafts.top)
-            subset = _first_in_order(problem, np.concatenate((order[~last], order[last])))
-        case _:
-            found = minimum_norm(
-                target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
+    order = drafts.selection_order(target)
+    if order is not None:
+        subset = _first_in_order(problem, order)
+    else:
+        found = minimum_norm(
+            target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
+        )
+        subset = found.subset
+        if found.gap > max(gap, CERTIFIED):
+            warnings.warn(
+                f"the subset is proved to be optimal within {found.gap:.2g} only: raise "
+                f"max_iterations = {max_iterations}",
+                stacklevel=2,
             )
-            subset = found.subset
-            if found.gap > max(gap, CERTIFIED):
-                warnings.warn(
-                    f"the subset is proved to be optimal within {found.gap:.2g} only: raise "
-                    f"max_iterations = {max_iterations}",
-                    stacklevel=2,
-                )
     return problem.dual_value(subset), subset
-
-
-def _by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
-    """All tokens by p/q descending; those with q = 0 first."""
-    ratio = np.full(target.size, np.inf)
-    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
-        np.divide(target, draft, out=ratio, where=draft > 0.0)
-    return np.argsort(-ratio).astype(np.int64)
 
 
 def _first_in_order(problem: Problem, order: IntArray) -> Mask:
     """H with the least bound among the complements of the prefixes of an ordering."""
     vertex = problem.drafts.priority_marginals(order)
     _, length = best_prefix_of(problem.target, vertex, order)
-    subset = np.ones(problem.vocab_size, dtype=bool)
+    subset = problem.drafts.support.copy()
     subset[order[:length]] = False
     return subset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from otlp.distribution import FloatArray
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solution import Status
 from otlp.solvers.engines import FLOW_ENGINES

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import TokenSets
-from otlp.drafts.scheme import MEMORY_LIMIT
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.problem import Problem

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
-from otlp.drafts import IID, Independent, WithoutReplacement
+from otlp.drafts import WithoutReplacement
+from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, InvalidInputError
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
@@ -26,6 +27,7 @@ __all__ = [
     "RecursiveRejection",
     "RecursiveRejectionPlan",
     "RecursiveRejectionWithoutReplacementPlan",
+    "SequentialRejectionPlan",
 ]
 
 
@@ -39,11 +41,11 @@ class RecursiveRejectionPlan(Plan):
     Parameters
     ----------
     problem : Problem
-    drafts : sequence of ndarray, each of shape (V,)
+    drafts : ndarray, shape (n, V)
         The laws q_1, ..., q_n.
     """
 
-    def __init__(self, problem: Problem, drafts: list[FloatArray]) -> None:
+    def __init__(self, problem: Problem, drafts: FloatArray) -> None:
         super().__init__(problem)
         self.accept: list[FloatArray] = []
         accepted = np.zeros(problem.vocab_size)
@@ -72,11 +74,66 @@ class RecursiveRejectionPlan(Plan):
         return Marginals(self.taken, output, "closed form")
 
 
-class RecursiveRejectionWithoutReplacementPlan(Plan):
-    """Recursive rejection sampling of drafts without replacement (RRSw).
+class SequentialRejectionPlan(Plan):
+    """Recursive rejection sampling of drafts that depend on the earlier ones.
 
-    As `RecursiveRejectionPlan`, but the law of the j-th draft is q without the rejected tokens,
-    normalised, so that what is left depends on which tokens were rejected.
+    As `RecursiveRejectionPlan`, but the distribution of the j-th draft is conditional on the
+    rejected ones (`DraftScheme.next_distribution`), so that what is left depends on them.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan, O(nV)."""
+        tokens = self._check(draft_tokens)
+        law = np.zeros(self.problem.vocab_size)
+        wanted, left = self.problem.target, 1.0
+        for place, token in enumerate(tokens):
+            draft, taken = self._step(tokens[:place], wanted)
+            accept = float(taken[token] / draft[token])
+            law[token] += left * accept
+            left *= 1.0 - accept
+            wanted = residual_distribution(wanted, taken)
+        result: FloatArray = law + left * wanted
+        return result
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output law, summed over all sequences of rejected tokens; O(V) each."""
+        accepted = np.zeros(self.problem.vocab_size)
+        replaced = np.zeros(self.problem.vocab_size)
+        self._follow(np.empty(0, dtype=np.int64), self.problem.target, 1.0, accepted, replaced)
+        return Marginals(accepted, accepted + replaced, "enumerated")
+
+    def _follow(
+        self,
+        rejected: IntArray,
+        wanted: FloatArray,
+        reach: float,
+        accepted: FloatArray,
+        replaced: FloatArray,
+    ) -> None:
+        """Add what the next draft does after the rejection of these, and go on from there."""
+        draft, taken = self._step(rejected, wanted)
+        accepted += reach * taken
+        missed, left = draft - taken, residual_distribution(wanted, taken)
+        if rejected.size + 1 == self.problem.n:
+            replaced += reach * float(missed.sum()) * left
+            return
+        for token in np.flatnonzero(missed):
+            further = np.append(rejected, token)
+            self._follow(further, left, reach * float(missed[token]), accepted, replaced)
+
+    def _step(self, rejected: IntArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Distribution of the next draft, and what of it is accepted."""
+        draft = self.problem.drafts.next_distribution(rejected)
+        assert draft is not None, "the scheme drafts n tokens"
+        return draft, np.minimum(wanted, draft)
+
+
+class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
+    """`SequentialRejectionPlan` for drafts without replacement (RRSw), whose marginals are faster.
 
     Parameters
     ----------
@@ -87,23 +144,6 @@ class RecursiveRejectionWithoutReplacementPlan(Plan):
     def __init__(self, problem: Problem, drafts: WithoutReplacement) -> None:
         super().__init__(problem)
         self.drafts = drafts
-
-    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, O(nV)."""
-        tokens = self._check(draft_tokens)
-        law = np.zeros(self.problem.vocab_size)
-        wanted, draft, left = self.problem.target, self.drafts.draft, 1.0
-        for place, token in enumerate(tokens):
-            if place:
-                draft = draft.copy()
-                draft[tokens[place - 1]] = 0.0
-                draft /= draft.sum()
-            accept = min(1.0, wanted[token] / draft[token])
-            law[token] += left * accept
-            left *= 1.0 - accept
-            wanted = residual_distribution(wanted, np.minimum(wanted, draft))
-        result: FloatArray = law + left * wanted
-        return result
 
     def marginals(self) -> Marginals:
         """Acceptance and output law, summed over all sequences of rejected tokens.
@@ -145,13 +185,15 @@ class RecursiveRejection(Solver):
     """Recursive rejection sampling (Miao et al. 2024, SpecInfer; SpecHub, Algorithm 1).
 
     The scheme decides the variant: RRS for i.i.d. and for different independent drafts, RRSw for
-    drafts without replacement.
+    drafts without replacement, and the same rule with the scheme's `next_distribution` for all
+    others.
 
     Parameters
     ----------
     max_sequences : float
-        Sequences of rejected tokens, k^(n-1) for a support of k tokens, up to which the exact
-        acceptance of RRSw is computed; the plan itself does not need them.
+        Steps up to which the exact acceptance of drafts that depend on each other is computed:
+        k^(n-1) sequences of rejected tokens without replacement, for a support of k tokens, V
+        times the tuples for the others.  The plan itself does not need them.
 
     Raises
     ------
@@ -161,7 +203,7 @@ class RecursiveRejection(Solver):
     Notes
     -----
     RRS: O(nV).  RRSw: O(nV) a slice, and O(k^(n-1) log k) once for the acceptance: any V for
-    n = 2, k = 5,000 for n = 3.
+    n = 2, k = 5,000 for n = 3.  Others: O(nV) a slice, and O(V) a tuple once.
 
     Examples
     --------
@@ -181,40 +223,45 @@ class RecursiveRejection(Solver):
             raise InvalidInputError(f"max_sequences is {self.max_sequences!r}: it must be positive")
 
     def supports(self, problem: Problem) -> Capability:
-        """Support independent drafts, and drafts without replacement."""
-        drafts = problem.drafts
-        if not isinstance(drafts, IID | Independent | WithoutReplacement):
+        """Support every scheme, while the exact acceptance can be computed."""
+        work = self.work(problem)
+        if problem.drafts.independent_drafts is not None:
+            if 8.0 * work > MEMORY_LIMIT:
+                return Capability(
+                    False,
+                    f"the acceptance of {problem.n} drafts over {problem.vocab_size} tokens would "
+                    f"need {8.0 * work / 1024**2:,.0f} MiB, more than the limit of "
+                    f"{MEMORY_LIMIT / 1024**2:,.0f} MiB: use martingale or orderings",
+                )
+        elif work > self.max_sequences:
             return Capability(
                 False,
-                "the rule needs the law of each draft given the earlier ones, which it knows for "
-                f"independent drafts and for drafts without replacement, not for {drafts!r}: use "
-                "orderings, or the scheme's own rule (greedy, hub)",
-            )
-        if isinstance(drafts, WithoutReplacement) and self.work(problem) > self.max_sequences:
-            return Capability(
-                False,
-                f"the exact acceptance without replacement sums over {self.work(problem):,.0f} "
+                f"the exact acceptance of drafts that depend on each other sums over {work:,.0f} "
                 f"sequences of rejected tokens, more than max_sequences = "
                 f"{self.max_sequences:,.0f}: raise it, or cut the draft with top_k",
             )
         return Capability(True)
 
     def work(self, problem: Problem) -> float:
-        """Sequences of rejected tokens without replacement, else vocabulary size times drafts."""
-        if isinstance(problem.drafts, WithoutReplacement):
-            return float(problem.drafts.support.sum()) ** (problem.n - 1)
-        return float(problem.vocab_size) * problem.n
+        """Steps of the exact acceptance: see `max_sequences`; for independent drafts n times V."""
+        drafts = problem.drafts
+        if drafts.independent_drafts is not None:
+            return float(problem.vocab_size) * problem.n
+        if isinstance(drafts, WithoutReplacement):
+            with np.errstate(over="ignore"):
+                return float(np.float64(drafts.support.sum()) ** (problem.n - 1))
+        return drafts.tuple_count() * problem.vocab_size
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down; the bound comes from subset selection."""
+        drafts, independent = problem.drafts, problem.drafts.independent_drafts
         plan: Plan
-        match problem.drafts:
-            case WithoutReplacement() as drafts:
-                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts)
-            case Independent() as drafts:
-                plan = RecursiveRejectionPlan(problem, list(drafts.drafts))
-            case drafts:
-                plan = RecursiveRejectionPlan(problem, [drafts.mean_draft] * problem.n)
+        if independent is not None:
+            plan = RecursiveRejectionPlan(problem, independent)
+        elif isinstance(drafts, WithoutReplacement):
+            plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts)
+        else:
+            plan = SequentialRejectionPlan(problem)
         clock.lap("solve")
         _, subset = subset_selection(problem, gap=RULE_GAP)
         clock.lap("reduce")

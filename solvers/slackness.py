@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
-from otlp.drafts.iid import set_count
+from otlp.drafts.token_sets import set_count
 from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.plan.slackness import FlowSystem, SlacknessPlan

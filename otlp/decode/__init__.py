@@ -38,7 +38,6 @@ from otlp.decode.drafting import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.draws import Draws
 from otlp.decode.generating import generate
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.tabular import TabularModel, random_pair
@@ -66,7 +65,6 @@ __all__ = [
     "Chooser",
     "DraftTree",
     "Drafting",
-    "Draws",
     "GreedyMultipath",
     "Martingale",
     "Model",

@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.draws import Draws
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.drafts import IID, DraftScheme
+from otlp.drafts.by_name import SchemeMaker, make_scheme, make_siblings
 from otlp.errors import InvalidInputError
 
 __all__ = [
@@ -51,19 +52,21 @@ class Drafting:
     shape : tuple of int
         The parent of each slot; slot 0 is the root, with -1, and parents stand before their
         children.  Siblings are drawn in the order of their slots.
-    kind : Draws
-        How the children of a node are drawn.
+    kind : str or callable
+        How the n children of a node are drawn: the name of a draft scheme (`otlp.drafts.by_name`),
+        or a function from a distribution and n to a `DraftScheme`.  Where the distribution has
+        fewer than n tokens to draw without replacement, there are fewer children.
     law : callable
         From the draft model's next-token law to the one drafted from.
 
     Raises
     ------
     InvalidInputError
-        If the shape is no tree.
+        If the shape is no tree, or the scheme cannot draft the children of a node.
     """
 
     shape: tuple[int, ...]
-    kind: Draws = Draws.IID
+    kind: str | SchemeMaker = "iid"
     law: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
@@ -73,6 +76,8 @@ class Drafting:
                 f"the tree shape {self.shape[:8]}... must begin with -1 for the root and then "
                 "name for each slot a parent that stands before it"
             )
+        for n in {len(below) for below in self.children if below}:
+            make_scheme(self.kind, np.full(n + 1, 1.0 / (n + 1)), n)
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -81,6 +86,11 @@ class Drafting:
         for slot, parent in enumerate(self.shape[1:], start=1):
             children[parent].append(slot)
         return children
+
+    @property
+    def kind_name(self) -> str:
+        """Name of the draft scheme."""
+        return self.kind if isinstance(self.kind, str) else self.kind.__name__
 
     @property
     def paths(self) -> int:
@@ -100,9 +110,8 @@ class Drafting:
         """Whether it drafts K i.i.d. paths, all of length L."""
         below = self.children
         chains = all(len(slots) <= 1 for slots in below[1:])
-        return (
-            self.kind is Draws.IID and chains and len(below[0]) * self.length == len(self.shape) - 1
-        )
+        even = len(below[0]) * self.length == len(self.shape) - 1
+        return self.kind in ("iid", IID) and chains and even
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Draft one tree.
@@ -124,6 +133,7 @@ class Drafting:
         """
         tokens, parents, slots = [-1], [-1], [[0]]
         laws: dict[int, FloatArray] = {}
+        schemes: dict[int, DraftScheme] = {}
         model_distributions: dict[int, FloatArray] = {}
         draws: dict[int, IntArray] = {}
         level = [0]
@@ -136,7 +146,8 @@ class Drafting:
                 model_distributions[node] = law
                 laws[node] = self.law(law)
                 open_slots = [child for slot in slots[node] for child in self.children[slot]]
-                drawn = self._draw(laws[node], len(open_slots), chooser)
+                schemes[node] = make_siblings(self.kind, laws[node], len(open_slots))
+                drawn = _draw(schemes[node], laws[node], chooser)
                 draws[node] = _add(node, drawn, open_slots, tokens, parents, slots)
             level = list(range(level[-1] + 1, len(tokens)))
         ends = {slot: node for node, filled in enumerate(slots) for slot in filled}
@@ -144,23 +155,25 @@ class Drafting:
         return DraftTree(
             np.array(tokens, dtype=np.int64),
             np.array(parents, dtype=np.int64),
-            self.kind,
+            schemes,
             laws,
             model_distributions,
             draws,
             np.array(leaves, dtype=np.int64),
         )
 
-    def _draw(self, law: FloatArray, n: int, chooser: Chooser) -> IntArray:
-        if self.kind is Draws.IID:
-            return chooser.draws(law, n)
-        drawn = np.empty(0, dtype=np.int64)
-        for _ in range(n):
-            rest = self.kind.next_law(law, drawn, n)
-            if rest is None:
-                break
-            drawn = np.append(drawn, chooser.choose(rest))
-        return drawn
+
+def _draw(scheme: DraftScheme, law: FloatArray, chooser: Chooser) -> IntArray:
+    """Draw one tuple of a scheme; all at once where the places do not differ."""
+    if isinstance(scheme, IID):
+        return chooser.draws(law, scheme.n)
+    drawn = np.empty(0, dtype=np.int64)
+    for _ in range(scheme.n):
+        rest = scheme.next_distribution(drawn)
+        if rest is None:
+            break
+        drawn = np.append(drawn, chooser.choose(rest))
+    return drawn
 
 
 def _tree(tokens: list[int], parents: list[int]) -> TokenTree:
@@ -197,8 +210,8 @@ def iid_paths(paths: int, length: int) -> Drafting:
     InvalidInputError
         If `paths` or `length` is less than 1.
     """
-    _check(paths, "the number of paths K")
-    _check(length, "the path length L")
+    whole_number(paths, "the number of paths K")
+    whole_number(length, "the path length L")
     shape = [-1]
     for _ in range(paths):
         shape.append(0)
@@ -224,34 +237,38 @@ def prefix_tree(branching: Sequence[int]) -> Drafting:
 
 def without_replacement(branching: Sequence[int]) -> Drafting:
     """Draft a prefix tree whose siblings are drawn without replacement; see `prefix_tree`."""
-    return Drafting(_full_tree(branching), Draws.WITHOUT_REPLACEMENT)
+    return Drafting(_full_tree(branching), "without-replacement")
 
 
 def hub_pairs(length: int) -> Drafting:
     """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
-    return Drafting(_full_tree([2] * length), Draws.HUB)
+    return Drafting(_full_tree([2] * length), "hub")
 
 
-def tree_shape(parents: Sequence[int], kind: Draws = Draws.WITHOUT_REPLACEMENT) -> Drafting:
+def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replacement") -> Drafting:
     """Draft a given tree shape, such as one that Sequoia optimised.
 
     Parameters
     ----------
     parents : sequence of int
         The parent of each slot; slot 0 is the root, with -1.
-    kind : Draws
-        How siblings are drawn; `Draws.HUB` needs exactly two children at each inner slot.
+    kind : str or callable
+        How siblings are drawn, see `Drafting`; ``"hub"`` needs exactly two children at each inner
+        slot.
 
     Raises
     ------
     InvalidInputError
         If it is no tree, has only a root, or does not suit the kind.
     """
-    drafting = Drafting(tuple(int(parent) for parent in parents), kind)
-    _check(len(drafting.shape) - 1, "the number of slots below the root")
-    if kind is Draws.HUB and any(len(below) not in (0, 2) for below in drafting.children):
-        raise InvalidInputError("pairs with a hub need exactly two children at each inner slot")
-    return drafting
+    try:
+        shape = tuple(int(parent) for parent in parents)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"parents is {parents!r}: it must be a list of whole numbers"
+        ) from None
+    whole_number(len(shape) - 1, "the number of slots below the root")
+    return Drafting(shape, kind)
 
 
 def no_draft() -> Drafting:
@@ -260,16 +277,11 @@ def no_draft() -> Drafting:
 
 
 def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
-    _check(len(branching), "the path length L")
+    whole_number(len(branching), "the path length L")
     shape, level = [-1], [0]
     for depth, count in enumerate(branching, start=1):
-        _check(count, f"the number of children at depth {depth}")
+        whole_number(count, f"the number of children at depth {depth}")
         start = len(shape)
         shape.extend(slot for slot in level for _ in range(count))
         level = list(range(start, len(shape)))
     return tuple(shape)
-
-
-def _check(number: int, what: str) -> None:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-        raise InvalidInputError(f"{what} is {number!r}: it must be a whole number of at least 1")

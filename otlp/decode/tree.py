@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from otlp.decode.draws import Draws
 from otlp.distribution import FloatArray, IntArray
-from otlp.drafts import IID, DraftScheme
+from otlp.drafts import DraftScheme
 
 __all__ = ["DraftTree", "TokenTree"]
 
@@ -61,8 +60,8 @@ class DraftTree(TokenTree):
 
     Attributes
     ----------
-    kind : Draws
-        How the children of a node were drawn.
+    schemes : mapping from node to DraftScheme
+        How the children of each inner node were drawn.
     laws : mapping from node to ndarray of shape (V,)
         The next-token law q that the children of each inner node were drawn from.
     model_distributions : mapping from node to ndarray of shape (V,)
@@ -73,7 +72,7 @@ class DraftTree(TokenTree):
         Where each of the K drafted paths ends; equal paths end at the same node.
     """
 
-    kind: Draws
+    schemes: Mapping[int, DraftScheme]
     distributions: Mapping[int, FloatArray]
     model_distributions: Mapping[int, FloatArray]
     draws: Mapping[int, IntArray]
@@ -85,9 +84,4 @@ class DraftTree(TokenTree):
 
     def scheme(self, node: int) -> DraftScheme:
         """Law of the tuple of tokens drawn at an inner node, for the single-step solvers."""
-        n = self.draws[node].size
-        return (
-            IID(self.distributions[node], 1)
-            if n == 1
-            else self.kind.scheme(self.distributions[node], n)
-        )
+        return self.schemes[node]

@@ -9,7 +9,8 @@ from otlp.drafts.greedy import Greedy
 from otlp.drafts.hub import Hub
 from otlp.drafts.iid import IID
 from otlp.drafts.independent import Independent
-from otlp.drafts.scheme import DraftScheme, DraftTuples, TokenSets
+from otlp.drafts.scheme import DraftScheme
+from otlp.drafts.token_sets import DraftTuples, TokenSets
 from otlp.drafts.without_replacement import WithoutReplacement
 
 __all__ = [

@@ -7,18 +7,20 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf, sum_by
-from otlp.drafts.scheme import (
-    MEMORY_LIMIT,
-    DraftScheme,
-    DraftTuples,
-    TokenSets,
-    check_mask,
-    check_memory,
-    check_order,
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    as_array,
+    as_distribution,
+    frozen,
+    invert_cdf,
+    sum_by,
+    whole_number,
 )
+from otlp.drafts.checks import check_count, check_drawn, check_tuples
+from otlp.drafts.scheme import DraftScheme
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
 from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
-from otlp.numerics.compiled import compiled
 
 __all__ = ["Explicit"]
 
@@ -59,7 +61,7 @@ class Explicit(DraftScheme):
         probabilities: npt.ArrayLike,
         vocab_size: int | None = None,
     ) -> None:
-        tokens = np.asarray(tuples)
+        tokens = as_array(tuples, "tuples")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
             raise InvalidInputError(
                 f"tuples has shape {tokens.shape} and type {tokens.dtype}: it must be an integer "
@@ -70,17 +72,21 @@ class Explicit(DraftScheme):
             raise InvalidDistributionError(
                 f"there are {len(tokens)} tuples and {mass.size} probabilities: one a tuple"
             )
-        size = int(tokens.max()) + 1 if vocab_size is None else int(vocab_size)
+        check_count(tokens.shape[1])
+        if vocab_size is None:
+            size = int(tokens.max()) + 1
+        else:
+            size = whole_number(vocab_size, "vocab_size")
         if tokens.min() < 0 or tokens.max() >= size:
             bad = tokens[(tokens < 0) | (tokens >= size)][0]
             raise TokenOutOfRangeError(f"token id {bad} lies outside the vocabulary [0, {size})")
+        check_memory(f"a distribution over {size} tokens", 8.0 * size, MEMORY_LIMIT)
         distinct, index = np.unique(
             tokens[mass > 0.0].astype(np.int64), axis=0, return_inverse=True
         )
         merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
         self._vocab_size = size
-        self._tuples = DraftTuples(distinct, merged)
-        distinct.flags.writeable = merged.flags.writeable = False
+        self._tuples = DraftTuples(frozen(distinct), frozen(merged))
 
     def __repr__(self) -> str:
         """Name the scheme and its sizes."""
@@ -96,27 +102,16 @@ class Explicit(DraftScheme):
         """Vocabulary size V."""
         return self._vocab_size
 
-    @cached_property
-    def mean_draft(self) -> FloatArray:
-        """Mean over the places of the law of the token there, shape (V,)."""
-        weights = np.repeat(self._tuples.mass / self.n, self.n)
-        return sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size)
-
-    @cached_property
-    def inclusion(self) -> FloatArray:
-        """Mass of the tuples that have token i, shape (V,)."""
-        sets = self._sets
-        return sum_by(sets.members, sets.mass[sets.rows], self.vocab_size)
-
-    @cached_property
-    def _sets(self) -> TokenSets:
-        return TokenSets.from_tuples(self._tuples)
-
-    def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Mass of the tuples whose first token in `order` is i; O(m n) after merging once."""
-        rank = np.empty(self.vocab_size, dtype=np.int64)
-        rank[check_order(order, self.vocab_size)] = np.arange(self.vocab_size)
-        return _priority_marginals(self._sets.members, self._sets.offsets, self._sets.mass, rank)
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        """Share of each token at the next place among the tuples that begin so; O(m n)."""
+        tokens = check_drawn(drawn, self.n, self.vocab_size)
+        listed = self._tuples
+        same = (listed.tokens[:, : tokens.size] == tokens).all(axis=1)
+        if not same.any():
+            return None
+        mass = sum_by(listed.tokens[same, tokens.size], listed.mass[same], self.vocab_size)
+        result: FloatArray = mass / mass.sum()
+        return result
 
     @cached_property
     def _index(self) -> dict[bytes, float]:
@@ -127,22 +122,13 @@ class Explicit(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...); O(n) each after O(m n) once."""
-        tokens = np.ascontiguousarray(draft_tokens, dtype=np.int64)
-        found = [self._index.get(row.tobytes(), 0.0) for row in tokens.reshape(-1, self.n)]
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        rows = np.ascontiguousarray(tokens.reshape(-1, self.n))
+        found = [self._index.get(row.tobytes(), 0.0) for row in rows]
         return np.array(found).reshape(tokens.shape[:-1])
 
-    def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Sum over the tuples whose tokens all lie in the subset; O(m n)."""
-        inside = check_mask(subset, self.vocab_size)[self._tuples.tokens].all(axis=1)
-        return float(self._tuples.mass[inside].sum())
-
-    def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Sum over the tuples that have a token in the subset; O(m n)."""
-        touching = check_mask(subset, self.vocab_size)[self._tuples.tokens].any(axis=1)
-        return float(self._tuples.mass[touching].sum())
-
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw tuples by inversion; O(m) a call."""
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # by inversion; O(m) a call
         cumulative = np.cumsum(self._tuples.mass)
         return self._tuples.tokens[invert_cdf(cumulative, rng.random(size))]
 
@@ -158,32 +144,16 @@ class Explicit(DraftScheme):
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the tuples, merged by their set of distinct tokens; merged once."""
+        self.enumerate_tuples(memory_limit)
         return self._sets
 
     def top_k(self, k: int) -> Explicit:
         """Keep the k most likely tuples and renormalise; ties go to the first in token order."""
-        if k < 1:
-            raise InvalidInputError(f"top-k size is {k}: it must be at least 1")
-        order = np.argsort(-self._tuples.mass, kind="stable")[:k]
+        order = np.argsort(-self._tuples.mass, kind="stable")[: whole_number(k, "top-k size")]
         mass = self._tuples.mass[order]
         return Explicit(self._tuples.tokens[order], mass / mass.sum(), self.vocab_size)
 
-    def restrict(self, tokens: IntArray, vocab_size: int) -> Explicit:
-        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> Explicit:
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
         return Explicit(names[self._tuples.tokens], self._tuples.mass, vocab_size)
-
-
-@compiled
-def _priority_marginals(
-    members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray
-) -> FloatArray:
-    result = np.zeros(rank.size)
-    for j in range(mass.size):
-        first = members[offsets[j]]
-        for at in range(offsets[j] + 1, offsets[j + 1]):
-            if rank[members[at]] < rank[first]:
-                first = members[at]
-        result[first] += mass[j]
-    return result

@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts.scheme import MEMORY_LIMIT, DraftTuples, check_memory
-from otlp.drafts.top_and_one import TopAndOne
+from otlp.drafts.checks import check_drawn, check_tuples
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.top_and_one import TopAndOne, point_mass
 
 __all__ = ["Greedy"]
 
@@ -42,16 +43,23 @@ class Greedy(TopAndOne):
     ([0], [0.0, 0.6, 0.4])
     """
 
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+        """The next top token for certain; after all of them, q without them."""
+        place = check_drawn(drawn, self.n, self.vocab_size).size
+        if place < self.top.size:
+            return point_mass(int(self.top[place]), self.vocab_size)
+        return self.rest
+
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = np.asarray(draft_tokens)
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
         result: FloatArray = np.where(
             (tokens[..., :-1] == self.top).all(axis=-1), self.rest[tokens[..., -1]], 0.0
         )
         return result
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw tuples by inversion; O(V) a call, and O(n + log V) a tuple."""
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # by inversion; O(V) a call, and O(n + log V) a tuple
         last = invert_cdf(np.cumsum(self.rest), rng.random(size))
         head = np.broadcast_to(self.top, (*last.shape, self.top.size))
         return np.concatenate((head, last[..., None]), axis=-1)

@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts.scheme import MEMORY_LIMIT, DraftTuples, check_memory
-from otlp.drafts.top_and_one import TopAndOne
+from otlp.drafts.checks import check_drawn, check_tuples
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.top_and_one import TopAndOne, point_mass
 
 __all__ = ["Hub"]
 
@@ -68,16 +69,23 @@ class Hub(TopAndOne):
         result: FloatArray = self.draft[self.hub] * self.rest
         return result
 
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+        """First q; after the hub, q without it; after another token, the hub for certain."""
+        tokens = check_drawn(drawn, self.n, self.vocab_size)
+        if not tokens.size:
+            return self.draft
+        return self.rest if tokens[0] == self.hub else point_mass(self.hub, self.vocab_size)
+
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted pairs, shape (..., 2) -> (...)."""
-        tokens = np.asarray(draft_tokens)
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
         one, two, hub = tokens[..., 0], tokens[..., 1], self.hub
         after = np.where(one == hub, self.draft[hub] * self.rest[two], 0.0)
         result: FloatArray = np.where((two == hub) & (one != hub), self.draft[one], after)
         return result
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw pairs by inversion; O(V) a call, and O(log V) a pair."""
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # by inversion; O(V) a call, and O(log V) a pair
         cumulative = np.cumsum(np.concatenate((self.before_hub, self.after_hub)))
         drawn = invert_cdf(cumulative, rng.random(size))
         other, after = drawn % self.vocab_size, drawn >= self.vocab_size

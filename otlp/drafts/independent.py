@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
-from otlp.drafts.scheme import (
-    MEMORY_LIMIT,
-    DraftScheme,
-    DraftTuples,
+from otlp.distribution import FloatArray, IntArray, as_distribution, frozen, invert_cdf
+from otlp.drafts.checks import (
+    check_count,
+    check_drawn,
     check_mask,
-    check_memory,
     check_order,
+    check_tokens,
+    check_tuples,
 )
+from otlp.drafts.scheme import DraftScheme, rename
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
 from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 
-__all__ = ["Independent"]
+__all__ = ["Independent", "product_tuples"]
 
 
 class Independent(DraftScheme):
@@ -48,7 +51,13 @@ class Independent(DraftScheme):
     """
 
     def __init__(self, drafts: Sequence[npt.ArrayLike]) -> None:
-        laws = [as_distribution(law, f"drafts[{j}]") for j, law in enumerate(drafts)]
+        try:
+            given = list(drafts)
+        except TypeError:
+            raise InvalidInputError(
+                f"drafts is a {type(drafts).__name__}: pass a list of draft distributions"
+            ) from None
+        laws = [as_distribution(law, f"drafts[{j}]") for j, law in enumerate(given)]
         if not laws:
             raise InvalidInputError("drafts is empty: pass at least one draft distribution")
         sizes = {law.size for law in laws}
@@ -57,8 +66,8 @@ class Independent(DraftScheme):
                 f"the drafts have {[law.size for law in laws]} tokens: all must be over the same "
                 "vocabulary"
             )
-        self.drafts: FloatArray = np.stack(laws)
-        self.drafts.flags.writeable = False
+        check_count(len(laws))
+        self.drafts: FloatArray = frozen(np.stack(laws))
 
     @property
     def n(self) -> int:
@@ -70,11 +79,20 @@ class Independent(DraftScheme):
         """Vocabulary size V."""
         return int(self.drafts.shape[1])
 
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+        """The draft distribution of the next place, shape (V,)."""
+        law: FloatArray = self.drafts[check_drawn(drawn, self.n, self.vocab_size).size]
+        return law
+
+    @property
+    def independent_drafts(self) -> FloatArray:
+        """The draft distributions, shape (n, V)."""
+        return self.drafts
+
     @cached_property
     def mean_draft(self) -> FloatArray:
         """Mean of the draft distributions, shape (V,)."""
-        result: FloatArray = self.drafts.mean(axis=0)
-        return result
+        return frozen(self.drafts.mean(axis=0))
 
     @cached_property
     def inclusion(self) -> FloatArray:
@@ -82,7 +100,7 @@ class Independent(DraftScheme):
         with np.errstate(divide="ignore"):
             misses = np.log1p(-np.minimum(self.drafts, 1.0)).sum(axis=0)
         result: FloatArray = -np.expm1(misses)
-        return result
+        return frozen(result)
 
     @cached_property
     def _by_token(self) -> FloatArray:
@@ -99,13 +117,14 @@ class Independent(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = np.asarray(draft_tokens)
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
         result: FloatArray = np.prod(self.drafts[np.arange(self.n), tokens], axis=-1)
         return result
 
-    def possible(self, draft_tokens: IntArray) -> bool:
+    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether every token can be drafted at its place."""
-        return bool((self.drafts[np.arange(self.n), draft_tokens] > 0.0).all())
+        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        return bool((self.drafts[np.arange(self.n), tokens] > 0.0).all())
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """prod_j q_j(S); O(nV)."""
@@ -119,38 +138,42 @@ class Independent(DraftScheme):
             return 1.0
         return float(-np.expm1(np.log1p(-inside).sum()))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw tuples by inversion; O(nV) once, then O(n log V) a tuple."""
-        uniform = rng.random((self.n,) if size is None else (size, self.n))
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # by inversion; O(nV) once, then O(n log V) a tuple
+        uniform = rng.random((size, self.n))
         drawn = [invert_cdf(self._cumulative[j], uniform[..., j]) for j in range(self.n)]
         return np.stack(drawn, axis=-1)
 
     def tuple_count(self) -> float:
         """Product of the sizes of the supports."""
-        return float(np.prod(np.count_nonzero(self.drafts, axis=1).astype(np.float64)))
+        with np.errstate(over="ignore"):
+            return float(np.prod(np.count_nonzero(self.drafts, axis=1).astype(np.float64)))
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
         needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
         check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
-        supports = [np.flatnonzero(law) for law in self.drafts]
-        grid = np.indices([support.size for support in supports]).reshape(self.n, -1)
-        listed = np.stack(
-            [support[places] for support, places in zip(supports, grid, strict=True)], axis=1
-        ).astype(np.int64)
-        mass = self.probability(listed)
-        positive = mass > 0.0  # a product of tiny probabilities can underflow
-        return DraftTuples(listed[positive], mass[positive])
+        return product_tuples(list(self.drafts))
 
     def top_k(self, k: int) -> Independent:
         """Cut each draft to its own k most likely tokens, renormalised."""
         return Independent([distribution.top_k(law, k) for law in self.drafts])
 
-    def restrict(self, tokens: IntArray, vocab_size: int) -> Independent:
-        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
-        laws = np.zeros((self.n, vocab_size))
-        laws[:, : tokens.size] = self.drafts[:, tokens]
-        return Independent(list(laws))
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> Independent:
+        return Independent([rename(law, tokens, vocab_size) for law in self.drafts])
+
+
+def product_tuples(laws: list[FloatArray]) -> DraftTuples:
+    """List the tuples of independent drafts, in lexicographic order; once they are known to fit."""
+    supports = [np.flatnonzero(law) for law in laws]
+    count = prod(support.size for support in supports)
+    tokens, mass, after = [], np.ones(count), count
+    for law, support in zip(laws, supports, strict=True):
+        after //= support.size
+        tokens.append(np.tile(np.repeat(support, after), count // (support.size * after)))
+        mass *= law[tokens[-1]]
+    positive = mass > 0.0  # a product of tiny probabilities can underflow
+    return DraftTuples(np.stack(tokens, axis=1).astype(np.int64)[positive], mass[positive])
 
 
 @compiled

@@ -1,114 +1,46 @@
-"""What every draft scheme answers, and the two ways of listing what it can draft."""
+"""What every draft scheme answers; all of it follows from the law of the next draft."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, Mask, sum_by
-from otlp.errors import InvalidInputError, SizeLimitError, TokenOutOfRangeError
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    Mask,
+    ReadOnly,
+    as_distribution,
+    frozen,
+    invert_cdf,
+    sum_by,
+)
+from otlp.drafts.checks import (
+    check_drawn,
+    check_mask,
+    check_names,
+    check_order,
+    check_size,
+    check_tokens,
+    check_tuples,
+)
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 
-__all__ = ["MEMORY_LIMIT", "DraftScheme", "DraftTuples", "TokenSets", "check_memory"]
-
-MEMORY_LIMIT = 2 * 1024**3
-"""Bytes that an enumeration may need before it is refused."""
+__all__ = ["DraftScheme", "Renamed"]
 
 
-@dataclass(frozen=True, eq=False)
-class DraftTuples:
-    """All tuples of positive probability, one a row.
+class DraftScheme(ReadOnly, ABC):
+    """The law of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
-    Attributes
-    ----------
-    tokens : ndarray, shape (m, n), int64
-        The tuples; no row stands twice.
-    mass : ndarray, shape (m,)
-        Their probabilities, all positive.
+    A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
+    and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
+    made once, within `MEMORY_LIMIT`.  Override what is known in closed form.
     """
-
-    tokens: IntArray
-    mass: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class TokenSets:
-    """The tuples merged by their set of distinct tokens, in compressed rows.
-
-    Attributes
-    ----------
-    members : ndarray, shape (nnz,), int64
-        Distinct tokens of set j, ascending: ``members[offsets[j]:offsets[j + 1]]``.
-    offsets : ndarray, shape (m + 1,), int64
-        Where each set begins.
-    mass : ndarray, shape (m,)
-        Probability that the set of distinct drafted tokens is set j; all positive.
-    """
-
-    members: IntArray
-    offsets: IntArray
-    mass: FloatArray
-
-    def __len__(self) -> int:
-        """Return the number of sets m."""
-        return self.mass.size
-
-    @cached_property
-    def rows(self) -> IntArray:
-        """Set index of every member, shape (nnz,)."""
-        return np.repeat(np.arange(self.mass.size), np.diff(self.offsets))
-
-    @cached_property
-    def _positions(self) -> dict[bytes, int]:
-        ends = self.offsets.tolist()
-        data, width = self.members.tobytes(), self.members.itemsize
-        return {data[width * a : width * b]: j for j, (a, b) in enumerate(pairwise(ends))}
-
-    def find(self, draft_tokens: IntArray) -> int:
-        """Index of the set of distinct tokens of a tuple, or -1 if it is not listed.
-
-        The first call builds a hash table in O(nnz); later calls cost O(n log n).
-        """
-        key = np.unique(draft_tokens).astype(self.members.dtype, copy=False).tobytes()
-        return self._positions.get(key, -1)
-
-    @classmethod
-    def from_tuples(cls, tuples: DraftTuples) -> TokenSets:
-        """Merge tuples that have the same set of distinct tokens; O(m n log m)."""
-        return merge_by_set(tuples)[0]
-
-
-def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
-    """Merge tuples by their set of distinct tokens.
-
-    Returns
-    -------
-    sets : TokenSets
-        Ordered by size, then lexicographically.
-    index : ndarray, shape (m,), int64
-        The set of each tuple.
-    """
-    ordered = np.sort(tuples.tokens, axis=1)
-    repeated = np.zeros(ordered.shape, dtype=bool)
-    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    # A repeated token becomes -1 and moves to the front, so a set has one spelling, and shorter
-    # sets sort first.
-    ordered[repeated] = -1
-    ordered.sort(axis=1)
-    spelled, index = np.unique(ordered, axis=0, return_inverse=True)
-    index = index.reshape(-1).astype(np.int64)
-    mass = sum_by(index, tuples.mass, len(spelled))
-    present = spelled >= 0
-    offsets = np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
-    return TokenSets(spelled[present].astype(np.int64), offsets, mass), index
-
-
-class DraftScheme(ABC):
-    """The law of an n-tuple of drafted tokens over a vocabulary of V tokens."""
 
     def __repr__(self) -> str:
         """Name the scheme and its sizes."""
@@ -124,10 +56,38 @@ class DraftScheme(ABC):
     def vocab_size(self) -> int:
         """Vocabulary size V."""
 
-    @property
     @abstractmethod
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        """Law of the next draft, given the earlier ones.
+
+        Parameters
+        ----------
+        drawn : array_like of int, shape (m,), m < n
+            The drafts so far, which must be possible; empty for the first.
+
+        Returns
+        -------
+        ndarray, shape (V,), or None
+            None, or zeros, if no token is left to draft.
+        """
+
+    @property
+    def independent_drafts(self) -> FloatArray | None:
+        """The laws q_1, ..., q_n, shape (n, V), if the drafts are independent, else None."""
+        return None
+
+    def selection_order(self, target: FloatArray) -> IntArray | None:
+        """An order of all tokens of which some prefix is the complement of a best subset H*.
+
+        None if no such order is known; see `otlp.reductions.subset_selection`.
+        """
+        return None
+
+    @cached_property
     def mean_draft(self) -> FloatArray:
         """Mean over the n places of the law of the token at that place, shape (V,)."""
+        weights = np.repeat(self._tuples.mass / self.n, self.n)
+        return frozen(sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size))
 
     @property
     def support(self) -> Mask:
@@ -135,12 +95,12 @@ class DraftScheme(ABC):
         mask: Mask = self.mean_draft > 0.0
         return mask
 
-    @property
-    @abstractmethod
+    @cached_property
     def inclusion(self) -> FloatArray:
         """Probability that token i is among the drafts, shape (V,)."""
+        sets = self._sets
+        return frozen(sum_by(sets.members, sets.mass[sets.rows], self.vocab_size))
 
-    @abstractmethod
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Law of the drafted token that stands first in a priority ordering.
 
@@ -163,8 +123,8 @@ class DraftScheme(ABC):
         InvalidInputError
             If `order` is not a permutation of the tokens.
         """
+        return self._sets.first_in(check_order(order, self.vocab_size))
 
-    @abstractmethod
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples.
 
@@ -175,37 +135,64 @@ class DraftScheme(ABC):
         Returns
         -------
         ndarray, shape (...)
+
+        Raises
+        ------
+        InvalidInputError
+            If the last axis is not n, or the entries are not integers.
+        TokenOutOfRangeError
+            If an id lies outside [0, V).
         """
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        rows = tokens.reshape(-1, self.n)
+        mass = np.ones(len(rows))
+        for place in range(self.n):
+            for prefix, among in _by_prefix(rows[:, :place], np.flatnonzero(mass)):
+                mass[among] *= self._after(prefix)[rows[among, place]]
+        return mass.reshape(tokens.shape[:-1])
 
-    def possible(self, draft_tokens: IntArray) -> bool:
+    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
-        return bool(self.probability(draft_tokens) > 0.0)
+        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
-    @abstractmethod
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids."""
+        return self._sets.mass_within(check_mask(subset, self.vocab_size))
 
-    @abstractmethod
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in `subset`, a mask (V,) or token ids.
 
         This is ``1 - mass_within(~subset)`` without the cancellation.
         """
+        return self._sets.mass_touching(check_mask(subset, self.vocab_size))
 
-    @abstractmethod
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw tuples: shape (n,), or (size, n) where `size` is given."""
+        drawn = self._draw(rng, check_size(rng, size, self.n))
+        return drawn[0] if size is None else drawn
 
-    @abstractmethod
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        """Draw so many tuples, shape (size, n), by inversion, place by place."""
+        uniform = rng.random((size, self.n))
+        drawn = np.zeros((size, self.n), dtype=np.int64)
+        for place in range(self.n):
+            for prefix, among in _by_prefix(drawn[:, :place], np.arange(size)):
+                cumulative = np.cumsum(self._after(prefix))
+                drawn[among, place] = invert_cdf(cumulative, uniform[among, place])
+        return drawn
+
     def tuple_count(self) -> float:
         """Upper bound on the number of tuples of positive probability; O(V), lists nothing."""
+        first = np.count_nonzero(self._after(np.empty(0, dtype=np.int64)))
+        with np.errstate(over="ignore"):
+            return float(first * np.float64(self.vocab_size) ** (self.n - 1))
 
     def set_count(self) -> tuple[float, float]:
         """Upper bounds on the number of token sets and of their members; lists nothing."""
         count = self.tuple_count()
         return count, count * self.n
 
-    @abstractmethod
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability.
 
@@ -214,6 +201,19 @@ class DraftScheme(ABC):
         SizeLimitError
             If the list would need more than `memory_limit` bytes.
         """
+        tokens, mass = np.empty((1, 0), dtype=np.int64), np.ones(1)
+        for place in range(self.n):
+            longer, masses, count = [], [], 0
+            for row, weight in zip(tokens, mass, strict=True):
+                reached = weight * self._after(row)
+                found = np.flatnonzero(reached)  # a product of tiny probabilities can underflow
+                count += found.size
+                check_memory(f"listing the tuples of {self!r}", 24.0 * count * self.n, memory_limit)
+                head = np.broadcast_to(row, (found.size, place))
+                longer.append(np.column_stack((head, found)).astype(np.int64))
+                masses.append(reached[found])
+            tokens, mass = np.concatenate(longer), np.concatenate(masses)
+        return DraftTuples(tokens, mass)
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the drafted tuples, merged by their set of distinct tokens.
@@ -225,69 +225,98 @@ class DraftScheme(ABC):
         """
         return TokenSets.from_tuples(self.enumerate_tuples(memory_limit))
 
-    @abstractmethod
     def top_k(self, k: int) -> DraftScheme:
-        """Return the same scheme with each draft cut to its k most likely tokens."""
+        """Return the same scheme with each draft cut to its k most likely tokens.
 
-    @abstractmethod
-    def restrict(self, tokens: IntArray, vocab_size: int) -> DraftScheme:
+        Raises
+        ------
+        UnsupportedProblemError
+            If the scheme does not say what that is.
+        """
+        raise UnsupportedProblemError(
+            f"{self!r} has no top_k of its own: cut the draft distributions that it is made of"
+        )
+
+    def restrict(self, tokens: npt.ArrayLike, vocab_size: int) -> DraftScheme:
         """Return the same law with ``tokens[j]`` renamed to j, over `vocab_size` tokens.
 
         `tokens` must hold every token of the support; names from ``len(tokens)`` on are never
         drafted.
+
+        Raises
+        ------
+        InvalidInputError, TokenOutOfRangeError
+            If `tokens` are not as said, or more than `vocab_size`.
         """
+        return self._renamed(check_names(tokens, self.support, vocab_size), vocab_size)
 
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> DraftScheme:
+        return Renamed(self, tokens, vocab_size)
 
-def check_memory(what: str, needed: float, limit: int) -> None:
-    """Refuse an enumeration that would need more bytes than `limit`.
+    @cached_property
+    def _tuples(self) -> DraftTuples:
+        return self.enumerate_tuples()
 
-    Raises
-    ------
-    SizeLimitError
-        Naming the bytes needed, the limit, and what to do.
-    """
-    if needed > limit:
-        raise SizeLimitError(
-            f"{what} would need {needed / 1024**2:,.0f} MiB, more than the limit of "
-            f"{limit / 1024**2:,.0f} MiB: use a smaller n, cut the draft with top_k, or choose "
-            "a solver that does not enumerate (martingale for i.i.d. drafts)"
-        )
+    @cached_property
+    def _sets(self) -> TokenSets:
+        return TokenSets.from_tuples(self._tuples)
 
-
-def check_count(n: int) -> int:
-    """Validate the number of drafts."""
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise InvalidInputError(f"n is {n!r}: the number of drafts must be a whole number >= 1")
-    return int(n)
-
-
-def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
-    """Validate a permutation of the V tokens; O(V)."""
-    given = np.asarray(order)
-    valid = given.shape == (vocab_size,) and given.dtype.kind in "iu"
-    if valid and 0 <= given.min() and given.max() < vocab_size:
-        seen = np.zeros(vocab_size, dtype=bool)
-        seen[given] = True
-        if seen.all():
-            return given.astype(np.int64, copy=False)
-    raise InvalidInputError(f"order must be a permutation of the tokens 0 .. {vocab_size - 1}")
-
-
-def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
-    """Turn a mask of shape (V,), or a list of token ids, into a mask of shape (V,)."""
-    given = np.asarray(subset)
-    if given.dtype == np.bool_ and given.shape == (vocab_size,):
-        return given
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"subset has shape {given.shape} and type {given.dtype}: pass a mask of shape "
-            f"({vocab_size},) or a list of token ids"
-        )
-    mask = np.zeros(vocab_size, dtype=bool)
-    if given.size:
-        if given.min() < 0 or given.max() >= vocab_size:
-            raise TokenOutOfRangeError(
-                f"a token id of the subset lies outside the vocabulary [0, {vocab_size})"
+    def _after(self, drawn: IntArray) -> FloatArray:
+        """Law of the next draft, checked: a scheme of one's own may be wrong."""
+        found = self.next_distribution(drawn)
+        if found is None or not np.any(found):
+            raise InvalidInputError(
+                f"{self!r} has no token left after {drawn.tolist()}: n = {self.n} are to be drafted"
             )
-        mask[given] = True
-    return mask
+        checked = as_distribution(found, f"the law of the draft after {drawn.tolist()}")
+        if checked.size != self.vocab_size:
+            raise InvalidInputError(
+                f"the law of the draft after {drawn.tolist()} has {checked.size} tokens: "
+                f"{self!r} must give V = {self.vocab_size}"
+            )
+        return checked
+
+
+class Renamed(DraftScheme):
+    """A scheme whose token ``tokens[j]`` is called j; see `DraftScheme.restrict`."""
+
+    def __init__(self, scheme: DraftScheme, tokens: IntArray, vocab_size: int) -> None:
+        self.scheme, self.tokens, self._vocab_size = scheme, tokens, vocab_size
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return self.scheme.n
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of names."""
+        return self._vocab_size
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        """Law of the next draft by name; see `DraftScheme.next_distribution`."""
+        names = check_drawn(drawn, self.n, self.tokens.size)
+        found = self.scheme.next_distribution(self.tokens[names])
+        if found is None:
+            return None
+        return rename(found, self.tokens, self.vocab_size)
+
+
+def rename(distribution: FloatArray, tokens: IntArray, vocab_size: int) -> FloatArray:
+    """Distribution over the names of the tokens; see `DraftScheme.restrict`."""
+    renamed = np.zeros(vocab_size)
+    renamed[: tokens.size] = distribution[tokens]
+    return renamed
+
+
+def _by_prefix(prefixes: IntArray, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield each distinct prefix among some rows, and the rows that begin with it."""
+    if not rows.size:
+        return
+    if not prefixes.shape[1]:
+        yield prefixes[0], rows
+        return
+    distinct, index = np.unique(prefixes[rows], axis=0, return_inverse=True)
+    grouped = rows[np.argsort(index.reshape(-1), kind="stable")]
+    ends = np.cumsum(np.bincount(index.reshape(-1)))[:-1]
+    yield from zip(distinct, np.split(grouped, ends), strict=True)

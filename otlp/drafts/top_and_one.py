@@ -9,11 +9,19 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution
-from otlp.drafts.scheme import DraftScheme, check_count, check_mask, check_order
-from otlp.errors import InvalidInputError
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    as_distribution,
+    by_ratio,
+    frozen,
+    renormalise_without,
+)
+from otlp.drafts.checks import check_count, check_mask, check_order
+from otlp.drafts.scheme import DraftScheme, rename
+from otlp.errors import TooFewTokensError
 
-__all__ = ["TopAndOne", "check_support"]
+__all__ = ["TopAndOne", "check_support", "point_mass"]
 
 
 class TopAndOne(DraftScheme):
@@ -33,12 +41,10 @@ class TopAndOne(DraftScheme):
         self.draft: FloatArray = as_distribution(draft, "draft")
         check_support(self.draft, check_count(n))
         order = np.argsort(-self.draft, kind="stable") if n > 1 else np.arange(0)
-        self.top: IntArray = order[: n - 1].astype(np.int64)
-        rest = self.draft.copy()
-        rest[self.top] = 0.0
-        # Scaled before it is normalised: all of it may be subnormal.
-        rest /= rest.max()
-        self.rest: FloatArray = rest / rest.sum()
+        self.top: IntArray = frozen(order[: n - 1].astype(np.int64))
+        rest = renormalise_without(self.draft, self.top)
+        assert rest is not None, "the support has n tokens"
+        self.rest: FloatArray = frozen(rest)
 
     @property
     def n(self) -> int:
@@ -50,17 +56,23 @@ class TopAndOne(DraftScheme):
         """Vocabulary size V."""
         return self.rest.size
 
+    def selection_order(self, target: FloatArray) -> IntArray:
+        """Tokens by p/q~ descending for the law q~ of x, and the top tokens last."""
+        order = by_ratio(target, self.rest)
+        last = np.isin(order, self.top)
+        return np.concatenate((order[~last], order[last]))
+
     @cached_property
     def inclusion(self) -> FloatArray:
         """1 for the top tokens, the law of x for the others; shape (V,)."""
         result = self.rest.copy()
         result[self.top] = 1.0
-        return result
+        return frozen(result)
 
     @cached_property
     def mean_draft(self) -> FloatArray:
         """Mean over the places of the law of the token there, shape (V,)."""
-        return self.inclusion / self.n
+        return frozen(self.inclusion / self.n)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Law of x down to the first top token, which takes all that is below; O(V)."""
@@ -89,19 +101,24 @@ class TopAndOne(DraftScheme):
         """Number of tokens that x can be."""
         return float(np.count_nonzero(self.rest))
 
-    def restrict(self, tokens: IntArray, vocab_size: int) -> Self:
-        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
-        # Renamed, not built anew: among ties the top tokens must stay the same.
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
+        # Not built anew: among ties the top tokens must stay the same.
         renamed = copy(self)
         for name in ("inclusion", "mean_draft"):
             renamed.__dict__.pop(name, None)
-        renamed.draft, renamed.rest = np.zeros(vocab_size), np.zeros(vocab_size)
-        renamed.draft[: tokens.size] = self.draft[tokens]
-        renamed.rest[: tokens.size] = self.rest[tokens]
+        renamed.draft = frozen(rename(self.draft, tokens, vocab_size))
+        renamed.rest = frozen(rename(self.rest, tokens, vocab_size))
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
-        renamed.top = names[self.top]
+        renamed.top = frozen(names[self.top])
         return renamed
+
+
+def point_mass(token: int, vocab_size: int) -> FloatArray:
+    """Distribution of a token that is certain, shape (V,)."""
+    result = np.zeros(vocab_size)
+    result[token] = 1.0
+    return result
 
 
 def check_support(draft: FloatArray, n: int) -> None:
@@ -109,12 +126,9 @@ def check_support(draft: FloatArray, n: int) -> None:
 
     Raises
     ------
-    InvalidInputError
+    TooFewTokensError
         Naming both numbers.
     """
     support = int(np.count_nonzero(draft))
     if support < n:
-        raise InvalidInputError(
-            f"n is {n} and the draft has {support} tokens of positive probability: that many "
-            "different tokens cannot be drafted; use a smaller n, a larger top-k, or otlp.IID"
-        )
+        raise TooFewTokensError(n, support)

@@ -11,17 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, Mask, as_distribution
-from otlp.drafts.scheme import (
-    MEMORY_LIMIT,
-    DraftScheme,
-    DraftTuples,
-    TokenSets,
-    check_count,
-    check_mask,
-    check_memory,
-    check_order,
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    Mask,
+    as_distribution,
+    by_ratio,
+    frozen,
+    renormalise_without,
 )
+from otlp.drafts.checks import (
+    check_count,
+    check_drawn,
+    check_mask,
+    check_order,
+    check_tokens,
+    check_tuples,
+)
+from otlp.drafts.scheme import DraftScheme, rename
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.drafts.top_and_one import check_support
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint
@@ -76,8 +84,7 @@ class WithoutReplacement(DraftScheme):
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
-        self.draft: FloatArray = np.where(given < SMALLEST, 0.0, given)
-        self.draft.flags.writeable = False
+        self.draft: FloatArray = frozen(np.where(given < SMALLEST, 0.0, given))
         self._n = check_count(n)
         check_support(self.draft, self._n)
 
@@ -91,6 +98,14 @@ class WithoutReplacement(DraftScheme):
         """Vocabulary size V."""
         return self.draft.size
 
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        """Distribution q without the tokens drawn, renormalised; O(V)."""
+        return renormalise_without(self.draft, check_drawn(drawn, self.n, self.vocab_size))
+
+    def selection_order(self, target: FloatArray) -> IntArray:
+        """Tokens by p/q descending (Global Resolution, section S)."""
+        return by_ratio(target, self.draft)
+
     @property
     def support(self) -> Mask:
         """Tokens that can be drafted, a mask of shape (V,)."""
@@ -103,19 +118,22 @@ class WithoutReplacement(DraftScheme):
         if self.n == 1:
             return self.draft
         if self.n == 2:
-            return _pair_inclusion(self.draft, self._odds)
+            return frozen(_pair_inclusion(self.draft, self._odds))
         times, weights = self._nodes
+        check_memory(
+            "the inclusion probabilities", 8.0 * self.vocab_size * self.n * WIDTH, MEMORY_LIMIT
+        )
         result, scratch = np.zeros(self.vocab_size), np.empty((self.vocab_size, self.n, WIDTH))
         for piece in self._pieces():
             arrays = self._rung[piece], times.reshape(-1, WIDTH)[piece]
             weight = weights.reshape(-1, WIDTH)[piece]
             _add_inclusion(self.draft, *arrays, weight, self.n, scratch, result)
-        return np.minimum(result, 1.0)
+        return frozen(np.minimum(result, 1.0))
 
     @cached_property
     def mean_draft(self) -> FloatArray:
         """Mean over the places of the law of the token there, shape (V,)."""
-        return self.inclusion / self.n
+        return frozen(self.inclusion / self.n)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Law of the first drafted token in `order`; O(V) for n <= 2, then O(nV) a node."""
@@ -164,7 +182,7 @@ class WithoutReplacement(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = np.asarray(draft_tokens)
+        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
         result = np.ones(tokens.shape[:-1])
         for place in range(self.n):
             fresh = ~(tokens[..., :place] == tokens[..., place, None]).any(axis=-1)
@@ -175,10 +193,10 @@ class WithoutReplacement(DraftScheme):
             result = result * mass
         return result
 
-    def possible(self, draft_tokens: IntArray) -> bool:
+    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether every token can be drafted, and none stands twice."""
-        distinct = len(set(draft_tokens.tolist())) == draft_tokens.size
-        return distinct and bool((self.draft[draft_tokens] > 0.0).all())
+        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafts lie in S; the cost of one `priority_marginals`."""
@@ -194,31 +212,27 @@ class WithoutReplacement(DraftScheme):
         order = np.concatenate((np.flatnonzero(inside), np.flatnonzero(~inside)))
         return min(1.0, float(self.priority_marginals(order)[inside].sum()))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
-        """Draw tuples as the n largest of log q_i + Gumbel noise; O(V) a tuple."""
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # the n largest of log q_i + Gumbel noise; O(V) a tuple
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         logs = np.log(self.draft[tokens])
-        rows = [
-            tokens[_largest(logs + rng.gumbel(size=tokens.size), self.n)]
-            for _ in range(1 if size is None else size)
-        ]
-        drawn = np.array(rows, dtype=np.int64).reshape(-1, self.n)
-        return drawn[0] if size is None else drawn
+        rows = [tokens[_largest(logs + rng.gumbel(size=tokens.size), self.n)] for _ in range(size)]
+        return np.array(rows, dtype=np.int64).reshape(-1, self.n)
 
     def tuple_count(self) -> float:
         """Count k! / (k - n)! for a support of k tokens."""
-        return float(perm(int(np.count_nonzero(self.draft)), self.n))
+        return as_float(perm(int(np.count_nonzero(self.draft)), self.n))
 
     def set_count(self) -> tuple[float, float]:
         """Number of sets of n of the k tokens, and of their members."""
-        count = float(comb(int(np.count_nonzero(self.draft)), self.n))
+        count = as_float(comb(int(np.count_nonzero(self.draft)), self.n))
         return count, count * self.n
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
         needed = 8.0 * self.tuple_count() * (3 * self.n + 4)
         check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
-        sets = self._sets()
+        sets = self._combinations()
         orders = np.array(list(permutations(range(self.n))))
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
         mass = self.probability(listed)
@@ -232,9 +246,9 @@ class WithoutReplacement(DraftScheme):
         positive terms in place of n! tuples.
         """
         count, total = self.set_count()
-        needed = 8.0 * (2 * total + 2 * count) + 16.0 * 2.0**self.n
+        needed = 8.0 * (2 * total + 2 * count) + 16.0 * 2.0 ** min(self.n, 1_000)
         check_memory(f"listing the {count:,.0f} sets of {self.n} tokens", needed, memory_limit)
-        sets = self._sets()
+        sets = self._combinations()
         mass = _set_masses(self.draft, sets, self.outside(sets))
         sets, mass = sets[mass > 0.0], mass[mass > 0.0]
         offsets = self.n * np.arange(len(sets) + 1, dtype=np.int64)
@@ -244,13 +258,10 @@ class WithoutReplacement(DraftScheme):
         """Return the scheme for q cut to its k most likely tokens; k must be at least n."""
         return WithoutReplacement(distribution.top_k(self.draft, k), self.n)
 
-    def restrict(self, tokens: IntArray, vocab_size: int) -> WithoutReplacement:
-        """Rename ``tokens[j]`` to j; see `DraftScheme.restrict`."""
-        draft = np.zeros(vocab_size)
-        draft[: tokens.size] = self.draft[tokens]
-        return WithoutReplacement(draft, self.n)
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> WithoutReplacement:
+        return WithoutReplacement(rename(self.draft, tokens, vocab_size), self.n)
 
-    def _sets(self) -> IntArray:
+    def _combinations(self) -> IntArray:
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         listed: IntArray = tokens[_combinations(tokens.size, self.n)]
         return listed
@@ -289,6 +300,8 @@ class WithoutReplacement(DraftScheme):
     def _rung(self) -> FloatArray:
         """Probability that clock i has rung by each node, shape (nodes / WIDTH, V, WIDTH)."""
         times, _ = self._nodes
+        needed = 8.0 * times.size * self.vocab_size
+        check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
         rung = np.empty((times.size // WIDTH, self.vocab_size, WIDTH))
         for block, rows in zip(times.reshape(-1, WIDTH), rung, strict=True):
             checkpoint()

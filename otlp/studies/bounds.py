@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.drafts import IID
-from otlp.drafts.scheme import check_mask
+from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.problem import Problem
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,7 +19,7 @@ import numpy as np
 
 from otlp._solve import optimal_acceptance
 from otlp.distribution import FloatArray
-from otlp.drafts import IID, DraftScheme, Greedy, Hub, Independent, WithoutReplacement
+from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import make_solver, with_time_limit
@@ -45,47 +45,6 @@ BOUND = "information bound"
 
 RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
 """The published rules of a single step."""
-
-
-def _hub(draft: FloatArray, n: int) -> DraftScheme:
-    if n != 2:
-        raise InvalidInputError(f"hub drafts are pairs, not n = {n}")
-    return Hub(draft)
-
-
-def _tempered(draft: FloatArray, n: int) -> DraftScheme:
-    """Drafts from q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ... times that of q."""
-    with np.errstate(divide="ignore"):
-        logits = np.log(draft) - np.log(draft.max())
-    temperatures = [2.0 ** ((j + 1) // 2 * (-1) ** j / 2.0) for j in range(n)]
-    weights = [np.exp(logits / temperature) for temperature in temperatures]
-    return Independent([law / law.sum() for law in weights])
-
-
-SCHEMES: Mapping[str, Callable[[FloatArray, int], DraftScheme]] = {
-    "iid": IID,
-    "without-replacement": WithoutReplacement,
-    "greedy": Greedy,
-    "hub": _hub,
-    "independent": _tempered,
-}
-"""Draft schemes by name, each built from one draft distribution q and n.
-
-"independent" means n different drafts: q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ...
-"""
-
-
-def make_scheme(name: str, draft: FloatArray, n: int) -> DraftScheme:
-    """Build a draft scheme by its name in `SCHEMES`.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such scheme, or it cannot draft n tokens from q.
-    """
-    if name not in SCHEMES:
-        raise InvalidInputError(f"no draft scheme is named {name!r}: known: {', '.join(SCHEMES)}")
-    return SCHEMES[name](draft, n)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer, certify
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
-from otlp.drafts.iid import MOST_DRAFTS, set_count
+from otlp.drafts.token_sets import MOST_DRAFTS, set_count
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_distribution

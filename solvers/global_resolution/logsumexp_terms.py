@@ -18,7 +18,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import TokenSets
-from otlp.drafts.iid import list_sets
+from otlp.drafts.token_sets import list_sets
 from otlp.numerics.compiled import compiled
 
 __all__ = ["LogSumExp", "alternating_coefficient", "merged_terms"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import TokenSets
-from otlp.drafts.iid import list_sets, set_count
+from otlp.drafts.token_sets import list_sets, set_count
 from otlp.plan.plan import Marginals
 from otlp.plan.slackness import System, softmax_by_set, softmax_shares
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.distribution import FloatArray
-from otlp.drafts.iid import pascal
+from otlp.drafts.token_sets import pascal
 from otlp.numerics.compiled import compiled
 
 __all__ = ["Race"]

@@ -241,8 +241,6 @@ def test_rules_refuse_schemes_for_which_they_are_not_valid():
     refused = [
         (KSeq(), otlp.WithoutReplacement(q, 2), "would change the target's law"),
         (KSeq(), otlp.Independent([q, q[::-1]]), "would change the target's law"),
-        (RecursiveRejection(), otlp.Hub(q), "law of each draft given the earlier"),
-        (RecursiveRejection(), otlp.Explicit([[0, 1]], [1.0], 3), "law of each draft"),
         (HubSolver(), otlp.Greedy(q, 2), "SpecHub's pairs"),
         (GreedySolver(), otlp.Hub(q), "top ones"),
         (GreedySolver(), otlp.IID(q, 2), "top ones"),

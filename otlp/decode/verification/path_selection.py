@@ -71,7 +71,7 @@ class PathSelection(Verification, Generic[State]):
         return Capability(
             False,
             f"{self.name} selects among i.i.d. paths of one length, not in a tree with "
-            f"{drafting.kind.value} draws: use iid_paths(K, L), or traversal",
+            f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
         )
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:

@@ -14,6 +14,7 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
+from otlp.drafts.by_name import make_scheme
 from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.solution import Guarantee, Solution, SolveError
@@ -60,7 +61,7 @@ class TopDown(Verification):
         if most < 2:
             return Capability(True)
         uniform = np.full(most + 1, 1.0 / (most + 1))
-        scheme = drafting.kind.scheme(uniform, most)
+        scheme = make_scheme(drafting.kind, uniform, most)
         return make_solver(self.solver).supports(otlp.Problem(uniform, scheme))
 
     def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:

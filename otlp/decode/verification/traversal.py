@@ -72,7 +72,7 @@ def attempts(
     """
     children = tree.draws.get(node, np.empty(0, dtype=np.int64))
     for at, child in enumerate(children.tolist()):
-        q = tree.kind.next_law(tree.distributions[node], tree.tokens[children[:at]], children.size)
+        q = tree.scheme(node).next_distribution(tree.tokens[children[:at]])
         assert q is not None, "the draft drew this token"
         token = int(tree.tokens[child])
         yield child, next_weight(weight, float(law[token]), float(q[token])), law

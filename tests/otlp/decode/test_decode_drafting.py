@@ -6,7 +6,6 @@ import pytest
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
-    Draws,
     Martingale,
     RandomChooser,
     Sampling,
@@ -25,6 +24,7 @@ from otlp.decode import (
     without_replacement,
 )
 from otlp.decode.laws.round_laws import draft_trees, round_law
+from otlp.drafts.by_name import SCHEMES
 from otlp.errors import InvalidDistributionError, InvalidInputError, UnsupportedProblemError
 
 
@@ -45,7 +45,7 @@ def test_random_choices_follow_their_masses():
     assert abs(np.mean(np.array(picks) == 3) - 0.75) < 5 * np.sqrt(0.75 * 0.25 / 4000)
 
 
-@pytest.mark.parametrize("kind", list(Draws))
+@pytest.mark.parametrize("kind", list(SCHEMES))
 def test_draws_follow_the_scheme(kind):
     # the drafted tuples at the root against the scheme that the single-step solvers are given
     draft, _ = random_pair(4, 1, np.random.default_rng(1))
@@ -80,7 +80,7 @@ def test_shapes():
     assert (no_draft().paths, no_draft().length) == (0, 0)
     assert iid_paths(3, 2).is_iid_paths and prefix_tree([3]).is_iid_paths
     assert not prefix_tree([1, 3]).is_iid_paths
-    assert not tree_shape([-1, 0, 0, 1], Draws.IID).is_iid_paths
+    assert not tree_shape([-1, 0, 0, 1], "iid").is_iid_paths
     assert not without_replacement([3]).is_iid_paths
 
 
@@ -96,7 +96,7 @@ def test_shapes():
         lambda: tree_shape([-1]),
         lambda: tree_shape([0, 0]),
         lambda: tree_shape([-1, 2, 0]),
-        lambda: tree_shape([-1, 0, 0, 0], Draws.HUB),
+        lambda: tree_shape([-1, 0, 0, 0], "hub"),
         lambda: Drafting(()),
         lambda: random_pair(0, 2, np.random.default_rng(0)),
         lambda: Sampling(temperature=-1.0),

@@ -1,0 +1,168 @@
+"""What may be asked of a draft scheme: its arguments, validated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import IntArray, Mask, as_array, frozen, whole_number
+from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
+from otlp.errors import InvalidInputError, TokenOutOfRangeError
+
+__all__ = [
+    "MOST",
+    "check_count",
+    "check_drawn",
+    "check_mask",
+    "check_names",
+    "check_order",
+    "check_size",
+    "check_tokens",
+    "check_tuples",
+]
+
+MOST = 10_000
+"""Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
+
+NOTHING = frozen(np.empty(0, dtype=np.int64))
+
+
+def check_count(n: int) -> int:
+    """Validate the number of drafts."""
+    if whole_number(n, "n, the number of drafts,") > MOST:
+        raise InvalidInputError(f"n is {n}: the number of drafts must be at most {MOST:,}")
+    return int(n)
+
+
+def check_tuples(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
+    """Validate drafted tuples, shape (..., n).
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape is another, or the entries are not integers.
+    TokenOutOfRangeError
+        If an id lies outside [0, V).
+    """
+    tokens = as_array(draft_tokens, "draft_tokens")
+    if tokens.ndim == 0 or tokens.shape[-1] != n:
+        raise _misshaped(tokens, n)
+    return _in_range(tokens, n, vocab_size)
+
+
+def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
+    """Validate one drafted tuple, shape (n,); see `check_tuples`."""
+    tokens = as_array(draft_tokens, "draft_tokens")
+    if tokens.shape != (n,):
+        raise _misshaped(tokens, n)
+    return _in_range(tokens, n, vocab_size)
+
+
+def check_drawn(drawn: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
+    """Validate the tokens that a next draft comes after, shape (m,), m < n."""
+    tokens = as_array(drawn, "drawn")
+    if tokens.ndim != 1 or tokens.size >= n:
+        raise InvalidInputError(
+            f"drawn has shape {tokens.shape}: it must hold fewer tokens than the n = {n} drafts"
+        )
+    if not tokens.size:
+        return NOTHING
+    return _in_range(tokens, tokens.size, vocab_size)
+
+
+def _misshaped(tokens: npt.NDArray[Any], n: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"draft_tokens has shape {tokens.shape} and type {tokens.dtype}: "
+        f"it must hold n = {n} integer token ids"
+    )
+
+
+def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
+    if tokens.dtype.kind not in "iu":
+        raise _misshaped(tokens, n)
+    if tokens.ndim == 1:
+        ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
+        least, most = min(ids), max(ids)
+    elif tokens.size:
+        least, most = int(tokens.min()), int(tokens.max())
+    else:
+        least, most = 0, 0
+    if least < 0 or most >= vocab_size:
+        raise TokenOutOfRangeError(
+            f"token id {least if least < 0 else most} lies outside the vocabulary [0, {vocab_size})"
+        )
+    return tokens if tokens.dtype == np.int64 else tokens.astype(np.int64)
+
+
+def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
+    """Validate a permutation of the V tokens; O(V)."""
+    given = as_array(order, "order")
+    valid = given.shape == (vocab_size,) and given.dtype.kind in "iu"
+    if valid and 0 <= given.min() and given.max() < vocab_size:
+        seen = np.zeros(vocab_size, dtype=bool)
+        seen[given] = True
+        if seen.all():
+            return given.astype(np.int64, copy=False)
+    raise InvalidInputError(f"order must be a permutation of the tokens 0 .. {vocab_size - 1}")
+
+
+def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
+    """Turn a mask of shape (V,), or a list of token ids, into a mask of shape (V,)."""
+    given = as_array(subset, "subset")
+    if given.dtype == np.bool_ and given.shape == (vocab_size,):
+        return given
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"subset has shape {given.shape} and type {given.dtype}: pass a mask of shape "
+            f"({vocab_size},) or a list of token ids"
+        )
+    mask = np.zeros(vocab_size, dtype=bool)
+    if given.size:
+        if given.min() < 0 or given.max() >= vocab_size:
+            raise TokenOutOfRangeError(
+                f"a token id of the subset lies outside the vocabulary [0, {vocab_size})"
+            )
+        mask[given] = True
+    return mask
+
+
+def check_names(tokens: npt.ArrayLike, support: Mask, vocab_size: int) -> IntArray:
+    """Validate the tokens that are to be renamed 0, 1, ..., over `vocab_size` names.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are no list of different tokens, leave out one that can be drafted, or are more
+        than the names.
+    TokenOutOfRangeError
+        If one lies outside the vocabulary.
+    """
+    given = as_array(tokens, "tokens")
+    if given.ndim != 1 or not given.size:
+        raise InvalidInputError(f"tokens has shape {given.shape}: it must be a list of token ids")
+    kept = _in_range(given, given.size, support.size)
+    if whole_number(vocab_size, "vocab_size") < kept.size:
+        raise InvalidInputError(f"vocab_size is {vocab_size}: there are {kept.size} tokens to name")
+    check_memory("a distribution over so many tokens", 8.0 * vocab_size, MEMORY_LIMIT)
+    named = np.zeros(support.size, dtype=bool)
+    named[kept] = True
+    if np.count_nonzero(named) != kept.size or (support & ~named).any():
+        raise InvalidInputError(
+            "tokens must be different, and hold every token that can be drafted"
+        )
+    return kept
+
+
+def check_size(rng: np.random.Generator, size: int | None, n: int) -> int:
+    """Validate a generator and a number of tuples to draw, of which None means one."""
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInputError(
+            f"rng is a {type(rng).__name__}: pass a generator, such as np.random.default_rng(0)"
+        )
+    if size is None:
+        return 1
+    count = whole_number(size, "size", 0)
+    check_memory(f"drawing {count:,} tuples", 16.0 * count * n, MEMORY_LIMIT)
+    return count

@@ -1,0 +1,308 @@
+"""What can be drafted, listed: tuples, and the sets of their tokens; how many, and what fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+from numbers import Real
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray, Mask, ReadOnly, sum_by
+from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.numerics.compiled import compiled
+
+__all__ = [
+    "MEMORY_LIMIT",
+    "MOST_DRAFTS",
+    "DraftTuples",
+    "TokenSets",
+    "as_float",
+    "check_memory",
+    "list_sets",
+    "merge_by_set",
+    "pascal",
+    "set_count",
+]
+
+MEMORY_LIMIT = 2 * 1024**3
+"""Bytes that an enumeration may need before it is refused."""
+
+MOST_DRAFTS = 1_000
+"""Beyond this n binomials overflow."""
+
+TOO_MANY = 10**300
+"""Counts are not followed further than this."""
+
+
+def check_memory(what: str, needed: float, limit: float) -> None:
+    """Refuse an enumeration that would need more bytes than `limit`.
+
+    Raises
+    ------
+    SizeLimitError
+        Naming the bytes needed, the limit, and what to do.
+    InvalidInputError
+        If the limit is not a number.
+    """
+    if not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit:
+        raise InvalidInputError(f"memory_limit is {limit!r}: it must be a number of bytes")
+    if needed > limit:
+        raise SizeLimitError(
+            f"{what} would need {needed / 1024**2:,.0f} MiB, more than the limit of "
+            f"{limit / 1024**2:,.0f} MiB: use a smaller n, cut the draft with top_k, or choose "
+            "a solver that does not enumerate (martingale for i.i.d. drafts)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTuples(ReadOnly):
+    """All tuples of positive probability, one a row.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (m, n), int64
+        The tuples; no row stands twice.
+    mass : ndarray, shape (m,)
+        Their probabilities, all positive.
+    """
+
+    tokens: IntArray
+    mass: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSets(ReadOnly):
+    """The tuples merged by their set of distinct tokens, in compressed rows.
+
+    Attributes
+    ----------
+    members : ndarray, shape (nnz,), int64
+        Distinct tokens of set j, ascending: ``members[offsets[j]:offsets[j + 1]]``.
+    offsets : ndarray, shape (m + 1,), int64
+        Where each set begins.
+    mass : ndarray, shape (m,)
+        Probability that the set of distinct drafted tokens is set j; all positive.
+    """
+
+    members: IntArray
+    offsets: IntArray
+    mass: FloatArray
+
+    def __len__(self) -> int:
+        """Return the number of sets m."""
+        return self.mass.size
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """Set index of every member, shape (nnz,)."""
+        return np.repeat(np.arange(self.mass.size), np.diff(self.offsets))
+
+    @cached_property
+    def _positions(self) -> dict[bytes, int]:
+        ends = self.offsets.tolist()
+        data, width = self.members.tobytes(), self.members.itemsize
+        return {data[width * a : width * b]: j for j, (a, b) in enumerate(pairwise(ends))}
+
+    def find(self, draft_tokens: IntArray) -> int:
+        """Index of the set of distinct tokens of a tuple, or -1 if it is not listed.
+
+        The first call builds a hash table in O(nnz); later calls cost O(n log n).
+        """
+        key = np.unique(draft_tokens).astype(self.members.dtype, copy=False).tobytes()
+        return self._positions.get(key, -1)
+
+    def mass_within(self, subset: Mask) -> float:
+        """Mass of the sets inside a subset, a mask of shape (V,); O(nnz)."""
+        inside = np.logical_and.reduceat(subset[self.members], self.offsets[:-1])
+        return float(self.mass[inside].sum())
+
+    def mass_touching(self, subset: Mask) -> float:
+        """Mass of the sets that have a token in a subset, a mask of shape (V,); O(nnz)."""
+        touching = np.logical_or.reduceat(subset[self.members], self.offsets[:-1])
+        return float(self.mass[touching].sum())
+
+    def first_in(self, order: IntArray) -> FloatArray:
+        """Mass of the sets whose first token in an ordering is i, shape (V,); O(V + nnz)."""
+        rank = np.empty(order.size, dtype=np.int64)
+        rank[order] = np.arange(order.size)
+        return _first_in(self.members, self.offsets, self.mass, rank)
+
+    @classmethod
+    def from_tuples(cls, tuples: DraftTuples) -> TokenSets:
+        """Merge tuples that have the same set of distinct tokens; O(m n log m)."""
+        return merge_by_set(tuples)[0]
+
+
+def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
+    """Merge tuples by their set of distinct tokens.
+
+    Returns
+    -------
+    sets : TokenSets
+        Ordered by size, then lexicographically.
+    index : ndarray, shape (m,), int64
+        The set of each tuple.
+    """
+    ordered = np.sort(tuples.tokens, axis=1)
+    repeated = np.zeros(ordered.shape, dtype=bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    # A repeated token becomes -1 and moves to the front, so a set has one spelling, and shorter
+    # sets sort first.
+    ordered[repeated] = -1
+    ordered.sort(axis=1)
+    spelled, index = np.unique(ordered, axis=0, return_inverse=True)
+    index = index.reshape(-1).astype(np.int64)
+    mass = sum_by(index, tuples.mass, len(spelled))
+    present = spelled >= 0
+    offsets = np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
+    return TokenSets(spelled[present].astype(np.int64), offsets, mass), index
+
+
+def as_float(count: int) -> float:
+    """Turn a count into a float; infinity where it is too large for one."""
+    try:
+        return float(count)
+    except OverflowError:
+        return inf
+
+
+def set_count(tokens: int, n: int) -> tuple[float, float]:
+    """Number of sets of 1 to n of so many tokens, and of their members."""
+    sets, members, size = 0, 0, 1
+    for m in range(1, min(n, tokens) + 1):
+        size = size * (tokens - m + 1) // m
+        sets, members = sets + size, members + m * size
+        if size > TOO_MANY:
+            return inf, inf
+    return as_float(sets), as_float(members)
+
+
+def list_sets(
+    draft: FloatArray, n: int, ignored: float = 0.0, memory_limit: int = MEMORY_LIMIT
+) -> TokenSets:
+    """List all sets of 1 to n tokens with the mass of the n-tuples that draft just this set.
+
+    Parameters
+    ----------
+    draft : ndarray, shape (k,)
+        Probabilities of the k tokens; they need not sum to one.
+    n : int
+        Number of drafts.
+    ignored : float
+        Probability of further tokens, which a tuple may hold beside the set.
+    memory_limit : int
+        Bytes that the list may need.
+
+    Returns
+    -------
+    TokenSets
+        By size and then lexicographically; sets whose mass underflows are left out.
+
+    Raises
+    ------
+    SizeLimitError
+        If the list would need more than `memory_limit` bytes, or n is above 1,000.
+
+    Notes
+    -----
+    Set S has mass n! [x^n] exp(ignored x) prod_{i in S} (exp(q_i x) - 1): positive terms only.
+    O(n^2) a set.
+    """
+    if n > MOST_DRAFTS:
+        raise SizeLimitError(
+            f"n is {n}: sets are listed for at most {MOST_DRAFTS} drafts, since binomials overflow "
+            "beyond; martingale lists none"
+        )
+    count, total = set_count(draft.size, n)
+    check_memory(
+        f"listing the {count:,.0f} sets of up to {n} of {draft.size} tokens",
+        8.0 * (2 * total + 2 * count + 1),
+        memory_limit,
+    )
+    members, offsets, mass = _list_sets(draft, n, ignored, int(count), int(total))
+    if not mass.all():
+        keep = mass > 0.0
+        lengths = np.diff(offsets)
+        members = members[np.repeat(keep, lengths)]
+        offsets = np.concatenate(([0], np.cumsum(lengths[keep]))).astype(np.int64)
+        mass = mass[keep]
+    return TokenSets(members, offsets, mass)
+
+
+@compiled
+def _first_in(members: IntArray, offsets: IntArray, mass: FloatArray, rank: IntArray) -> FloatArray:
+    result = np.zeros(rank.size)
+    for j in range(mass.size):
+        first = members[offsets[j]]
+        for at in range(offsets[j] + 1, offsets[j + 1]):
+            if rank[members[at]] < rank[first]:
+                first = members[at]
+        result[first] += mass[j]
+    return result
+
+
+@compiled
+def pascal(n: int) -> FloatArray:
+    """Binomial coefficients, shape (n + 1, n + 1)."""
+    rows = np.zeros((n + 1, n + 1))
+    for d in range(n + 1):
+        rows[d, 0] = 1.0
+        for e in range(1, d + 1):
+            rows[d, e] = rows[d - 1, e - 1] + rows[d - 1, e]
+    return rows
+
+
+@compiled
+def _list_sets(
+    draft: FloatArray, n: int, ignored: float, count: int, total: int
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """All sets of 1 to n tokens, by size and then lexicographically, with their masses."""
+    k = draft.size
+    members = np.empty(total, np.int64)
+    offsets = np.zeros(count + 1, np.int64)
+    mass = np.empty(count)
+    # Series are kept as d! times the coefficient of x^d, which neither over- nor underflows:
+    # exp(q_i x) - 1 becomes q_i, q_i^2, ..., and a product takes binomials.
+    powers = np.ones((k, n + 1))
+    for i in range(k):
+        for d in range(1, n + 1):
+            powers[i, d] = powers[i, d - 1] * draft[i]
+    binomial = pascal(n)
+    row, at = 0, 0
+    chosen = np.zeros(n, np.int64)
+    series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
+    series[0, 0] = 1.0  # and, before them, exp(ignored x)
+    for d in range(1, n + 1):
+        series[0, d] = series[0, d - 1] * ignored
+    for m in range(1, min(n, k) + 1):
+        for j in range(m):
+            chosen[j] = j
+        fresh = 0  # first place whose product is out of date
+        while True:
+            for j in range(fresh, m - 1):
+                for d in range(n + 1):
+                    value = 0.0
+                    for e in range(1, d + 1):
+                        value += binomial[d, e] * powers[chosen[j], e] * series[j, d - e]
+                    series[j + 1, d] = value
+            value = 0.0
+            for e in range(1, n + 1):
+                value += binomial[n, e] * powers[chosen[m - 1], e] * series[m - 1, n - e]
+            mass[row] = value
+            for j in range(m):
+                members[at + j] = chosen[j]
+            at += m
+            row += 1
+            offsets[row] = at
+            fresh = m - 1
+            while fresh >= 0 and chosen[fresh] == k - m + fresh:
+                fresh -= 1
+            if fresh < 0:
+                break
+            chosen[fresh] += 1
+            for j in range(fresh + 1, m):
+                chosen[j] = chosen[j - 1] + 1
+    return members, offsets, mass
