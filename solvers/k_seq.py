@@ -15,7 +15,6 @@ from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
-from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -144,15 +143,8 @@ class KSeq(Solver):
         assert isinstance(drafts, IID)
         least = least_division_factor(problem.target, drafts.draft, drafts.n)
         plan = KSeqPlan(problem, drafts.draft, least if self.rho is None else max(self.rho, least))
-        clock.lap("solve")
-        _, subset = subset_selection(problem)
-        clock.lap("reduce")
-        return Answer(
-            plan,
-            Guarantee.LOSSLESS,
-            subset,
-            details={"rho": plan.rho, "some_draft_passes": plan.some_draft_passes},
-        )
+        details = {"rho": plan.rho, "some_draft_passes": plan.some_draft_passes}
+        return Answer(plan, Guarantee.LOSSLESS, details=details)
 
 
 def expected_tries(beta: float, n: int) -> float:

@@ -21,6 +21,7 @@ from otlp.errors import Capability
 from otlp.plan.score_laws import IndexArray, ScoreLaws, accumulate, cell_means
 from otlp.plan.scores import ScorePlan
 from otlp.problem import Problem
+from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -90,7 +91,7 @@ class Martingale(Solver):
             high_share=work[5, :swaps].copy(),
         )
         clock.lap("solve")
-        return Answer(ScorePlan(problem, law, laws), subset=subset)
+        return Answer(ScorePlan(problem, law, laws), Guarantee.OPTIMAL, subset)
 
 
 def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:

@@ -11,6 +11,7 @@ from otlp.certificate import Answer
 from otlp.errors import Capability
 from otlp.plan import SingleDraftPlan
 from otlp.problem import Problem
+from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -55,4 +56,4 @@ class SpeculativeSampling(Solver):
         plan = SingleDraftPlan(problem, 0, draft, nothing)
         clock.lap("solve")
         # p(H) + 1 - q(H) is smallest where H holds what the draft gives too often
-        return Answer(plan, subset=problem.target < draft)
+        return Answer(plan, Guarantee.OPTIMAL, problem.target < draft)

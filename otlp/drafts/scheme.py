@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
-from otlp.errors import InvalidInputError, SizeLimitError, TokenOutOfRangeError
+from otlp.errors import InvalidInputError, SizeLimitError, TokenOutOfRangeError, fits
 
 __all__ = ["MEMORY_LIMIT", "DraftScheme", "DraftTuples", "TokenSets", "check_memory"]
 
@@ -246,12 +246,9 @@ def check_memory(what: str, needed: float, limit: int) -> None:
     SizeLimitError
         Naming the bytes needed, the limit, and what to do.
     """
-    if needed > limit:
-        raise SizeLimitError(
-            f"{what} would need {needed / 1024**2:,.0f} MiB, more than the limit of "
-            f"{limit / 1024**2:,.0f} MiB: use a smaller n, cut the draft with top_k, or choose "
-            "a solver that does not enumerate (martingale for i.i.d. drafts)"
-        )
+    capability = fits(what, needed, limit)
+    if not capability:
+        raise SizeLimitError(capability.reason)
 
 
 def check_count(n: int) -> int:
