@@ -18,6 +18,9 @@ from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTL
 
 __all__ = ["FullProgram", "RelaxedProgram", "TransportProgram", "price_subset"]
 
+SLACK = 1e-13
+"""How much more mass each token of the full form may take: as much as engines let pass anyway."""
+
 
 @dataclass(frozen=True, eq=False)
 class TransportProgram:
@@ -100,8 +103,10 @@ class FullProgram(Reduction[Problem, TransportProgram]):
         )
         reward = np.zeros((len(groups), size))
         reward[groups.rows, groups.members] = 1.0
+        # Rounding may leave the tuples with more mass than the target has, a contradiction.
+        wide = source.target + SLACK
         program = TransportProgram(
-            pairs.members, pairs.rows, reward.ravel(), source.target, pairs.mass, exact=True
+            pairs.members, pairs.rows, reward.ravel(), wide, pairs.mass, exact=True
         )
         return program, RelaxationInverse(source, tuples, pairs)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf, sum_by
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, invert_cdf, sum_by
 from otlp.drafts.scheme import (
     MEMORY_LIMIT,
     DraftScheme,
@@ -101,6 +101,13 @@ class Explicit(DraftScheme):
         """Mean over the places of the law of the token there, shape (V,)."""
         weights = np.repeat(self._tuples.mass / self.n, self.n)
         return sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size)
+
+    @cached_property
+    def support(self) -> Mask:
+        """Tokens of the listed tuples: a subnormal mass has no n-th part."""
+        mask = np.zeros(self.vocab_size, dtype=bool)
+        mask[self._tuples.tokens] = True
+        return mask
 
     @cached_property
     def inclusion(self) -> FloatArray:

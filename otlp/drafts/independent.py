@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numba import njit
 
 from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, as_distribution, invert_cdf
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, invert_cdf
 from otlp.drafts.scheme import (
     MEMORY_LIMIT,
     DraftScheme,
@@ -75,6 +75,11 @@ class Independent(DraftScheme):
         """Mean of the draft distributions, shape (V,)."""
         result: FloatArray = self.drafts.mean(axis=0)
         return result
+
+    @cached_property
+    def support(self) -> Mask:
+        """Tokens that some draft gives: a subnormal mass has no n-th part."""
+        return np.asarray((self.drafts > 0.0).any(axis=0))
 
     @cached_property
     def inclusion(self) -> FloatArray:

@@ -303,9 +303,11 @@ class GlobalResolution(SystemSolver):
     def _lumps(self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float) -> Lumps:
         n = side.problem.n
         limit = self.limit(n)
+        # No token is drafted more often; what rounding adds would be a ratio beyond all numbers.
+        wanted = np.minimum(side.wanted, n * draft)
         if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
-            return singletons(draft, side.wanted, tokens)
-        lumps = lump(draft, side.wanted, tokens, tolerance, limit)
+            return singletons(draft, wanted, tokens)
+        lumps = lump(draft, wanted, tokens, tolerance, limit)
         if lumps.mismatch > tolerance:
             raise Stopped(
                 Status.TRUNCATION_LIMIT,
