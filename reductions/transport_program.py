@@ -18,8 +18,8 @@ from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTL
 
 __all__ = ["FullProgram", "RelaxedProgram", "TransportProgram", "price_subset"]
 
-SLACK = 1e-13
-"""How much more mass each token of the full form may take: as much as engines let pass anyway."""
+SLACK = 1e-12
+"""How much more mass each token of the full form may take, so that it has a solution in floats."""
 
 
 @dataclass(frozen=True, eq=False)

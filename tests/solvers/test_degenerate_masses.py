@@ -76,8 +76,9 @@ def test_no_warning_and_the_whole_proof(name: str, problem: otlp.Problem) -> Non
 
 @pytest.mark.parametrize("solver", [Slackness(), GlobalResolution()], ids=lambda s: s.name)
 def test_a_subnormal_rest_of_the_draft(solver: Solver) -> None:
-    """The level of the outer masses was divided by 5e-324: "overflow encountered in divide"."""
-    problem = otlp.Problem([0.25, 0.25, 0.5], otlp.IID([0.5, 5e-324, 0.5], 2))
+    """The level of the outer masses was divided by 1e-311: "overflow encountered in divide"."""
+    target, draft = [8e-95, 4.7e-292, 1.0, 4.2e-244], [1e-311, 1.0, 1e-88, 1e-311]
+    problem = otlp.Problem(target, otlp.IID(draft, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_solution(solver.solve(problem))
@@ -85,13 +86,13 @@ def test_a_subnormal_rest_of_the_draft(solver: Solver) -> None:
 
 @pytest.mark.parametrize("wide", [True, False], ids=["lumps", "single tokens"])
 def test_lumps_of_tokens_whose_ratio_overflows(wide: bool) -> None:
-    """Rounding wants 1e-17 of tokens that are drafted once in 5e-324 times."""
+    """Rounding wants 2e-15 of tokens that are drafted once in 5e-324 times."""
     size = 60 if wide else 8
     rng = np.random.default_rng(0)
     draft = rng.dirichlet(np.ones(size))
     target = draft.copy()
-    draft[::5] = 5e-324
-    target[::5] = 1e-17
+    draft[::20] = 5e-324
+    target[::20] = 2e-15
     problem = otlp.Problem(target / target.sum(), otlp.IID(draft / draft.sum(), 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
