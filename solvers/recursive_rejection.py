@@ -12,11 +12,12 @@ from numba import njit
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID, Independent, WithoutReplacement
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.solution import Guarantee
+from otlp.solvers.limits import check_number
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -175,8 +176,7 @@ class RecursiveRejection(Solver):
 
     def __post_init__(self) -> None:
         """Check the limit."""
-        if not self.max_sequences > 0.0:
-            raise InvalidInputError(f"max_sequences is {self.max_sequences!r}: it must be positive")
+        check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
 
     def supports(self, problem: Problem) -> Capability:
         """Support independent drafts, and drafts without replacement."""

@@ -267,7 +267,7 @@ def test_limits_of_the_paper():
         ({"plan": "exact"}, "known: lossless, published"),
         ({"minimiser": "newtons"}, "did you mean 'newton'"),
         ({"limits": {2: 0}}, r"limits\[2\] is 0"),
-        ({"limits": {}}, "limits is empty"),
+        ({"limits": {}}, r"limits is \{\}: it must be None"),
         ({"max_iterations": -1}, "max_iterations"),
         ({"newton_steps": -1}, "newton_steps"),
         ({"max_iterations": 0, "newton_steps": 0}, "both 0"),
