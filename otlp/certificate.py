@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from otlp.distribution import Mask
+from otlp.drafts.checks import check_mask
+from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch
 
@@ -21,6 +25,9 @@ GAP_TOLERANCE = 1e-6
 LOSSLESS_TOLERANCE = 1e-9
 """A plan is called lossless if its output law is within this of the target in L1."""
 
+RULE_GAP = 1e-4
+"""Accuracy of the bound for a plan that is not called optimal: a finer one would cost more."""
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -30,10 +37,11 @@ class Answer:
     ----------
     plan : Plan or None
         The plan, or None with a `status` that says why.
-    claim : Guarantee
-        The most that the solver claims of the plan; the verifier can only lower it.
-    subset : ndarray of bool, shape (V,), or None
-        A subset H for the dual bound; None stands for the trivial bound 1.
+    claim : Guarantee or None
+        The most that the solver claims of the plan; the verifier can only lower it, and says so.
+        None claims nothing: the guarantee is what can be proved.
+    subset : ndarray of bool, shape (V,), or token ids, or None
+        A subset H for the dual bound; where there is a plan and no subset, the verifier finds one.
     status : Status
         Why the solver stopped.
     message, details
@@ -41,7 +49,7 @@ class Answer:
     """
 
     plan: Plan | None
-    claim: Guarantee = Guarantee.OPTIMAL
+    claim: Guarantee | None = None
     subset: Mask | None = None
     status: Status = Status.SOLVED
     message: str = ""
@@ -66,26 +74,46 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     Solution
         With status `CERTIFICATE_FAILED` where the solver claimed more than can be proved.
 
+    Raises
+    ------
+    InvalidInputError
+        If the subset or the plan's marginals are not over the problem's vocabulary.
+
     Notes
     -----
-    O(V) for selection plans, O(nnz) for plans over token sets.
+    O(V) for selection plans, O(nnz) for plans over token sets.  A subset that is not handed in
+    costs a subset selection: O(V log V) for schemes that have H* in closed form, else iterations
+    of `otlp.numerics.minimum_norm`, to `RULE_GAP`, and on to `GAP_TOLERANCE` only for a plan
+    that may be optimal.
     """
-    upper_bound = 1.0 if answer.subset is None else problem.dual_value(answer.subset)
+    subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")
     method, status, message = "no plan", answer.status, answer.message
     guarantee = Guarantee.NONE
+    upper_bound = 1.0 if subset is None else problem.dual_value(subset)
     if answer.plan is not None:
         marginals = answer.plan.marginals()
+        if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
+            raise InvalidInputError(
+                f"{solver}: the plan's marginals have shapes {marginals.acceptance.shape} and "
+                f"{marginals.output.shape}: both must be {problem.target.shape}"
+            )
         acceptance = float(marginals.acceptance.sum())
         marginal_error = float(np.abs(marginals.output - problem.target).sum()) + marginals.slack
         method = marginals.method
+        lossless = marginal_error <= LOSSLESS_TOLERANCE
+        if subset is None:
+            clock.lap("verify")
+            claims_optimal = answer.claim in (None, Guarantee.OPTIMAL)
+            upper_bound, subset = _bound(problem, acceptance, lossless and claims_optimal)
+            clock.lap("reduce")
         proved = Guarantee.APPROXIMATE
-        if marginal_error <= LOSSLESS_TOLERANCE:
+        if lossless:
             gap = upper_bound - acceptance
             optimal = -LOSSLESS_TOLERANCE <= gap <= GAP_TOLERANCE
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
-        guarantee = min(proved, answer.claim)
-        if proved < answer.claim and status is Status.SOLVED:
+        guarantee = proved if answer.claim is None else min(proved, answer.claim)
+        if answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
             status = Status.CERTIFICATE_FAILED
             message = (
                 f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "
@@ -99,10 +127,20 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         plan=answer.plan,
         acceptance=acceptance,
         upper_bound=upper_bound,
-        subset=answer.subset,
+        subset=subset,
         marginal_error=marginal_error,
         marginal_method=method,
         timings=clock.read(),
         message=message,
         details=answer.details,
     )
+
+
+def _bound(problem: Problem, acceptance: float, optimal: bool) -> tuple[float, Mask]:
+    """A dual bound: a rough one, and a fine one where that may prove the plan optimal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a bound is a bound, proved best or not
+        bound, subset = subset_selection(problem, gap=RULE_GAP)
+        if optimal and GAP_TOLERANCE < bound - acceptance <= RULE_GAP + GAP_TOLERANCE:
+            bound, subset = subset_selection(problem, gap=GAP_TOLERANCE / 2.0)
+    return bound, subset

@@ -22,6 +22,7 @@ __all__ = [
     "UnknownSolverError",
     "UnsupportedProblemError",
     "ZeroProbabilityError",
+    "fits",
 ]
 
 
@@ -53,6 +54,18 @@ class Capability:
         """
         if not self.supported:
             raise UnsupportedProblemError(f"{who}: {self.reason}")
+
+
+def fits(what: str, needed: float, memory_limit: float) -> Capability:
+    """Whether so many bytes are within the limit, or the reason why not with the ways out."""
+    if needed <= memory_limit:
+        return Capability(True)
+    return Capability(
+        False,
+        f"{what} would need {needed / 1024**2:,.0f} MiB, more than memory_limit = "
+        f"{memory_limit / 1024**2:,.0f} MiB: raise it, use a smaller n, cut the draft with top_k, "
+        "or choose a solver that lists nothing (martingale for i.i.d. drafts)",
+    )
 
 
 class OTLPError(Exception):

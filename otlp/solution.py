@@ -36,7 +36,7 @@ class Status(Enum):
     )
     CERTIFICATE_FAILED = (
         "The verifier recomputed the plan and it does not hold what its solver claimed: do not "
-        "use the plan as if it did, and please report the problem."
+        "use the plan as if it did.  If the solver is otlp's own, please report it."
     )
 
 

@@ -1,24 +1,34 @@
 """Reductions: from a problem to a smaller or simpler one, and back.  One file a reduction.
 
 Each has ``accepts(problem)``, ``apply(problem) -> (result, inverse)`` and
-``invert(answer, inverse)``, all pure, and a docstring that says source, result, what survives
-and the cost.
+``invert(answer, inverse)``, all pure, where an answer is a pair: a plan or a flow, and the proof of
+its optimality.  A `Chain` of reductions is a reduction.  Docstrings say source, result, what
+survives and the cost.
 """
 
+from otlp.reductions.chain import Chain
 from otlp.reductions.complementary_slackness import ComplementarySlackness
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
 from otlp.reductions.pairwise_cut import PairwiseCut
+from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
 from otlp.reductions.support import Support
+from otlp.reductions.transport_program import FullProgram, RelaxedProgram, TransportProgram
 
 __all__ = [
+    "Chain",
     "ComplementarySlackness",
     "FlowNetwork",
+    "FullProgram",
     "MergeTuples",
     "NetworkReduction",
     "PairwiseCut",
+    "PrimalDual",
+    "Reduction",
     "Relaxation",
     "RelaxedOTLP",
+    "RelaxedProgram",
     "Support",
+    "TransportProgram",
 ]

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from otlp.distribution import FloatArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
-from otlp.errors import Capability, UnsupportedProblemError
+from otlp.errors import Capability, UnsupportedProblemError, fits
 from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
-from otlp.reductions.reduction import Reduction
+from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import best_prefix
+from otlp.reductions.subset_selection import best_prefix, subset_selection
 
 __all__ = [
     "ComplementarySlackness",
+    "Side",
     "SlacknessInverse",
     "Split",
     "Systems",
     "best_subset",
-    "inner_flow",
-    "inner_system",
-    "listed_systems",
-    "outer_flow",
-    "outer_system",
+    "flow_system",
+    "iid_drafts",
+    "not_iid",
+    "relaxed_side",
     "split",
-    "split_by_flow",
+    "system_sizes",
 ]
-
 
 ROUNDING = 1e-14
 """How far alpha* may be below one and still be one."""
@@ -46,8 +45,45 @@ class Systems(NamedTuple):
     inner: RelaxedOTLP
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Side(NamedTuple):
+    """What one of the two systems has to do.
+
+    Attributes
+    ----------
+    problem : Problem
+    subset : ndarray of bool, shape (V,)
+        H*.
+    inside : bool
+        Whether its tuples are those inside H*.
+    wanted : ndarray, shape (V,)
+        Its output.
+    """
+
+    problem: Problem
+    subset: Mask
+    inside: bool
+    wanted: FloatArray
+
+    @property
+    def name(self) -> str:
+        """The paper's word."""
+        return "inner" if self.inside else "outer"
+
+    @property
+    def accepting(self) -> Mask:
+        """The tokens that it accepts: those inside H*, or those outside."""
+        return self.subset if self.inside else ~self.subset
+
+    @property
+    def mass(self) -> float:
+        """Probability of its tuples."""
+        drafts = self.problem.drafts
+        return (
+            drafts.mass_within(self.subset) if self.inside else drafts.mass_touching(~self.subset)
+        )
+
+
+class Split(NamedTuple):
     """The target, divided between the tuples inside H* and those that leave it.
 
     Attributes
@@ -57,33 +93,39 @@ class Split:
         H*.
     outer_wanted : ndarray, shape (V,)
         Output of the tuples that leave H*: the p_i of Theorem 6.1 outside H*, 0 inside.
-    inner_wanted : ndarray, shape (V,)
-        Output of the tuples inside H*: p inside H*, all of it accepted, and the outer residuals
-        p - p_i outside, drawn where a tuple is rejected.
     """
 
     problem: Problem
     subset: Mask
     outer_wanted: FloatArray
-    inner_wanted: FloatArray
 
     @property
-    def outer_mass(self) -> float:
-        """Probability of the tuples that leave H*."""
-        return self.problem.drafts.mass_touching(~self.subset)
+    def inner_wanted(self) -> FloatArray:
+        """Output of the tuples inside H*, shape (V,).
+
+        All of p inside H*, accepted; and the outer residuals p - p_i outside, drawn where a tuple
+        is rejected.
+        """
+        return self.problem.target - self.outer_wanted
 
     @property
-    def inner_mass(self) -> float:
-        """Probability of the tuples inside H*."""
-        return self.problem.drafts.mass_within(self.subset)
+    def outer(self) -> Side:
+        """The system of the tuples that leave H*."""
+        return Side(self.problem, self.subset, False, self.outer_wanted)
+
+    @property
+    def inner(self) -> Side:
+        """The system of the tuples inside H*."""
+        return Side(self.problem, self.subset, True, self.inner_wanted)
 
 
-@dataclass(frozen=True, eq=False)
-class SlacknessInverse:
-    """The way back: the divided target, and the sets of both systems."""
+class SlacknessInverse(NamedTuple):
+    """The way back: the systems, and the divided target where the outer flow does not divide it."""
 
-    split: Split
+    problem: Problem
+    subset: Mask
     systems: Systems
+    parts: Split | None
 
 
 def iid_drafts(problem: Problem) -> IID:
@@ -136,7 +178,7 @@ def split(
     drafts, target = iid_drafts(problem), problem.target
     subset = best_subset(problem)
     outer = masses(target, drafts.draft, drafts.n, subset)
-    return Split(problem, subset, outer, target - outer)
+    return Split(problem, subset, outer)
 
 
 def best_subset(problem: Problem) -> Mask:
@@ -148,17 +190,14 @@ def best_subset(problem: Problem) -> Mask:
     return subset
 
 
-def outer_system(parts: Split, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
-    """Outer system (Eq. 6a), its tuples merged by their tokens outside H*."""
-    ignored = float(iid_drafts(parts.problem).draft[parts.subset].sum())
-    sets = _sets(parts.problem, ~parts.subset, ignored, memory_limit)
-    return RelaxedOTLP(parts.outer_wanted, sets)
-
-
-def inner_system(parts: Split, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
-    """Inner system (Eq. 6b), its tuples merged by their tokens."""
-    sets = _sets(parts.problem, parts.subset, 0.0, memory_limit)
-    return RelaxedOTLP(np.where(parts.subset, parts.problem.target, 0.0), sets)
+def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
+    """One system of Eq. 6 for i.i.d. drafts, its tuples merged by the tokens that it accepts."""
+    draft = iid_drafts(side.problem).draft
+    ignored = 0.0 if side.inside else float(draft[side.subset].sum())
+    tokens = np.flatnonzero(side.accepting & (draft > 0.0)).astype(np.int64)
+    sets = list_sets(draft[tokens], side.problem.n, ignored, memory_limit)
+    groups = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
+    return RelaxedOTLP(np.where(side.accepting, side.wanted, 0.0), groups)
 
 
 def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LIMIT) -> Systems:
@@ -210,46 +249,31 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
 def split_by_flow(problem: Problem, subset: Mask, outer: RelaxedOTLP, flow: FloatArray) -> Split:
     """Divide the target by what the outer flow, shape (nnz,), takes of each token."""
     taken = sum_by(outer.groups.members, np.maximum(flow, 0.0), problem.vocab_size)
-    taken = np.minimum(taken, problem.target)
-    return Split(problem, subset, taken, problem.target - taken)
+    return Split(problem, subset, np.minimum(taken, problem.target))
 
 
-def outer_flow(parts: Split, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
-    """Turn S of the outer system into its slices (Eq. 8)."""
-    target = parts.problem.target
-    return FlowSystem(parts.outer_wanted, parts.outer_mass, system.groups, flow, target)
-
-
-def inner_flow(parts: Split, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
-    """Turn S of the inner system into its slices (Eq. 8)."""
-    target = parts.problem.target
-    return FlowSystem(parts.inner_wanted, parts.inner_mass, system.groups, flow, target)
-
-
-def _sets(problem: Problem, side: Mask, ignored: float, memory_limit: int) -> TokenSets:
-    draft = iid_drafts(problem).draft
-    tokens = np.flatnonzero(side & (draft > 0.0)).astype(np.int64)
-    sets = list_sets(draft[tokens], problem.n, ignored, memory_limit)
-    return TokenSets(tokens[sets.members], sets.offsets, sets.mass)
+def flow_system(side: Side, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
+    """Turn S of a system, shape (nnz,), into its slices (Eq. 8)."""
+    return FlowSystem(side.problem, side.wanted, side.mass, system.groups, flow)
 
 
 @dataclass(frozen=True)
-class ComplementarySlackness(
-    Reduction[Problem, Systems, SlacknessInverse, tuple[FloatArray, FloatArray], SlacknessPlan]
-):
-    """From the OTLP to two independent systems (Global Resolution, Theorem 5.1), and back.
+class ComplementarySlackness(Reduction[Problem, Systems]):
+    """From the OTLP to two systems (Global Resolution, Theorem 5.1), and back.
 
     S solves the relaxed OTLP if and only if, with H* a minimiser of psi, tuples inside H* give
     to tokens of H* only and fill all of them, and tuples that leave H* give to tokens outside H*
-    only and are filled completely (Eq. 6).  The bounds p(i) of the outer system are lowered to
-    masses p_i that it can fill exactly (Theorem 6.1), so that neither system needs the other.
+    only and are filled completely (Eq. 6).  For i.i.d. drafts the bounds p(i) of the outer system
+    are lowered to masses p_i that it can fill exactly (Theorem 6.1), so that neither system needs
+    the other; for other schemes the outer flow says how much it takes of each token.
 
-    Source: a `Problem` with i.i.d. drafts.
+    Source: a `Problem` whose token sets can be listed.
     Result: `Systems`, two relaxed OTLPs.  The outer groups tuples by their tokens outside H*.
     Survives: value (the sum of both), dual (H*), and plan: each tuple's slice needs its own
     system alone (Eq. 7, 8).
-    Cost: O(V log V), and O(n^2) a set: binom(k - |H*|, <= n) + binom(|H*|, <= n) sets for a
-    support of k tokens, in place of binom(k, <= n).
+    Cost: for i.i.d. drafts O(V log V), and O(n^2) a set: binom(k - |H*|, <= n) + binom(|H*|, <= n)
+    sets for a support of k tokens, in place of binom(k, <= n).  Else that of subset selection,
+    and O(m n log m) for m sets.
 
     Parameters
     ----------
@@ -258,42 +282,48 @@ class ComplementarySlackness(
     """
 
     memory_limit: int = MEMORY_LIMIT
+    lists: ClassVar[bool] = True
 
     def accepts(self, source: Problem) -> Capability:
-        """Accept i.i.d. drafts whose sets, at worst all on one side of H*, fit the memory."""
-        if not isinstance(source.drafts, IID):
-            return Capability(False, not_iid(source))
-        subset = best_subset(source)
-        drafted = source.drafts.support
-        needed = 0.0
-        for side in (subset, ~subset):
-            sets, members = set_count(int(np.count_nonzero(side & drafted)), source.n)
-            needed = max(needed, 8.0 * (2.0 * sets + 2.0 * members))
-        if needed > self.memory_limit:
-            return Capability(
-                False,
-                f"the token sets of one system would need {needed / 1024**2:,.0f} MiB, more than "
-                f"memory_limit = {self.memory_limit / 1024**2:,.0f} MiB: cut the draft with "
-                "top_k, or use martingale",
-            )
-        return Capability(True)
+        """Accept problems whose list of sets fits the memory limit."""
+        sets, members = system_sizes(source)
+        what = f"the list of {sets:,.0f} token sets of both systems"
+        return fits(what, 16.0 * (sets + members), self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[Systems, SlacknessInverse]:
-        """Find H*, fix the outer residuals, and list both systems."""
-        parts = split(source)
-        systems = Systems(
-            outer_system(parts, self.memory_limit), inner_system(parts, self.memory_limit)
-        )
-        return systems, SlacknessInverse(parts, systems)
+        """Find H*, fix the outer residuals where they are known, and list both systems."""
+        if isinstance(source.drafts, IID):
+            parts = split(source)
+            outer, inner = (
+                relaxed_side(side, self.memory_limit) for side in (parts.outer, parts.inner)
+            )
+            systems = Systems(outer, inner)
+            return systems, SlacknessInverse(source, parts.subset, systems, parts)
+        _, subset = subset_selection(source)
+        systems = listed_systems(source, subset, self.memory_limit)
+        return systems, SlacknessInverse(source, subset, systems, None)
 
-    def invert(
-        self, answer: tuple[FloatArray, FloatArray], inverse: SlacknessInverse
-    ) -> SlacknessPlan:
+    def invert(self, answer: PrimalDual, inverse: SlacknessInverse) -> PrimalDual:
         """Join S of the outer and of the inner system, each of shape (nnz,), by Eq. 8."""
-        parts, systems = inverse.split, inverse.systems
-        return SlacknessPlan(
-            parts.problem,
-            parts.subset,
-            lambda: outer_flow(parts, systems.outer, answer[0]),
-            lambda: inner_flow(parts, systems.inner, answer[1]),
+        problem, subset, systems, parts = inverse
+        outer, inner = answer.primal
+        if parts is None:
+            parts = split_by_flow(problem, subset, systems.outer, outer)
+        plan = SlacknessPlan(
+            problem,
+            subset,
+            flow_system(parts.outer, systems.outer, outer),
+            flow_system(parts.inner, systems.inner, inner),
         )
+        return PrimalDual(plan, subset)
+
+
+def system_sizes(problem: Problem) -> tuple[float, float]:
+    """Upper bounds on the number of token sets of both systems and of their members; O(V log V)."""
+    if not isinstance(problem.drafts, IID):
+        return problem.drafts.set_count()
+    subset, drafted = best_subset(problem), problem.drafts.support
+    counts = [
+        set_count(int(np.count_nonzero(side & drafted)), problem.n) for side in (subset, ~subset)
+    ]
+    return counts[0][0] + counts[1][0], counts[0][1] + counts[1][1]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT
-from otlp.errors import Capability
-from otlp.plan import Plan, SetPlan
+from otlp.errors import Capability, fits
+from otlp.plan import SetPlan
 from otlp.problem import Problem
-from otlp.reductions.reduction import Reduction
+from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
 
 __all__ = ["MergeInverse", "MergeTuples"]
 
 
-@dataclass(frozen=True, eq=False)
-class MergeInverse:
+class MergeInverse(NamedTuple):
     """The way back: the problem and its token sets."""
 
     problem: Problem
@@ -25,7 +24,7 @@ class MergeInverse:
 
 
 @dataclass(frozen=True)
-class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse, FloatArray, Plan]):
+class MergeTuples(Reduction[Problem, RelaxedOTLP]):
     """From the OTLP to the relaxed OTLP over sets of distinct tokens.
 
     The relaxed OTLP constrains S(i, tuple) by the tuple's set of tokens only, so tuples with
@@ -44,25 +43,19 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP, MergeInverse, FloatArray, Plan
     """
 
     memory_limit: int = MEMORY_LIMIT
+    lists: ClassVar[bool] = True
 
     def accepts(self, source: Problem) -> Capability:
         """Accept problems whose list of sets fits the memory limit."""
         sets, members = source.drafts.set_count()
-        needed = 8.0 * (2.0 * sets + 2.0 * members)
-        if needed > self.memory_limit:
-            return Capability(
-                False,
-                f"the list of {sets:,.0f} token sets would need {needed / 1024**2:,.0f} MiB, "
-                f"more than memory_limit = {self.memory_limit / 1024**2:,.0f} MiB: cut the draft "
-                "with top_k, or use martingale for i.i.d. drafts",
-            )
-        return Capability(True)
+        needed = 16.0 * (sets + members)
+        return fits(f"the list of {sets:,.0f} token sets", needed, self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, MergeInverse]:
         """List the token sets and their masses."""
         sets = source.drafts.enumerate_sets(self.memory_limit)
         return RelaxedOTLP(source.target, sets), MergeInverse(source, sets)
 
-    def invert(self, answer: FloatArray, inverse: MergeInverse) -> SetPlan:
+    def invert(self, answer: PrimalDual, inverse: MergeInverse) -> PrimalDual:
         """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
-        return SetPlan(inverse.problem, inverse.sets, answer)
+        return PrimalDual(SetPlan(*inverse, answer.primal), answer.dual)

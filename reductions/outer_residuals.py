@@ -151,7 +151,8 @@ def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     if order.size == 0:
         return result
     below = np.concatenate(([0.0], np.cumsum(p)[:-1]))
-    levels = (total - below) / np.cumsum(q[::-1])[::-1]
+    with np.errstate(over="ignore"):  # a subnormal rest of q: a level that clips nothing
+        levels = (total - below) / np.cumsum(q[::-1])[::-1]
     # The first token whose own ratio exceeds the level that it and those after it would need.
     clipped = np.flatnonzero(levels * q < p)
     start = int(clipped[0]) if clipped.size else order.size

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts.token_sets import MEMORY_LIMIT
-from otlp.errors import Capability, UnsupportedProblemError
+from otlp.errors import Capability, fits
 from otlp.problem import Problem
-from otlp.reductions.flow_network import FlowNetwork
-from otlp.reductions.minimum_cut import TOLERANCES
-from otlp.reductions.reduction import Reduction
+from otlp.reductions.flow_network import TOLERANCES, FlowNetwork
+from otlp.reductions.reduction import PrimalDual, Reduction
 
 __all__ = ["PairwiseCut", "PairwiseInverse"]
 
 BYTES_PER_PAIR = 100.0
 
 
-@dataclass(frozen=True, eq=False)
-class PairwiseInverse:
+class PairwiseInverse(NamedTuple):
     """The way back: the problem and the network whose cut is asked for."""
 
     problem: Problem
@@ -29,7 +28,7 @@ class PairwiseInverse:
 
 
 @dataclass(frozen=True)
-class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, Mask]):
+class PairwiseCut(Reduction[Problem, FlowNetwork]):
     """From psi of two independent drafts to a network with an arc for each pair of tokens.
 
     psi(H) = p(H) - q1(H) q2(H) is quadratic in the indicator x of H (Global Resolution, Appendix
@@ -64,20 +63,12 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, M
                 "use subset_selection",
             )
         needed = BYTES_PER_PAIR * source.vocab_size**2
-        if needed > self.memory_limit:
-            return Capability(
-                False,
-                f"the network of {source.vocab_size}^2 arcs would need {needed / 1024**2:,.0f} "
-                f"MiB, more than memory_limit = {self.memory_limit / 1024**2:,.0f} MiB: use "
-                "subset_selection, which needs O(V)",
-            )
-        return Capability(True)
+        what = f"the network of {source.vocab_size}^2 arcs (subset_selection needs O(V))"
+        return fits(what, needed, self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[FlowNetwork, PairwiseInverse]:
         """Write out arcs and capacities."""
-        capability = self.accepts(source)
-        if not capability:
-            raise UnsupportedProblemError(capability.reason)
+        self.accepts(source).require("pairwise cut")
         pair = source.drafts.independent_drafts
         assert pair is not None, "accepted"
         first, second = pair
@@ -96,14 +87,15 @@ class PairwiseCut(Reduction[Problem, FlowNetwork, PairwiseInverse, FloatArray, M
         )
         return network, PairwiseInverse(source, network)
 
-    def invert(self, answer: FloatArray, inverse: PairwiseInverse) -> Mask:
+    def invert(self, answer: PrimalDual, inverse: PairwiseInverse) -> PrimalDual:
         """Read H* off the flow, shape (arcs,): the tokens that no residual path reaches.
 
         In floats a full arc may seem to have room, so a few tolerances are tried, and the subset
         of least dual value is taken.
         """
-        subsets = (_unreached(inverse.network, answer, tolerance) for tolerance in TOLERANCES)
-        return min(subsets, key=inverse.problem.dual_value)
+        problem, network = inverse
+        subsets = (_unreached(network, answer.primal, tolerance) for tolerance in TOLERANCES)
+        return PrimalDual(None, min(subsets, key=problem.dual_value))
 
 
 def _unreached(network: FlowNetwork, flow: FloatArray, tolerance: float) -> Mask:

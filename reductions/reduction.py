@@ -1,36 +1,58 @@
-"""What every reduction answers."""
+"""What every reduction answers: a problem one way, a plan and its proof on the way back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from otlp.errors import Capability
 
-__all__ = ["Reduction"]
+__all__ = ["PrimalDual", "Reduction"]
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
-Inverse = TypeVar("Inverse")
-ResultAnswer = TypeVar("ResultAnswer")
-SourceAnswer = TypeVar("SourceAnswer")
 
 
-class Reduction(ABC, Generic[Source, Result, Inverse, ResultAnswer, SourceAnswer]):
+class PrimalDual(NamedTuple):
+    """An answer that travels back through reductions: a solution and its proof.
+
+    Attributes
+    ----------
+    primal
+        Of a `Problem`: a `Plan`.  Of a relaxed OTLP: S, shape (nnz,).  Of a network: the flow on
+        each arc.  Of a linear program: its variables.
+    dual
+        Of a `Problem` or a relaxed OTLP: the subset H behind the upper bound, a mask of shape
+        (V,).  Of a linear program: the prices of its rows.  None where it is not known, as for a
+        network, whose flow tells its cut.
+    """
+
+    primal: Any
+    dual: Any = None
+
+
+class Reduction(ABC, Generic[Source, Result]):
     """A pure map of problems with a way back for their answers.
 
     Docstrings of reductions state: *Source*, *Result*, what *Survives* (value, plan, dual), and
     the *Cost*.
+
+    Attributes
+    ----------
+    lists : bool
+        Whether `apply` lists tuples or token sets, so that it may need much memory.
     """
 
-    @abstractmethod
+    lists: ClassVar[bool] = False
+
     def accepts(self, source: Source) -> Capability:
-        """Whether the reduction applies, or the reason why not; cheap."""
+        """Whether the reduction applies, or the reason why not; lists nothing."""
+        return Capability(True)
 
     @abstractmethod
-    def apply(self, source: Source) -> tuple[Result, Inverse]:
-        """Reduce, and keep in `Inverse` (a frozen record) what the way back needs."""
+    def apply(self, source: Source) -> tuple[Result, Any]:
+        """Reduce, and return beside the result what the way back needs."""
 
     @abstractmethod
-    def invert(self, answer: ResultAnswer, inverse: Inverse) -> SourceAnswer:
+    def invert(self, answer: PrimalDual, inverse: Any) -> PrimalDual:
         """Turn an answer to the result into an answer to the source."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples, TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT
-from otlp.errors import Capability
-from otlp.plan import Plan, TablePlan
+from otlp.errors import Capability, fits
+from otlp.plan import TablePlan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
-from otlp.reductions.reduction import Reduction
+from otlp.reductions.reduction import PrimalDual, Reduction
 
-__all__ = ["Relaxation", "RelaxationInverse", "RelaxedOTLP"]
+__all__ = ["Relaxation", "RelaxationInverse", "RelaxedOTLP", "lift"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +36,13 @@ class RelaxedOTLP:
     target: FloatArray
     groups: TokenSets
 
+    def dual_value(self, subset: Mask) -> float:
+        """Upper bound on the value that a subset H gives; see `Problem.dual_value`; O(nnz)."""
+        leaves = np.logical_or.reduceat(~subset[self.groups.members], self.groups.offsets[:-1])
+        return float(self.target[subset].sum() + self.groups.mass[leaves].sum())
 
-@dataclass(frozen=True, eq=False)
-class RelaxationInverse:
+
+class RelaxationInverse(NamedTuple):
     """The way back: the problem, its tuples, and their distinct tokens in the same order."""
 
     problem: Problem
@@ -46,7 +51,7 @@ class RelaxationInverse:
 
 
 @dataclass(frozen=True)
-class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, Plan]):
+class Relaxation(Reduction[Problem, RelaxedOTLP]):
     """From the OTLP (Eq. 1) to the relaxed OTLP over tuples (Eq. 2), and back by Eq. 3.
 
     Source: a `Problem` whose tuples can be listed.
@@ -61,19 +66,13 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
     """
 
     memory_limit: int = MEMORY_LIMIT
+    lists: ClassVar[bool] = True
 
     def accepts(self, source: Problem) -> Capability:
         """Accept problems whose table of slices fits the memory limit."""
-        needed = 8.0 * source.drafts.tuple_count() * (source.vocab_size + 4 * source.n)
-        if needed > self.memory_limit:
-            return Capability(
-                False,
-                f"the table of {source.drafts.tuple_count():,.0f} tuples would need "
-                f"{needed / 1024**2:,.0f} MiB, more than memory_limit = "
-                f"{self.memory_limit / 1024**2:,.0f} MiB: merge the tuples (max-flow does), or "
-                "use martingale for i.i.d. drafts",
-            )
-        return Capability(True)
+        count = source.drafts.tuple_count()
+        needed = 8.0 * count * (source.vocab_size + 4 * source.n)
+        return fits(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""
@@ -85,16 +84,21 @@ class Relaxation(Reduction[Problem, RelaxedOTLP, RelaxationInverse, FloatArray, 
         groups = TokenSets(ordered[distinct], offsets, tuples.mass)
         return RelaxedOTLP(source.target, groups), RelaxationInverse(source, tuples, groups)
 
-    def invert(self, answer: FloatArray, inverse: RelaxationInverse) -> TablePlan:
+    def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
         """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
-        problem, tuples, groups = inverse.problem, inverse.tuples, inverse.groups
-        slices = np.zeros((len(groups), problem.vocab_size))
-        available = groups.mass[groups.rows]
-        slices[groups.rows, groups.members] = np.clip(answer, 0.0, available) / available
-        slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
-        taken = tuples.mass @ slices
-        target = problem.target
-        slices *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
-        left = residual_distribution(target, tuples.mass @ slices)
-        rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
-        return TablePlan(problem, tuples, slices + rejected * left)
+        return PrimalDual(lift(inverse, answer.primal), answer.dual)
+
+
+def lift(inverse: RelaxationInverse, flow: FloatArray) -> TablePlan:
+    """The plan of Eq. 3, and what makes every flow feasible: entries, sets, tokens cut to size."""
+    problem, tuples, groups = inverse
+    slices = np.zeros((len(groups), problem.vocab_size))
+    available = groups.mass[groups.rows]
+    slices[groups.rows, groups.members] = np.clip(flow, 0.0, available) / available
+    slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
+    taken = tuples.mass @ slices
+    target = problem.target
+    slices *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
+    left = residual_distribution(target, tuples.mass @ slices)
+    rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
+    return TablePlan(problem, tuples, slices + rejected * left)

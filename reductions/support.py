@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.errors import Capability
-from otlp.plan import LiftedPlan, Plan
+from otlp.distribution import FloatArray, IntArray
+from otlp.plan import LiftedPlan
 from otlp.problem import Problem
-from otlp.reductions.reduction import Reduction
+from otlp.reductions.reduction import PrimalDual, Reduction
 
 __all__ = ["Support", "SupportInverse"]
 
 
-@dataclass(frozen=True, eq=False)
-class SupportInverse:
+class SupportInverse(NamedTuple):
     """The way back: the original problem, the kept tokens, the target's law outside them."""
 
     problem: Problem
@@ -24,7 +22,7 @@ class SupportInverse:
     outside: FloatArray
 
 
-class Support(Reduction[Problem, Problem, SupportInverse, Plan, Plan]):
+class Support(Reduction[Problem, Problem]):
     """Keep the tokens that can be drafted, and lump all others into one.
 
     Only a drafted token can be accepted (Global Resolution, Appendix N), so the tokens that are
@@ -38,10 +36,6 @@ class Support(Reduction[Problem, Problem, SupportInverse, Plan, Plan]):
     target's law outside the support, so no mass is lost.
     Cost: O(V); lists no tuples for i.i.d. drafts.
     """
-
-    def accepts(self, source: Problem) -> Capability:
-        """Accept every problem."""
-        return Capability(True)
 
     def apply(self, source: Problem) -> tuple[Problem, SupportInverse]:
         """Rename the tokens of the support to 0, 1, ..., k - 1."""
@@ -58,14 +52,19 @@ class Support(Reduction[Problem, Problem, SupportInverse, Plan, Plan]):
         drafts = source.drafts.restrict(tokens, target.size)
         return Problem(target, drafts), SupportInverse(source, tokens, outside)
 
-    def invert(self, answer: Plan, inverse: SupportInverse) -> Plan:
-        """Lift a plan of the restricted problem."""
-        if answer.problem is inverse.problem:
-            return answer
-        return LiftedPlan(inverse.problem, answer, inverse.tokens, inverse.outside)
+    def invert(self, answer: PrimalDual, inverse: SupportInverse) -> PrimalDual:
+        """Lift a plan, and a subset H, of the restricted problem; None stays None.
 
-    def lift_subset(self, subset: Mask, inverse: SupportInverse) -> Mask:
-        """Lift a subset H of the restricted problem; tokens that are never drafted stay outside."""
-        lifted = np.zeros(inverse.problem.vocab_size, dtype=bool)
-        lifted[inverse.tokens] = subset[: inverse.tokens.size]
-        return lifted
+        Tokens that are never drafted stay outside H.
+        """
+        plan, subset = answer
+        problem, tokens, outside = inverse
+        if tokens.size == problem.vocab_size:
+            return answer
+        if plan is not None:
+            plan = LiftedPlan(problem, plan, tokens, outside)
+        if subset is not None:
+            lifted = np.zeros(problem.vocab_size, dtype=bool)
+            lifted[tokens] = subset[: tokens.size]
+            subset = lifted
+        return PrimalDual(plan, subset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -44,8 +45,8 @@ SOLVERS: Mapping[str, type[Solver]] = {
 }
 
 
-def make_solver(solver: str | Solver, **options: Any) -> Solver:
-    """Look up a solver by name and set its options.
+def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
+    """Look up a solver by name and set its options; a fallback may be given by its name too.
 
     Raises
     ------
@@ -59,23 +60,30 @@ def make_solver(solver: str | Solver, **options: Any) -> Solver:
                 f"object, as in {type(solver).__name__}(...)"
             )
         return solver
-    if solver not in SOLVERS:
+    kind = SOLVERS.get(solver) if isinstance(solver, str) else None
+    if kind is None:
         near = get_close_matches(str(solver), SOLVERS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UnknownSolverError(
             f"no solver is named {solver!r}: {hint}known: {', '.join(SOLVERS)}"
         )
-    kind = SOLVERS[solver]
-    fields = getattr(kind, "__dataclass_fields__", {})
-    unknown = sorted(set(options) - set(fields))
+    known = option_names(kind)
+    unknown = sorted(set(options) - set(known))
     if unknown:
-        known = ", ".join(fields) or "none"
-        raise InvalidInputError(f"{solver} has no option {unknown[0]!r}: its options are {known}")
+        raise InvalidInputError(
+            f"{solver} has no option {unknown[0]!r}: its options are {', '.join(known) or 'none'}"
+        )
+    if isinstance(options.get("fallback"), str):
+        options["fallback"] = make_solver(options["fallback"])
     return kind(**options)
 
 
 def with_time_limit(name: str, seconds: float) -> Solver:
     """Look up a solver by name and limit its time, where it has such an option."""
-    solver = make_solver(name)
-    limited = "time_limit" in getattr(solver, "__dataclass_fields__", {})
-    return make_solver(name, time_limit=seconds) if limited else solver
+    limited = name in SOLVERS and "time_limit" in option_names(SOLVERS[name])
+    return make_solver(name, time_limit=seconds) if limited else make_solver(name)
+
+
+def option_names(kind: type[Solver]) -> list[str]:
+    """Names of the options of a kind of solver."""
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []

@@ -1,4 +1,4 @@
-"""What the solvers that run a maximum-flow engine share: the engine, its limits, how it fails."""
+"""What the solvers that run a maximum-flow engine share: the engine and its limits."""
 
 from __future__ import annotations
 
@@ -7,29 +7,14 @@ from dataclasses import dataclass
 from otlp.distribution import FloatArray
 from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.reductions.flow_network import FlowNetwork
-from otlp.solution import Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import Solver, engine_errors
 
-__all__ = ["BYTES_PER_ARC", "FlowError", "FlowSolver"]
+__all__ = ["BYTES_PER_ARC", "FlowSolver"]
 
 BYTES_PER_ARC = 200.0
 """Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
-
-
-class FlowError(Exception):
-    """The engine found no flow.
-
-    Attributes
-    ----------
-    status : Status
-        Why.
-    """
-
-    def __init__(self, status: Status, message: str) -> None:
-        self.status = status
-        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -45,17 +30,13 @@ class FlowSolver(Solver):
         check_memory_limit(self.memory_limit)
         check_time_limit(self.time_limit)
 
-    def flow(self, network: FlowNetwork) -> FloatArray:
-        """Flow on every arc, shape (arcs,).
+    def flow(self, network: FlowNetwork, what: str = "maximum flow") -> FloatArray:
+        """Flow on every arc, shape (arcs,); `what` tells one of two networks in a message.
 
         Raises
         ------
-        FlowError
+        Stopped
             With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
         """
-        try:
+        with engine_errors(f"{self.engine}, {what}"):
             return FLOW_ENGINES[self.engine](network, self.time_limit)
-        except TimeoutError as error:
-            raise FlowError(Status.TIME_LIMIT, str(error)) from error
-        except (RuntimeError, OSError) as error:
-            raise FlowError(Status.NUMERICAL_ERROR, str(error)) from error

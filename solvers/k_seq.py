@@ -11,14 +11,14 @@ import numpy.typing as npt
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.drafts import IID
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import Capability
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.power_slope import power_slope
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
-from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee
+from otlp.solvers.limits import check_number
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -112,8 +112,8 @@ class KSeq(Solver):
 
     def __post_init__(self) -> None:
         """Check the division factor."""
-        if self.rho is not None and not (np.isfinite(self.rho) and self.rho >= 1.0):
-            raise InvalidInputError(f"rho is {self.rho!r}: it must be finite and at least 1")
+        if self.rho is not None:
+            check_number("rho", self.rho, lambda rho: 1.0 <= rho < np.inf, "be finite, at least 1")
 
     def supports(self, problem: Problem) -> Capability:
         """Support i.i.d. drafts, and a `rho` that leaves the output law intact."""
@@ -145,15 +145,8 @@ class KSeq(Solver):
         assert isinstance(drafts, IID)
         least = least_division_factor(problem.target, drafts.draft, drafts.n)
         plan = KSeqPlan(problem, drafts.draft, least if self.rho is None else max(self.rho, least))
-        clock.lap("solve")
-        _, subset = subset_selection(problem)
-        clock.lap("reduce")
-        return Answer(
-            plan,
-            Guarantee.LOSSLESS,
-            subset,
-            details={"rho": plan.rho, "some_draft_passes": plan.some_draft_passes},
-        )
+        details = {"rho": plan.rho, "some_draft_passes": plan.some_draft_passes}
+        return Answer(plan, Guarantee.LOSSLESS, details=details)
 
 
 def expected_tries(beta: float, n: int) -> float:

@@ -1,62 +1,78 @@
-"""Checks of the options that several solvers share: choices, and limits of memory and time."""
+"""Checks of the options of solvers, in one place: numbers, counts, choices, memory and time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
+from numbers import Integral, Real
 
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import InvalidInputError
 
-__all__ = ["RULE_GAP", "check_choice", "check_memory_limit", "check_time_limit", "fits"]
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_memory_limit",
+    "check_number",
+    "check_time_limit",
+]
 
-RULE_GAP = 1e-4
-"""Accuracy of the bound beside a rule that has none of its own: the rule itself is cheaper."""
 
-
-def check_choice(option: str, value: str, known: Collection[str]) -> None:
-    """Refuse a name that is not among the known ones, and suggest the nearest.
+def check_choice(option: str, value: object, known: Collection[str]) -> None:
+    """Refuse what is not among the known names, and suggest the nearest.
 
     Raises
     ------
     InvalidInputError
     """
-    if value not in known:
+    if not (isinstance(value, str) and value in known):
         near = get_close_matches(str(value), known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidInputError(f"{option} is {value!r}: {hint}known: {', '.join(known)}")
 
 
-def check_memory_limit(value: int) -> None:
+def check_number(option: str, value: object, valid: Callable[[float], bool], must: str) -> None:
+    """Refuse what is no real number, or none that is valid.
+
+    Raises
+    ------
+    InvalidInputError
+        "<option> is <value>: it must <must>".
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and valid(value)):  # type: ignore[arg-type]
+        raise InvalidInputError(f"{option} is {value!r}: it must {must}")
+
+
+def check_count(option: str, value: object, least: int) -> None:
+    """Refuse what is no whole number of at least `least`.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    whole = isinstance(value, Integral)
+    check_number(
+        option, value, lambda count: whole and count >= least, f"be a whole number >= {least}"
+    )
+
+
+def check_memory_limit(value: object) -> None:
     """Refuse a memory limit that is not a positive number of bytes.
 
     Raises
     ------
     InvalidInputError
     """
-    if not value > 0:
-        raise InvalidInputError(f"memory_limit is {value!r}: it must be a positive number of bytes")
+    check_number("memory_limit", value, lambda size: size > 0, "be a positive number of bytes")
 
 
-def check_time_limit(value: float | None) -> None:
+def check_time_limit(value: object) -> None:
     """Refuse a time limit that is neither None nor a positive number of seconds.
 
     Raises
     ------
     InvalidInputError
     """
-    if value is not None and not value > 0.0:
-        raise InvalidInputError(
-            f"time_limit is {value!r}: it must be a positive number of seconds, or None"
-        )
-
-
-def fits(what: str, needed: float, memory_limit: int) -> Capability:
-    """Whether so many bytes fit the limit, or the reason why not with the ways out."""
-    if needed <= memory_limit:
-        return Capability(True)
-    return Capability(
-        False,
-        f"{what} would need {needed / 1024**2:,.0f} MiB, more than memory_limit = "
-        f"{memory_limit / 1024**2:,.0f} MiB: raise it, cut the draft with top_k, or use martingale "
-        "for i.i.d. drafts",
-    )
+    if value is not None:
+        must = "be a positive number of seconds, or None"
+        check_number("time_limit", value, lambda seconds: seconds > 0.0, must)

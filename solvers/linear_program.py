@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, Mask
-from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT
-from otlp.errors import Capability
-from otlp.plan import Plan
+from otlp.errors import Capability, fits
 from otlp.problem import Problem
-from otlp.reductions import MergeTuples, Relaxation, Support
+from otlp.reductions import (
+    Chain,
+    FullProgram,
+    MergeTuples,
+    PrimalDual,
+    Reduction,
+    RelaxedProgram,
+    Support,
+)
 from otlp.solution import Guarantee, Status
 from otlp.solvers.engines import highs
-from otlp.solvers.engines.highs import TransportProgram
-from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit, fits
-from otlp.solvers.solver import Solver
+from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
+from otlp.solvers.solver import Solver, Stopped, engine_errors
 from otlp.timing import Stopwatch
 
 __all__ = ["LinearProgram"]
@@ -28,7 +32,11 @@ __all__ = ["LinearProgram"]
 BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
 
-STATUSES = {"Optimal": Status.SOLVED, "Time limit reached": Status.TIME_LIMIT}
+FORMS: dict[str, Callable[[int], tuple[Reduction[Any, Any], ...]]] = {
+    "relaxed": lambda memory_limit: (MergeTuples(memory_limit), RelaxedProgram()),
+    "full": lambda memory_limit: (FullProgram(memory_limit),),
+}
+"""The reductions behind each form, by the memory that their lists may need."""
 
 
 @dataclass(frozen=True)
@@ -93,85 +101,23 @@ class LinearProgram(Solver):
         return kept * problem.drafts.tuple_count()
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run HiGHS, and read plan and subset off its solution and prices."""
-        support = Support()
-        small, to_problem = support.apply(problem)
-        clock.lap("reduce")
-        program, recover = FORMS[self.form](small, self.memory_limit)
+        """Reduce, run HiGHS, and go the same way back."""
+        chain = Chain(Support(), *FORMS[self.form](self.memory_limit))
+        program, inverse = chain.apply(problem)
         clock.lap("build")
-        result = highs.solve(program, self.time_limit)
+        with engine_errors("HiGHS"):
+            result = highs.solve(program, self.time_limit)
+        if result.status != "Optimal":
+            late = result.status == "Time limit reached"
+            status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
+            raise Stopped(status, f"HiGHS: {result.status}.")
         clock.lap("solve")
-        status = STATUSES.get(result.status, Status.NUMERICAL_ERROR)
+        plan, subset = chain.invert(PrimalDual(result.x, result.row_price), inverse)
+        clock.lap("recover")
         details = {
             "engine": "highs",
             "method": result.method,
             "iterations": result.iterations,
             "variables": program.reward.size,
-            "highs_status": result.status,
         }
-        if status is not Status.SOLVED:
-            message = f"HiGHS: {result.status}."
-            return Answer(None, Guarantee.NONE, None, status, message, details)
-        subset = support.lift_subset(_price_subset(small, result.row_price), to_problem)
-        plan = support.invert(recover(result.x), to_problem)
-        clock.lap("recover")
-        return Answer(plan, subset=subset, details=details)
-
-
-Form = tuple[TransportProgram, Callable[[FloatArray], Plan]]
-
-
-def _relaxed_form(problem: Problem, memory_limit: int) -> Form:
-    """Eq. 2 over token sets, and the way from S to a plan."""
-    reduction = MergeTuples(memory_limit)
-    relaxed, inverse = reduction.apply(problem)
-    groups = relaxed.groups
-    program = TransportProgram(
-        rows=groups.members,
-        columns=groups.rows,
-        reward=np.ones(groups.members.size),
-        row_mass=relaxed.target,
-        column_mass=groups.mass,
-        exact=False,
-    )
-    return program, lambda flow: reduction.invert(flow, inverse)
-
-
-def _full_form(problem: Problem, memory_limit: int) -> Form:
-    """Eq. 1 over all pairs of a token and a tuple, and the way from C to a plan."""
-    reduction = Relaxation(memory_limit)
-    relaxed, inverse = reduction.apply(problem)
-    groups, size = relaxed.groups, problem.vocab_size
-    pairs = TokenSets(
-        members=np.tile(np.arange(size), len(groups)),
-        offsets=size * np.arange(len(groups) + 1),
-        mass=groups.mass,
-    )
-    reward = np.zeros((len(groups), size))
-    reward[groups.rows, groups.members] = 1.0
-    program = TransportProgram(
-        rows=pairs.members,
-        columns=pairs.rows,
-        reward=reward.ravel(),
-        row_mass=relaxed.target,
-        column_mass=pairs.mass,
-        exact=True,
-    )
-    return program, lambda joint: reduction.invert(joint, replace(inverse, groups=pairs))
-
-
-FORMS = {"relaxed": _relaxed_form, "full": _full_form}
-
-
-def _price_subset(problem: Problem, prices: FloatArray) -> Mask:
-    """Subset H that the dual prices y of the tokens stand for (Global Resolution, Appendix E).
-
-    At a vertex y is 0 or 1, up to a constant in the full form, and H = {y = 1}.  The dual value
-    of y is the mean over levels in [0, 1] of the dual value of {y > level}, so the best level is
-    never worse than y, at a vertex or not.
-    """
-    above = np.clip(prices - prices.min(), 0.0, 1.0)
-    levels = np.unique(np.round(above, 6))
-    subsets = [above > level for level in (levels[:-1] + levels[1:]) / 2.0]
-    subsets.append(np.zeros(prices.size, dtype=bool))
-    return min(subsets, key=problem.dual_value)
+        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)

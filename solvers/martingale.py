@@ -22,6 +22,7 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.running_sum import accumulate
 from otlp.problem import Problem
+from otlp.solution import Guarantee
 from otlp.solvers.score_laws import IndexArray, Swaps
 from otlp.solvers.score_plan import ScorePlan
 from otlp.solvers.solver import Solver
@@ -103,7 +104,7 @@ class Martingale(Solver):
             high_share=work[HIGH_SHARE, :count].copy(),
         )
         clock.lap("solve")
-        return Answer(ScorePlan(problem, selected, swaps), subset=subset)
+        return Answer(ScorePlan(problem, selected, swaps), Guarantee.OPTIMAL, subset)
 
 
 def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.certificate import Answer
-from otlp.errors import Capability
+from otlp.errors import Capability, fits
 from otlp.problem import Problem
-from otlp.reductions import MergeTuples, NetworkReduction, Support
-from otlp.reductions.minimum_cut import minimum_cut
+from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.solution import Guarantee
-from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
-from otlp.solvers.limits import fits
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
 from otlp.timing import Stopwatch
 
 __all__ = ["MaxFlow"]
@@ -67,23 +65,13 @@ class MaxFlow(FlowSolver):
         return problem.vocab_size + sets + members
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run the engine, and read plan and cut off its flow."""
-        support, merge, reduction = Support(), MergeTuples(self.memory_limit), NetworkReduction()
-        small, to_problem = support.apply(problem)
-        clock.lap("reduce")
-        relaxed, to_small = merge.apply(small)
-        network, to_relaxed = reduction.apply(relaxed)
+        """Reduce, run the engine, and go the same way back."""
+        chain = Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
+        network, inverse = chain.apply(problem)
         clock.lap("build")
-        details = {"engine": self.engine, "sets": network.groups, "arcs": network.tails.size}
-        try:
-            flows = self.flow(network)
-        except FlowError as error:
-            clock.lap("solve")
-            message = f"{self.engine}: {error}"
-            return Answer(None, Guarantee.NONE, None, error.status, message, details)
+        flows = self.flow(network)
         clock.lap("solve")
-        flow = reduction.invert(flows, to_relaxed)
-        subset = support.lift_subset(minimum_cut(small, relaxed, flow), to_problem)
-        plan = support.invert(merge.invert(flow, to_small), to_problem)
+        plan, subset = chain.invert(PrimalDual(flows), inverse)
         clock.lap("recover")
-        return Answer(plan, subset=subset, details=details)
+        details = {"engine": self.engine, "sets": network.groups, "arcs": network.tails.size}
+        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from otlp.certificate import GAP_TOLERANCE, Answer
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
-from otlp.errors import Capability, InvalidInputError
+from otlp.errors import Capability
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
-from otlp.reductions import Support
+from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
-from otlp.solvers.limits import check_time_limit
+from otlp.solvers.limits import check_count, check_number, check_time_limit
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, deadline
 
@@ -158,10 +158,8 @@ class Orderings(Solver):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        if not self.gap >= 0.0:
-            raise InvalidInputError(f"gap is {self.gap!r}: it must be a number of at least 0")
-        if not self.max_iterations >= 1:
-            raise InvalidInputError(f"max_iterations is {self.max_iterations!r}: at least 1")
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        check_count("max_iterations", self.max_iterations, 1)
         check_time_limit(self.time_limit)
 
     def supports(self, problem: Problem) -> Capability:
@@ -192,7 +190,7 @@ class Orderings(Solver):
         finally:
             clock.lap("solve")
         plan = OrderingsPlan(small, found.weights, found.orders, found.selection_law)
-        lifted = Support().invert(plan, inverse)
+        lifted, subset = Support().invert(PrimalDual(plan, found.subset), inverse)
         clock.lap("recover")
         message = ""
         if found.stopped != "gap":
@@ -204,7 +202,7 @@ class Orderings(Solver):
             lifted,
             # A little below, since the verifier sums in another order.
             Guarantee.OPTIMAL if found.gap <= GAP_TOLERANCE - 1e-12 else Guarantee.LOSSLESS,
-            Support().lift_subset(found.subset, inverse),
+            subset,
             STATUS[found.stopped],
             message,
             {"orderings": found.weights.size, "iterations": found.iterations},

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from otlp.certificate import Answer, certify
+from otlp.certificate import Answer
 from otlp.distribution import FloatArray
-from otlp.drafts import IID
-from otlp.drafts.token_sets import set_count
-from otlp.errors import Capability
+from otlp.errors import Capability, fits
 from otlp.plan import Plan
-from otlp.plan.slackness import FlowSystem, SlacknessPlan
 from otlp.problem import Problem
-from otlp.reductions import NetworkReduction, Support
-from otlp.reductions.complementary_slackness import (
-    Split,
-    best_subset,
-    inner_flow,
-    inner_system,
-    listed_systems,
-    outer_flow,
-    outer_system,
-    split,
-    split_by_flow,
-)
+from otlp.reductions import Chain, ComplementarySlackness, NetworkReduction, PrimalDual, Support
+from otlp.reductions.complementary_slackness import Side, flow_system, relaxed_side, system_sizes
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import subset_selection
-from otlp.solution import Guarantee, SolveError
-from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowError, FlowSolver
-from otlp.solvers.limits import fits
+from otlp.solution import Guarantee
+from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
+from otlp.solvers.prepared import SystemSolver
 from otlp.timing import Stopwatch
 
 __all__ = ["Slackness"]
 
 
 @dataclass(frozen=True)
-class Slackness(FlowSolver):
+class Slackness(FlowSolver, SystemSolver):
     """Solve the inner and the outer system as maximum flows of their own.
 
     Global Resolution, section 5.3 and Theorem 5.1.  Exact, for any scheme whose tuples can be
@@ -63,8 +48,8 @@ class Slackness(FlowSolver):
     Notes
     -----
     The outer network has a group a set of tokens outside H*, the inner one a set inside: together
-    far fewer than `max-flow` has, unless H* is nearly empty or nearly full.  `lazy_plan` solves
-    a network when the first tuple comes that needs it.
+    far fewer than `max-flow` has, unless H* is nearly empty or nearly full.  For i.i.d. drafts
+    ``prepare(problem).conditional(draft_tokens)`` solves only the network that the tuple needs.
 
     Examples
     --------
@@ -84,107 +69,33 @@ class Slackness(FlowSolver):
 
     def work(self, problem: Problem) -> float:
         """Return the number of arcs of both networks, or a bound on it."""
-        if not isinstance(problem.drafts, IID):
-            return problem.vocab_size + sum(problem.drafts.set_count())
-        subset = best_subset(problem)
-        drafted = problem.drafts.support
-        sides = (np.count_nonzero(side & drafted) for side in (subset, ~subset))
-        return problem.vocab_size + sum(sum(set_count(int(size), problem.n)) for size in sides)
+        return problem.vocab_size + sum(system_sizes(problem))
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Solve both networks."""
-        support = Support()
-        small, to_problem = support.apply(problem)
-        details: dict[str, object] = {"engine": self.engine}
-        plan = self._plan(small, clock, details)
-        subset = support.lift_subset(plan.subset, to_problem)
-        details["subset_size"] = int(subset.sum())
-        try:
-            _ = plan.outer, plan.inner
-        except SolveError as error:
-            failed = error.solution
-            return Answer(None, Guarantee.NONE, subset, failed.status, failed.message, details)
-        lifted = support.invert(plan, to_problem)
+        """Reduce, run the engine on both networks, and go the same way back."""
+        chain = Chain(Support(), ComplementarySlackness(self.memory_limit))
+        systems, inverse = chain.apply(problem)
+        clock.lap("build")
+        flows = self._flow("outer", systems.outer), self._flow("inner", systems.inner)
+        clock.lap("solve")
+        plan, subset = chain.invert(PrimalDual(flows), inverse)
         clock.lap("recover")
-        return Answer(lifted, subset=subset, details=details)
+        details = {
+            "engine": self.engine,
+            "subset_size": int(subset.sum()),
+            "outer_sets": len(systems.outer.groups),
+            "inner_sets": len(systems.inner.groups),
+        }
+        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
 
-    def lazy_plan(self, problem: Problem) -> Plan:
-        """Prepare the plan; each slice then solves only the network that its tuple needs.
+    def system(self, side: Side) -> Plan:
+        """Solve one network; see `SystemSolver`."""
+        system = relaxed_side(side, self.memory_limit)
+        return flow_system(side, system, self._flow(side.name, system))
 
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        Plan
-            Not certified. `conditional` and `sample` raise `SolveError` if the engine fails.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            If `supports` says no.
-        """
-        self.require(problem)
-        small, to_problem = Support().apply(problem)
-        return Support().invert(self._plan(small, Stopwatch(), {}), to_problem)
-
-    def _plan(
-        self, problem: Problem, clock: Stopwatch, details: dict[str, object]
-    ) -> SlacknessPlan:
-        if not isinstance(problem.drafts, IID):
-            return self._listed_plan(problem, clock, details)
-        parts = split(problem)
-        clock.lap("reduce")
-
-        def outer() -> FlowSystem:
-            system = outer_system(parts, self.memory_limit)
-            details["outer_sets"] = len(system.groups)
-            return outer_flow(parts, system, self._flow("outer", problem, system, clock))
-
-        def inner() -> FlowSystem:
-            system = inner_system(parts, self.memory_limit)
-            details["inner_sets"] = len(system.groups)
-            return inner_flow(parts, system, self._flow("inner", problem, system, clock))
-
-        return SlacknessPlan(problem, parts.subset, outer, inner)
-
-    def _listed_plan(
-        self, problem: Problem, clock: Stopwatch, details: dict[str, object]
-    ) -> SlacknessPlan:
-        """Without closed outer residuals: a slice inside H* needs the outer flow too."""
-        _, subset = subset_selection(problem)
-        clock.lap("reduce")
-        systems = listed_systems(problem, subset, self.memory_limit)
-        details["outer_sets"] = len(systems.outer.groups)
-        details["inner_sets"] = len(systems.inner.groups)
-
-        @cache
-        def solved() -> tuple[Split, FlowSystem]:
-            flow = self._flow("outer", problem, systems.outer, clock)
-            parts = split_by_flow(problem, subset, systems.outer, flow)
-            return parts, outer_flow(parts, systems.outer, flow)
-
-        def inner() -> FlowSystem:
-            flow = self._flow("inner", problem, systems.inner, clock)
-            return inner_flow(solved()[0], systems.inner, flow)
-
-        return SlacknessPlan(problem, subset, lambda: solved()[1], inner)
-
-    def _flow(
-        self, which: str, problem: Problem, system: RelaxedOTLP, clock: Stopwatch
-    ) -> FloatArray:
-        """Solve one network."""
+    def _flow(self, name: str, system: RelaxedOTLP) -> FloatArray:
+        """S of one system, shape (nnz,)."""
         if len(system.groups) == 0:
             return np.empty(0)
-        network, inverse = NetworkReduction().apply(system)
-        clock.lap("build")
-        try:
-            flows = self.flow(network)
-        except FlowError as error:
-            message = f"{self.engine}, {which} system: {error}"
-            failed = Answer(None, Guarantee.NONE, None, error.status, message)
-            raise SolveError(certify(problem, self.name, failed, clock)) from error
-        clock.lap("solve")
-        flow = NetworkReduction().invert(flows, inverse)
-        return flow
+        network, _ = NetworkReduction().apply(system)
+        return self.flow(network, f"{name} system")[network.middle]

@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from otlp.certificate import Answer, certify
-from otlp.errors import Capability, UnsupportedProblemError
+from otlp.errors import Capability, InvalidInputError
 from otlp.problem import Problem
-from otlp.solution import Solution
+from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch
 
-__all__ = ["Solver"]
+__all__ = ["Solver", "Stopped", "engine_errors"]
+
+
+class Stopped(Exception):  # noqa: N818, since a limit is no error
+    """Work stopped before there was a plan; raised where it stops, and caught by `Solver.solve`.
+
+    Attributes
+    ----------
+    status : Status
+        Why.
+    message : str
+        Which limit, by how much, or an engine's own words.
+    """
+
+    def __init__(self, status: Status, message: str) -> None:
+        self.status, self.message = status, message
+        super().__init__(message)
+
+
+@contextmanager
+def engine_errors(engine: str) -> Iterator[None]:
+    """Turn what an engine raises into `Stopped`: its time limit, or a failure in its own words."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Stopped(Status.TIME_LIMIT, f"{engine}: {error}") from error
+    except (RuntimeError, OSError) as error:
+        raise Stopped(Status.NUMERICAL_ERROR, f"{engine}: {error}") from error
 
 
 class Solver(ABC):
-    """Base class of all solvers; subclasses are frozen dataclasses of hyperparameters."""
+    """Base class of all solvers; subclasses are frozen dataclasses of hyperparameters.
+
+    A solver of your own needs a `name`, `answer`, and `supports` if it does not take every
+    problem.
+    """
 
     name: ClassVar[str]
 
-    @abstractmethod
     def supports(self, problem: Problem) -> Capability:
         """Whether this solver takes the problem, or the reason why not; lists no tuples."""
+        return Capability(True)
 
     def work(self, problem: Problem) -> float:
         """Size that the solver's time grows with, for predictions; 0 where it is not known.
@@ -32,22 +65,19 @@ class Solver(ABC):
 
     @abstractmethod
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Find a plan, charging time to the clock; without checks before or after.
+        """Find a plan, without checks before or after; users call `solve`, which checks both.
 
-        Users call `solve`, which checks both.
-        """
-
-    def require(self, problem: Problem) -> None:
-        """Refuse a problem that `supports` says no to.
+        Parameters
+        ----------
+        problem : Problem
+        clock : Stopwatch
+            Charges time to parts, as in ``clock.lap("build")``; the rest goes to "solve".
 
         Raises
         ------
-        UnsupportedProblemError
-            With the reason.
+        Stopped
+            Where work stops before there is a plan.
         """
-        capability = self.supports(problem)
-        if not capability:
-            raise UnsupportedProblemError(f"{self.name}: {capability.reason}")
 
     def solve(self, problem: Problem) -> Solution:
         """Solve the problem and certify the answer.
@@ -56,7 +86,19 @@ class Solver(ABC):
         ------
         UnsupportedProblemError
             If `supports` says no.
+        InvalidInputError
+            If `answer` returns something else than an `Answer`.
         """
-        self.require(problem)
+        self.supports(problem).require(self.name)
         clock = Stopwatch()
-        return certify(problem, self.name, self.answer(problem, clock), clock)
+        try:
+            answer = self.answer(problem, clock)
+        except Stopped as stopped:
+            answer = Answer(None, Guarantee.NONE, None, stopped.status, stopped.message)
+        clock.lap("solve")
+        if not isinstance(answer, Answer):
+            raise InvalidInputError(
+                f"{self.name}: answer returned a {type(answer).__name__}: it must be an "
+                "otlp.Answer, such as otlp.Answer(plan)"
+            )
+        return certify(problem, self.name, answer, clock)

@@ -12,6 +12,7 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.errors import Capability
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
+from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -99,4 +100,4 @@ class SpeculativeSampling(Solver):
         plan = SpeculativeSamplingPlan(problem, 0, draft, nothing)
         clock.lap("solve")
         # p(H) + 1 - q(H) is smallest where H holds what the draft gives too often
-        return Answer(plan, subset=problem.target < draft)
+        return Answer(plan, Guarantee.OPTIMAL, problem.target < draft)

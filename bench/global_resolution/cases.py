@@ -190,9 +190,8 @@ def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> Rel
 
 
 def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
-    network, inverse = NetworkReduction().apply(relaxed)
-    flows = FLOW_ENGINES[engine](network, None)
-    return float(NetworkReduction().invert(flows, inverse).sum())
+    network, _ = NetworkReduction().apply(relaxed)
+    return float(FLOW_ENGINES[engine](network, None)[network.middle].sum())
 
 
 def _tuple_arcs(problem: otlp.Problem) -> float:
@@ -206,7 +205,7 @@ def slice_of(label: str, solver: GlobalResolution) -> Method:
         tokens = problem.drafts.sample(np.random.default_rng(0))
         start = time.perf_counter()
         try:
-            solver.lazy_plan(problem).conditional(tokens)
+            solver.prepare(problem).conditional(tokens)
             status = "SOLVED"
         except SolveError as error:
             status = error.solution.status.name

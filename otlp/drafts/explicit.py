@@ -10,6 +10,7 @@ import numpy.typing as npt
 from otlp.distribution import (
     FloatArray,
     IntArray,
+    Mask,
     as_array,
     as_distribution,
     frozen,
@@ -112,6 +113,13 @@ class Explicit(DraftScheme):
         mass = sum_by(listed.tokens[same, tokens.size], listed.mass[same], self.vocab_size)
         result: FloatArray = mass / mass.sum()
         return result
+
+    @cached_property
+    def support(self) -> Mask:
+        """Tokens of the listed tuples: a subnormal mass has no n-th part."""
+        mask = np.zeros(self.vocab_size, dtype=bool)
+        mask[self._tuples.tokens] = True
+        return mask
 
     @cached_property
     def _index(self) -> dict[bytes, float]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, as_distribution, frozen, invert_cdf
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
 from otlp.drafts.checks import (
     check_count,
     check_drawn,
@@ -93,6 +93,11 @@ class Independent(DraftScheme):
     def mean_draft(self) -> FloatArray:
         """Mean of the draft distributions, shape (V,)."""
         return frozen(self.drafts.mean(axis=0))
+
+    @cached_property
+    def support(self) -> Mask:
+        """Tokens that some draft gives: a subnormal mass has no n-th part."""
+        return np.asarray((self.drafts > 0.0).any(axis=0))
 
     @cached_property
     def inclusion(self) -> FloatArray:

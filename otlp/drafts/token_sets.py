@@ -11,7 +11,7 @@ from numbers import Real
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask, ReadOnly, sum_by
-from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.errors import InvalidInputError, SizeLimitError, fits
 from otlp.numerics.compiled import compiled
 
 __all__ = [
@@ -49,12 +49,9 @@ def check_memory(what: str, needed: float, limit: float) -> None:
     """
     if not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit:
         raise InvalidInputError(f"memory_limit is {limit!r}: it must be a number of bytes")
-    if needed > limit:
-        raise SizeLimitError(
-            f"{what} would need {needed / 1024**2:,.0f} MiB, more than the limit of "
-            f"{limit / 1024**2:,.0f} MiB: use a smaller n, cut the draft with top_k, or choose "
-            "a solver that does not enumerate (martingale for i.i.d. drafts)"
-        )
+    capability = fits(what, needed, limit)
+    if not capability:
+        raise SizeLimitError(capability.reason)
 
 
 @dataclass(frozen=True, eq=False)

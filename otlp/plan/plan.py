@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.drafts import DraftTuples
+from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.problem import Problem
 
-__all__ = ["Marginals", "Plan", "residual_distribution"]
+__all__ = ["Marginals", "Plan", "enumerated_marginals", "residual_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +69,20 @@ class Plan(ABC):
             If the tuple cannot be drafted.
         """
 
-    @abstractmethod
     def marginals(self) -> Marginals:
-        """Acceptance and output law of this plan, from the plan's own numbers."""
+        """Acceptance and output law of this plan, from the plan's own numbers.
+
+        Enumerated slice by slice here, O(m V) for m tuples; plans that know better override it.
+
+        Raises
+        ------
+        SizeLimitError
+            If the tuples are too many to list.
+        """
+        tuples = self.problem.drafts.enumerate_tuples()
+        needed = 8.0 * tuples.mass.size * self.problem.vocab_size
+        check_memory("the table of slices", needed, MEMORY_LIMIT)
+        return enumerated_marginals(tuples, np.array([self.conditional(t) for t in tuples.tokens]))
 
     @property
     def acceptance_vector(self) -> FloatArray:
@@ -88,7 +101,31 @@ class Plan(ABC):
         return self.problem.check_draft_tokens(draft_tokens)
 
 
-def residual_distribution(target: FloatArray, acceptance: FloatArray) -> FloatArray:
+def enumerated_marginals(tuples: DraftTuples, slices: FloatArray) -> Marginals:
+    """Sum over all tuples.
+
+    Parameters
+    ----------
+    tuples : DraftTuples
+    slices : ndarray, shape (m, V)
+        The slice of each tuple.
+
+    Returns
+    -------
+    Marginals
+        The slack is what negative entries and sums other than one amount to: what is sampled
+        then follows no slice.  O(m V).
+    """
+    joint = slices * tuples.mass[:, None]
+    drafted = np.zeros(joint.shape, dtype=bool)
+    drafted[np.arange(len(joint))[:, None], tuples.tokens] = True
+    accepted = np.where(drafted, joint, 0.0)
+    defects = np.abs(slices.sum(axis=1) - 1.0) - 2.0 * np.minimum(slices, 0.0).sum(axis=1)
+    slack = float(tuples.mass @ defects)
+    return Marginals(accepted.sum(axis=0), joint.sum(axis=0), "enumerated", slack)
+
+
+def residual_distribution(target: FloatArray, acceptance: FloatArray | float) -> FloatArray:
     """Law of the token that replaces a rejected draft: what acceptance leaves of the target.
 
     Parameters

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples
-from otlp.plan.plan import Marginals, Plan
+from otlp.plan.plan import Marginals, Plan, enumerated_marginals
 from otlp.problem import Problem
 
 __all__ = ["TablePlan"]
@@ -42,18 +41,5 @@ class TablePlan(Plan):
         return law
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law, summed over all tuples; O(m V).
-
-        The slack is what negative entries and sums other than one amount to: what is sampled
-        then follows no slice.
-        """
-        joint = self.slices * self.tuples.mass[:, None]
-        every = np.arange(len(joint))[:, None]
-        drafted = np.zeros(joint.shape, dtype=bool)
-        drafted[every, self.tuples.tokens] = True
-        accepted = np.where(drafted, joint, 0.0)
-        defects = np.abs(self.slices.sum(axis=1) - 1.0) - 2.0 * np.minimum(self.slices, 0.0).sum(
-            axis=1
-        )
-        slack = float(self.tuples.mass @ defects)
-        return Marginals(accepted.sum(axis=0), joint.sum(axis=0), "enumerated", slack)
+        """Acceptance and output law, summed over all tuples; O(m V)."""
+        return enumerated_marginals(self.tuples, self.slices)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray
+from otlp.reductions.transport_program import TransportProgram
 
-__all__ = ["HighsResult", "TransportProgram", "solve"]
+__all__ = ["HighsResult", "solve"]
 
 DUAL_SIMPLEX, PRIMAL_SIMPLEX = 1, 4
 """What HiGHS calls them in its option simplex_strategy."""
@@ -22,31 +23,6 @@ TOLERANCE = 1e-10
 
 UNIT = 2.0**-10
 """Masses are passed in this unit: the tolerance, which is absolute, is then 1e-13 of the total."""
-
-
-@dataclass(frozen=True, eq=False)
-class TransportProgram:
-    """Maximise reward @ x over x >= 0 with limits on the sums of x by row and by column.
-
-    Attributes
-    ----------
-    rows, columns : ndarray, shape (m,), int64
-        Where each variable stands in the table.
-    reward : ndarray, shape (m,)
-    row_mass, column_mass : ndarray
-        Upper bounds on the sums.
-    exact : bool
-        Whether the column sums must meet theirs.  If the masses have the same total, then so do
-        the row sums; two sets of equations would be contradictory by a rounding error, which
-        HiGHS's presolve may find.
-    """
-
-    rows: IntArray
-    columns: IntArray
-    reward: FloatArray
-    row_mass: FloatArray
-    column_mass: FloatArray
-    exact: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from otlp.certificate import Answer, certify
-from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.certificate import Answer
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
 from otlp.drafts.token_sets import MOST_DRAFTS, set_count
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_distribution
-from otlp.plan.slackness import SlacknessPlan, SoftmaxSystem, System
+from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
-from otlp.reductions import Support
-from otlp.reductions.complementary_slackness import Split, iid_drafts, not_iid, split
+from otlp.reductions import PrimalDual, Support
+from otlp.reductions.complementary_slackness import Side, Split, iid_drafts, not_iid, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.truncation import (
     Lumps,
@@ -27,7 +27,7 @@ from otlp.reductions.truncation import (
     outer_truncation,
     singletons,
 )
-from otlp.solution import Guarantee, SolveError, Status
+from otlp.solution import Guarantee, Status
 from otlp.solvers.global_resolution.convex_solver import (
     ConvexFunction,
     Minimum,
@@ -37,8 +37,10 @@ from otlp.solvers.global_resolution.convex_solver import (
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
 from otlp.solvers.global_resolution.published import PublishedSystem
 from otlp.solvers.global_resolution.race import Race
-from otlp.solvers.limits import check_choice
-from otlp.solvers.solver import Solver
+from otlp.solvers.global_resolution.softmax import SoftmaxSystem
+from otlp.solvers.limits import check_choice, check_count, check_number
+from otlp.solvers.prepared import SystemSolver
+from otlp.solvers.solver import Solver, Stopped
 from otlp.timing import Stopwatch
 
 __all__ = ["PAPER_LIMITS", "GlobalResolution"]
@@ -59,8 +61,16 @@ PLANS = ("lossless", "published")
 MINIMISERS = ("newton", "l-bfgs-b")
 
 
+class SolvedSystem(NamedTuple):
+    """One system solved: its plan, its L1 deviation from what is wanted, numbers to tell."""
+
+    plan: Plan
+    deviation: float
+    details: dict[str, Any]
+
+
 @dataclass(frozen=True)
-class GlobalResolution(Solver):
+class GlobalResolution(SystemSolver):
     """Solve the outer and the inner system by convex minimisation, to a tolerance.
 
     Global Resolution, Algorithm 1, for i.i.d. drafts.  Two plans are on offer:
@@ -87,8 +97,9 @@ class GlobalResolution(Solver):
         Limit on the iterations of L-BFGS-B in a system; 0 leaves it out.
     newton_steps : int
         Limit on the Newton steps in a system; 0 leaves them out.
-    fallback : Solver or str, optional
-        What solves the problem if this method terminates early (the paper's Table 2).
+    fallback : Solver, optional
+        What solves the problem if this method terminates early (the paper's Table 2).  Where the
+        solver is named, as in `otlp.solve`, its fallback may be named too.
 
     Raises
     ------
@@ -118,33 +129,36 @@ class GlobalResolution(Solver):
     minimiser: str = "newton"
     max_iterations: int = 25
     newton_steps: int = 50
-    fallback: Solver | str | None = None
+    fallback: Solver | None = None
     name: ClassVar[str] = "global-resolution"
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.tau < 1.0:
-            raise InvalidInputError(f"tau is {self.tau!r}: it must lie in (0, 1), such as 1e-3")
+        check_number("tau", self.tau, lambda tau: 0.0 < tau < 1.0, "lie in (0, 1), such as 1e-3")
         check_choice("plan", self.plan, PLANS)
         check_choice("minimiser", self.minimiser, MINIMISERS)
-        for n, limit in ({} if self.limits is None else self.limits).items():
-            if limit < 1:
-                raise InvalidInputError(f"limits[{n}] is {limit}: a system needs at least 1")
-        if self.limits is not None and not self.limits:
-            raise InvalidInputError("limits is empty: give at least one n, or None")
-        for option in ("max_iterations", "newton_steps"):
-            if getattr(self, option) < 0:
-                raise InvalidInputError(f"{option} is {getattr(self, option)}: at least 0")
+        if self.limits is not None:
+            if not isinstance(self.limits, Mapping) or not self.limits:
+                raise InvalidInputError(
+                    f"limits is {self.limits!r}: it must be None, or map at least one n to the "
+                    "most variables of a system, as in {2: 50}"
+                )
+            for n, limit in self.limits.items():
+                check_count("an n of limits", n, 1)
+                check_count(f"limits[{n}]", limit, 1)
+        check_count("max_iterations", self.max_iterations, 0)
+        check_count("newton_steps", self.newton_steps, 0)
         if self.max_iterations + self.newton_steps == 0:
             raise InvalidInputError(
                 "max_iterations and newton_steps are both 0: nothing would be minimised"
             )
-        if isinstance(self.fallback, str):
-            from otlp.solvers.by_name import make_solver
-
-            make_solver(self.fallback)
+        if not (self.fallback is None or isinstance(self.fallback, Solver)):
+            raise InvalidInputError(
+                f"fallback is {self.fallback!r}: it must be a solver object, such as "
+                "otlp.solvers.MaxFlow(); otlp.solve and make_solver take its name too"
+            )
 
     @classmethod
-    def published(cls, tau: float = 1e-3, fallback: Solver | str | None = None) -> GlobalResolution:
+    def published(cls, tau: float = 1e-3, fallback: Solver | None = None) -> GlobalResolution:
         """The method as the paper ran it: its plan, its limits, 25 iterations of L-BFGS-B."""
         return cls(tau, "published", PAPER_LIMITS, "l-bfgs-b", 25, 0, fallback)
 
@@ -162,42 +176,39 @@ class GlobalResolution(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Solve both systems, or hand over to the fallback."""
         support = Support()
-        small, to_problem = support.apply(problem)
-        details: dict[str, object] = {"tau": self.tau, "plan": self.plan}
-        plan = _Resolution(self, small, clock, details)
-        subset = support.lift_subset(plan.parts.subset, to_problem)
+        small, inverse = support.apply(problem)
+        parts = self.divide(small)
+        clock.lap("reduce")
+        plan, details = None, {"tau": self.tau, "plan": self.plan}
+        stopped = Stopped(Status.SOLVED, "")
         try:
-            _ = plan.result.outer, plan.result.inner
-        except SolveError as error:
-            return self._terminate(problem, clock, error, subset, details)
-        plan.add_guarantee()
+            outer, inner = self._solve(parts.outer), self._solve(parts.inner)
+        except Stopped as error:
+            stopped = error
+        else:
+            plan = SlacknessPlan(small, parts.subset, outer.plan, inner.plan)
+            details |= outer.details | inner.details | self._guarantee(outer, inner)
+        clock.lap("solve")
+        plan, subset = support.invert(PrimalDual(plan, parts.subset), inverse)
+        if plan is None and self.fallback is not None:
+            capability = self.fallback.supports(problem)
+            if capability:
+                return self._handed_over(self.fallback.answer(problem, clock), stopped, details)
+            stopped.message += (
+                f" Nor does the fallback {self.fallback.name} take it: {capability.reason}."
+            )
+        clock.lap("recover")
         exact = self.plan == "lossless"
         claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
-        lifted = support.invert(plan.result, to_problem)
-        clock.lap("recover")
-        return Answer(lifted, claim, subset, details=details)
+        return Answer(plan, claim, subset, stopped.status, stopped.message, details)
 
-    def lazy_plan(self, problem: Problem) -> Plan:
-        """Prepare the plan; each slice then solves only the system that its tuple needs.
+    def divide(self, problem: Problem) -> Split:
+        """Find H*, and fix what each system has to put out; see `SystemSolver`."""
+        return split(problem, level_masses if self.plan == "lossless" else outer_masses)
 
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        Plan
-            Not certified. `conditional` and `sample` raise `SolveError` where the system
-            terminates early; the fallback is not used.
-
-        Raises
-        ------
-        UnsupportedProblemError
-            If `supports` says no.
-        """
-        self.require(problem)
-        small, to_problem = Support().apply(problem)
-        return Support().invert(_Resolution(self, small, Stopwatch(), {}).result, to_problem)
+    def system(self, side: Side) -> Plan:
+        """Solve one system; see `SystemSolver`."""
+        return self._solve(side).plan
 
     def limit(self, n: int) -> int:
         """Most variables of a system for n drafts."""
@@ -206,177 +217,134 @@ class GlobalResolution(Solver):
         below = [listed for listed in self.limits if listed <= n]
         return self.limits[max(below) if below else min(self.limits)]
 
-    def _terminate(
-        self,
-        problem: Problem,
-        clock: Stopwatch,
-        error: SolveError,
-        subset: Mask,
-        details: dict[str, object],
-    ) -> Answer:
-        failed = error.solution
-        message = failed.message
-        if self.fallback is None:
-            return Answer(None, Guarantee.NONE, subset, failed.status, message, details)
-        from otlp.solvers.by_name import make_solver
+    def _handed_over(self, answer: Answer, stopped: Stopped, details: dict[str, Any]) -> Answer:
+        name = "" if self.fallback is None else self.fallback.name
+        message = f"{stopped.message} Handed over to the fallback {name}. {answer.message}"
+        details = details | {"fallback": name, **answer.details}
+        return replace(answer, message=message.rstrip(), details=details)
 
-        fallback = make_solver(self.fallback)
-        capability = fallback.supports(problem)
-        if not capability:
-            message += f" Nor does the fallback {fallback.name} take it: {capability.reason}."
-            return Answer(None, Guarantee.NONE, subset, failed.status, message, details)
-        answer = fallback.answer(problem, clock)
-        details |= {"fallback": fallback.name, **answer.details}
-        message += f" Handed over to the fallback {fallback.name}. {answer.message}"
-        return Answer(
-            answer.plan, answer.claim, answer.subset, answer.status, message.rstrip(), details
-        )
-
-
-class _Resolution:
-    """One run: the divided target, and the two systems on demand."""
-
-    def __init__(
-        self,
-        solver: GlobalResolution,
-        problem: Problem,
-        clock: Stopwatch,
-        details: dict[str, object],
-    ) -> None:
-        self.solver, self.problem, self.clock, self.details = solver, problem, clock, details
-        self.deviation: dict[str, float] = {}
-        drafts = iid_drafts(problem)
-        self.draft, self.n = drafts.draft, drafts.n
-        published = solver.plan == "published"
-        self.parts = split(problem, outer_masses if published else level_masses)
-        clock.lap("reduce")
-        make = self._published if published else self._lossless
-        self.result = SlacknessPlan(
-            problem, self.parts.subset, lambda: make("outer"), lambda: make("inner")
-        )
-
-    def add_guarantee(self) -> None:
+    def _guarantee(self, outer: SolvedSystem, inner: SolvedSystem) -> dict[str, Any]:
         """Lemma 6.6, with the deviations reached and with the worst ones that tau allows."""
-        outer, inner, tau = self.deviation["outer"], self.deviation["inner"], self.solver.tau
-        lossless = self.solver.plan == "lossless"
-        self.details |= {
-            "outer_deviation": outer,
-            "inner_deviation": inner,
-            "marginal_bound": 0.0 if lossless else outer + 2.0 * inner,
-            "marginal_guarantee": 0.0 if lossless else 15.0 * tau,
-            "acceptance_bound": outer + inner,
-            "acceptance_guarantee": 10.0 * tau,
+        lossless = self.plan == "lossless"
+        return {
+            "outer_deviation": outer.deviation,
+            "inner_deviation": inner.deviation,
+            "marginal_bound": 0.0 if lossless else outer.deviation + 2.0 * inner.deviation,
+            "marginal_guarantee": 0.0 if lossless else 15.0 * self.tau,
+            "acceptance_bound": outer.deviation + inner.deviation,
+            "acceptance_guarantee": 10.0 * self.tau,
         }
 
-    def _lossless(self, which: str) -> System:
+    def _solve(self, side: Side) -> SolvedSystem:
+        return self._lossless(side) if self.plan == "lossless" else self._published(side)
+
+    def _lossless(self, side: Side) -> SolvedSystem:
         """Solve one system over lumps of tokens."""
-        parts, tau = self.parts, self.solver.tau
-        wanted, mass, side, slack = _system(parts, which)
+        draft = iid_drafts(side.problem).draft
         # Tokens that want nothing are ignored: they are drafted, and never accepted.
-        tokens = np.flatnonzero(side & (self.draft > 0.0) & (wanted > 0.0)).astype(np.int64)
-        lumps = self._lumps(which, tokens, wanted, 3.0 * tau)
-        ignored = side & (wanted <= 0.0) if which == "inner" else parts.subset | (wanted <= 0.0)
-        self.clock.lap("reduce")
-        minimum, function = self._minimise(
-            which, lumps, float(self.draft[ignored].sum()), slack, 5.0 * tau - lumps.mismatch
+        idle = side.wanted <= 0.0
+        tokens = np.flatnonzero(side.accepting & (draft > 0.0) & ~idle).astype(np.int64)
+        lumps = self._lumps(side, draft, tokens, 3.0 * self.tau)
+        ignored = side.subset & idle if side.inside else side.subset | idle
+        minimum, function, details = self._minimise(
+            side, lumps, float(draft[ignored].sum()), 5.0 * self.tau - lumps.mismatch
         )
-        self.deviation[which] = lumps.mismatch + minimum.gradient_norm
-        sets = function.terms if isinstance(function, LogSumExp) else None
-        system = SoftmaxSystem(
-            wanted,
-            mass,
+        plan = SoftmaxSystem(
+            side.problem,
+            side.wanted,
+            side.mass,
             function.given(minimum.alpha),
             lumps.labels,
-            self.draft,
-            self.problem.target,
+            draft,
             minimum.alpha,
-            slack,
-            sets,
+            float(side.inside),
+            function.terms if isinstance(function, LogSumExp) else None,
         )
-        self.clock.lap("recover")
-        return system
+        return SolvedSystem(plan, lumps.mismatch + minimum.gradient_norm, details)
 
-    def _published(self, which: str) -> System:
+    def _published(self, side: Side) -> SolvedSystem:
         """Solve one system over its truncation set (Theorems 6.4 and 6.5)."""
-        parts, tau = self.parts, self.solver.tau
-        wanted, mass, side, slack = _system(parts, which)
-        truncate = outer_truncation if which == "outer" else inner_truncation
-        tokens, left_out = truncate(self.draft, self.n, parts.subset, tau)
-        self.details[f"{which}_left_out"] = left_out
-        limit = self.solver.limit(self.n)
+        drafts = iid_drafts(side.problem)
+        draft, n = drafts.draft, drafts.n
+        truncate = inner_truncation if side.inside else outer_truncation
+        tokens, left_out = truncate(draft, n, side.subset, self.tau)
+        limit = self.limit(n)
         if tokens.size > limit:
-            self._fail(
+            raise Stopped(
                 Status.TRUNCATION_LIMIT,
-                f"{which} system: |T| = {tokens.size} exceeds the limit of {limit} variables for "
-                f"n = {self.n} by {tokens.size - limit}.",
+                f"{side.name} system: |T| = {tokens.size} exceeds the limit of {limit} variables "
+                f"for n = {n} by {tokens.size - limit}.",
             )
-        lumps = singletons(self.draft, wanted, tokens)
-        ignored = 0.0 if which == "inner" else float(self.draft[parts.subset].sum())
-        self.clock.lap("reduce")
+        lumps = singletons(draft, side.wanted, tokens)
+        ignored = 0.0 if side.inside else float(draft[side.subset].sum())
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
-        minimum, _ = self._minimise(which, lumps, ignored, slack, 5.0 * tau - 3.0 * left_out)
-        self.deviation[which] = 3.0 * left_out + minimum.gradient_norm
-        alpha = np.zeros(self.draft.size)
+        minimum, _, details = self._minimise(side, lumps, ignored, 5.0 * self.tau - 3.0 * left_out)
+        alpha = np.zeros(draft.size)
         alpha[tokens] = minimum.alpha
-        residual = residual_distribution(self.problem.target, parts.outer_wanted + parts.subset)
-        return PublishedSystem(
-            self.draft, self.n, side, ignored, mass, alpha, slack, residual, tokens, left_out
+        target = side.problem.target
+        left = side.wanted if side.inside else target - side.wanted
+        outer_residuals = np.where(side.subset, 0.0, left)
+        plan = PublishedSystem(
+            side.problem,
+            draft,
+            side.accepting,
+            ignored,
+            side.mass,
+            alpha,
+            float(side.inside),
+            residual_distribution(outer_residuals, 0.0) if outer_residuals.any() else target,
+            tokens,
+            left_out,
         )
+        details[f"{side.name}_left_out"] = left_out
+        return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
 
-    def _lumps(self, which: str, tokens: IntArray, wanted: FloatArray, tolerance: float) -> Lumps:
-        limit = self.solver.limit(self.n)
-        if tokens.size <= limit and set_count(tokens.size, self.n)[0] <= FEW_TERMS:
-            return singletons(self.draft, wanted, tokens)
-        lumps = lump(self.draft, wanted, tokens, tolerance, limit)
+    def _lumps(self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float) -> Lumps:
+        n = side.problem.n
+        limit = self.limit(n)
+        # No token is drafted more often; what rounding adds would be a ratio beyond all numbers.
+        wanted = np.minimum(side.wanted, n * draft)
+        if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
+            return singletons(draft, wanted, tokens)
+        lumps = lump(draft, wanted, tokens, tolerance, limit)
         if lumps.mismatch > tolerance:
-            self._fail(
+            raise Stopped(
                 Status.TRUNCATION_LIMIT,
-                f"{which} system: {len(lumps)} variables, the most for n = {self.n}, leave a "
+                f"{side.name} system: {len(lumps)} variables, the most for n = {n}, leave a "
                 f"mismatch of {lumps.mismatch:.2e}, above 3 tau = {tolerance:.2e} by a factor "
                 f"{lumps.mismatch / tolerance:.2f}.",
             )
         return lumps
 
     def _minimise(
-        self, which: str, lumps: Lumps, ignored: float, slack: float, tolerance: float
-    ) -> tuple[Minimum, ConvexFunction]:
-        solver = self.solver
-        count = set_count(len(lumps), self.n)[0]
+        self, side: Side, lumps: Lumps, ignored: float, tolerance: float
+    ) -> tuple[Minimum, ConvexFunction, dict[str, Any]]:
+        n, slack = side.problem.n, float(side.inside)
+        count = set_count(len(lumps), n)[0]
         function: ConvexFunction = (
-            LogSumExp(merged_terms(lumps.draft, self.n, ignored), lumps.wanted, slack)
+            LogSumExp(merged_terms(lumps.draft, n, ignored), lumps.wanted, slack)
             if count <= LISTED_TERMS
-            else Race(lumps.draft, self.n, ignored, lumps.wanted, slack)
+            else Race(lumps.draft, n, ignored, lumps.wanted, slack)
         )
-        self.clock.lap("build")
-        start = starting_point(lumps.wanted, lumps.draft, self.n)
+        start = starting_point(lumps.wanted, lumps.draft, n)
         minimum = solve_convex(
-            function, start, tolerance, solver.minimiser, solver.max_iterations, solver.newton_steps
+            function, start, tolerance, self.minimiser, self.max_iterations, self.newton_steps
         )
-        self.clock.lap("solve")
-        self.details[f"{which}_variables"] = len(lumps)
-        self.details[f"{which}_terms"] = count
-        self.details[f"{which}_gradient_norm"] = minimum.gradient_norm
-        self.details[f"{which}_iterations"] = minimum.iterations
-        self.details[f"{which}_newton_steps"] = minimum.newton_steps
         if minimum.gradient_norm > tolerance:
-            self._fail(
+            raise Stopped(
                 Status.ITERATION_LIMIT,
-                f"{which} system: the gradient is {minimum.gradient_norm:.2e} in L1 after "
+                f"{side.name} system: the gradient is {minimum.gradient_norm:.2e} in L1 after "
                 f"{minimum.iterations} iterations of L-BFGS-B and {minimum.newton_steps} Newton "
                 f"steps, above the tolerance {tolerance:.2e} by a factor "
                 f"{minimum.gradient_norm / tolerance:.2f}: raise max_iterations or newton_steps, "
                 "or raise tau.",
             )
-        return minimum, function
-
-    def _fail(self, status: Status, message: str) -> None:
-        failed = Answer(None, Guarantee.NONE, self.parts.subset, status, message, self.details)
-        raise SolveError(certify(self.problem, self.solver.name, failed, self.clock))
-
-
-def _system(parts: Split, which: str) -> tuple[FloatArray, float, Mask, float]:
-    """What a system has to put out, its mass, the tokens that it accepts, its slack."""
-    if which == "outer":
-        return parts.outer_wanted, parts.outer_mass, ~parts.subset, 0.0
-    return parts.inner_wanted, parts.inner_mass, parts.subset, 1.0
+        details = {
+            f"{side.name}_variables": len(lumps),
+            f"{side.name}_terms": count,
+            f"{side.name}_gradient_norm": minimum.gradient_norm,
+            f"{side.name}_iterations": minimum.iterations,
+            f"{side.name}_newton_steps": minimum.newton_steps,
+        }
+        return minimum, function, details

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import list_sets, set_count
-from otlp.plan.plan import Marginals
-from otlp.plan.slackness import System, softmax_by_set, softmax_shares
+from otlp.plan import Marginals, Plan
+from otlp.problem import Problem
+from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
 
 __all__ = ["PublishedSystem"]
 
@@ -16,17 +18,16 @@ ENUMERATED_SETS = 500_000
 """Up to so many token sets the marginals are enumerated; beyond, they are a bound."""
 
 
-class PublishedSystem(System):
+class PublishedSystem(Plan):
     """One system of Eq. 18: accept by the softmax, untouched, and replace by a fixed law.
 
     Not lossless: the output is off by what the truncation and the gradient leave (Lemma 6.6).
 
     Parameters
     ----------
+    problem : Problem
     draft : ndarray, shape (V,)
         q.
-    n : int
-        Number of drafts.
     side : ndarray of bool, shape (V,)
         The tokens that the system accepts: those outside H*, or those inside.
     ignored : float
@@ -47,8 +48,8 @@ class PublishedSystem(System):
 
     def __init__(
         self,
+        problem: Problem,
         draft: FloatArray,
-        n: int,
         side: Mask,
         ignored: float,
         mass: float,
@@ -58,13 +59,14 @@ class PublishedSystem(System):
         truncated: IntArray,
         left_out: float,
     ) -> None:
-        self.draft, self.n, self.side, self.ignored, self.mass = draft, n, side, ignored, mass
+        super().__init__(problem)
+        self.draft, self.side, self.ignored, self.mass = draft, side, ignored, mass
         self.alpha, self.slack, self.residual = alpha, slack, residual
         self.truncated, self.left_out = truncated, left_out
 
-    def conditional(self, tokens: IntArray) -> FloatArray:
-        """Slice of the plan, C(., tuple) normalised; see `System.conditional`."""
-        shown = np.unique(tokens)
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Slice of the plan, C(., tuple) normalised; see `Plan.conditional`."""
+        shown = np.unique(self._check(draft_tokens))
         shown = shown[self.side[shown]]
         share = softmax_shares(self.alpha[shown], self.slack)
         law = max(0.0, 1.0 - float(share.sum())) * self.residual
@@ -78,9 +80,9 @@ class PublishedSystem(System):
         goes is not; the acceptance is then a lower bound.
         """
         drafted = np.flatnonzero(self.side & (self.draft > 0.0)).astype(np.int64)
-        every = set_count(drafted.size, self.n)[0] <= ENUMERATED_SETS
+        every = set_count(drafted.size, self.problem.n)[0] <= ENUMERATED_SETS
         tokens, unknown = (drafted, 0.0) if every else (self.truncated, self.left_out)
-        sets = list_sets(self.draft[tokens], self.n, self.ignored)
+        sets = list_sets(self.draft[tokens], self.problem.n, self.ignored)
         sets = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
         share = softmax_by_set(sets, self.alpha, self.slack)
         given = sum_by(sets.members, share * sets.mass[sets.rows], self.draft.size)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from otlp.certificate import GAP_TOLERANCE, LOSSLESS_TOLERANCE, Answer, certify
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples
 from otlp.errors import Capability
-from otlp.plan import Plan, TablePlan
+from otlp.plan import Marginals, Plan, TablePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, problems
@@ -52,7 +53,7 @@ def verdict(plan: Plan | None, **claims: object) -> otlp.Solution:
 
 def test_a_right_claim_is_confirmed() -> None:
     plan, subset = optimal_plan()
-    solution = verdict(plan, subset=subset)
+    solution = verdict(plan, claim=Guarantee.OPTIMAL, subset=subset)
     assert solution.guarantee is Guarantee.OPTIMAL and solution.status is Status.SOLVED
     assert solution.acceptance == pytest.approx(OPTIMUM, abs=1e-15)
     assert solution.message == ""
@@ -60,7 +61,7 @@ def test_a_right_claim_is_confirmed() -> None:
 
 def test_a_plan_that_is_not_optimal_cannot_claim_to_be() -> None:
     _, subset = optimal_plan()
-    solution = verdict(ignore_drafts(), subset=subset)
+    solution = verdict(ignore_drafts(), claim=Guarantee.OPTIMAL, subset=subset)
     assert solution.guarantee is Guarantee.LOSSLESS
     assert solution.status is Status.CERTIFICATE_FAILED
     assert "claimed OPTIMAL, proved LOSSLESS" in solution.message
@@ -69,12 +70,73 @@ def test_a_plan_that_is_not_optimal_cannot_claim_to_be() -> None:
     assert honest.guarantee is Guarantee.LOSSLESS and honest.status is Status.SOLVED
 
 
-def test_an_optimal_plan_without_a_proof_is_lossless_only() -> None:
+def test_an_optimal_plan_with_a_bad_proof_is_lossless_only() -> None:
     plan, _ = optimal_plan()
-    for subset in (None, np.array([False, True, False])):
-        solution = verdict(plan, subset=subset)
-        assert solution.guarantee is Guarantee.LOSSLESS
-        assert solution.status is Status.CERTIFICATE_FAILED
+    solution = verdict(plan, claim=Guarantee.OPTIMAL, subset=np.array([False, True, False]))
+    assert solution.guarantee is Guarantee.LOSSLESS
+    assert solution.status is Status.CERTIFICATE_FAILED
+
+
+@pytest.mark.parametrize("claim", [None, Guarantee.OPTIMAL])
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_a_plan_without_a_subset_is_proved_by_the_verifier(
+    claim: Guarantee | None, problem: otlp.Problem
+) -> None:
+    """The natural first try of a solver of one's own: `Answer(plan)`, and nothing else."""
+    plan = otlp.solve(problem, "max-flow").plan
+    solution = certify(problem, "own", Answer(plan, claim), Stopwatch())
+    assert solution.status is Status.SOLVED and solution.message == ""
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert solution.subset is not None and solution.subset.shape == (problem.vocab_size,)
+    worse = certify(problem, "own", Answer(ignore_drafts(problem)), Stopwatch())
+    assert worse.status is Status.SOLVED and worse.guarantee >= Guarantee.LOSSLESS
+    assert worse.upper_bound >= brute_force_optimum(problem) - 1e-12
+
+
+def test_no_claim_is_no_lie() -> None:
+    """A plan that changes the law is called what it is, and nobody is asked to report it."""
+    solution = otlp.certificate.certify(PROBLEM, "own", Answer(keep_first()), Stopwatch())
+    assert solution.guarantee is Guarantee.APPROXIMATE and solution.status is Status.SOLVED
+    assert "report" not in str(solution) + solution.message
+
+
+def test_token_ids_are_a_subset_too() -> None:
+    plan, subset = optimal_plan()
+    solution = verdict(plan, subset=np.flatnonzero(subset))
+    np.testing.assert_array_equal(solution.subset, subset)
+    with pytest.raises(otlp.InvalidInputError, match="subset"):
+        verdict(plan, subset=np.ones(7, dtype=bool))
+
+
+class OwnPlan(Plan):
+    """A user's: slices only."""
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        return self.problem.target
+
+
+class ShortPlan(OwnPlan):
+    """Of another vocabulary."""
+
+    def marginals(self) -> Marginals:
+        return Marginals(np.ones(2), np.ones(2), "closed form")
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
+    solution = certify(problem, "own", Answer(OwnPlan(problem)), Stopwatch())
+    assert solution.guarantee >= Guarantee.LOSSLESS and solution.marginal_method == "enumerated"
+    reference = ignore_drafts(problem).marginals()
+    np.testing.assert_allclose(
+        solution.plan.acceptance_vector, reference.acceptance, rtol=0.0, atol=1e-15
+    )
+
+
+def test_marginals_of_another_vocabulary_are_refused() -> None:
+    with pytest.raises(otlp.InvalidInputError, match="marginals have shapes"):
+        verdict(ShortPlan(PROBLEM))
 
 
 @pytest.mark.parametrize("claim", [Guarantee.OPTIMAL, Guarantee.LOSSLESS])
@@ -95,7 +157,8 @@ def test_slices_that_are_no_laws_are_not_lossless() -> None:
     problem = otlp.Problem([0.5, 0.5], drafts)
     plan = table(problem, np.array([[1.2, 0.0], [-0.2, 1.0]]))
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-15
-    solution = certify(problem, "claimant", Answer(plan), Stopwatch())
+    claim = Guarantee.LOSSLESS
+    solution = certify(problem, "claimant", Answer(plan, claim), Stopwatch())
     assert solution.guarantee is Guarantee.APPROXIMATE
     assert solution.status is Status.CERTIFICATE_FAILED
 
@@ -140,7 +203,8 @@ def test_no_lossless_plan_is_certified_above_the_optimum(
         st.lists(st.booleans(), min_size=problem.vocab_size, max_size=problem.vocab_size)
     )
     plan = ignore_drafts(problem)
-    solution = certify(problem, "claimant", Answer(plan, subset=np.array(flags)), Stopwatch())
+    answer = Answer(plan, Guarantee.OPTIMAL, np.array(flags))
+    solution = certify(problem, "claimant", answer, Stopwatch())
     optimum = brute_force_optimum(problem)
     assert solution.upper_bound >= optimum - 1e-12
     assert solution.acceptance <= optimum + 1e-12
@@ -160,7 +224,7 @@ class Boaster(Solver):
         return Capability(problem.n > 1, "it needs two drafts: use max-flow")
 
     def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
-        return Answer(ignore_drafts(problem))
+        return Answer(ignore_drafts(problem), Guarantee.OPTIMAL)
 
 
 def test_solve_raises_where_the_certificate_fails() -> None:
@@ -171,6 +235,21 @@ def test_solve_raises_where_the_certificate_fails() -> None:
     assert returned.guarantee is Guarantee.LOSSLESS and returned.plan is not None
 
 
+@dataclass(frozen=True)
+class Forgetful(Solver):
+    """Returns its plan in place of an answer."""
+
+    name: ClassVar[str] = "forgetful"
+
+    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
+        return ignore_drafts(problem)  # type: ignore[return-value]
+
+
+def test_an_answer_that_is_none_is_refused_in_plain_words() -> None:
+    with pytest.raises(otlp.InvalidInputError, match=r"otlp\.Answer\(plan\)"):
+        Forgetful().solve(PROBLEM)
+
+
 def test_an_unsupported_problem_is_refused_with_the_reason() -> None:
     single = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 1))
     with pytest.raises(otlp.errors.UnsupportedProblemError, match="boaster: it needs two drafts"):
@@ -179,7 +258,7 @@ def test_an_unsupported_problem_is_refused_with_the_reason() -> None:
 
 def test_the_clock_adds_up() -> None:
     timings = otlp.solve(PROBLEM, "max-flow").timings
-    parts = (timings.build, timings.reduce, timings.solve, timings.recover, timings.verify)
+    parts = (timings.build, timings.solve, timings.recover, timings.verify)
     assert min(parts) > 0.0 and timings.total == sum(parts)
 
 

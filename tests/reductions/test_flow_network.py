@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 
 import otlp
-from otlp.reductions import MergeTuples, NetworkReduction, Relaxation
-from otlp.reductions.minimum_cut import minimum_cut, tokens_beyond_cut
+from otlp.reductions import MergeTuples, NetworkReduction, PrimalDual, Relaxation
+from otlp.reductions.flow_network import minimum_cut, tokens_beyond_cut
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import DEGENERATE, brute_force_optimum, problems
 
@@ -14,7 +14,7 @@ from tests.instances import DEGENERATE, brute_force_optimum, problems
 @given(problem=problems())
 def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     relaxed, _ = MergeTuples().apply(problem)
-    network, inverse = NetworkReduction().apply(relaxed)
+    network, _ = NetworkReduction().apply(relaxed)
     tokens, groups = network.tokens, network.groups
     arcs = list(
         zip(
@@ -24,8 +24,8 @@ def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     assert len(set((a, b) for a, b, _ in arcs)) == len(arcs)
     sources, middle, sinks = (
         arcs[:tokens],
-        arcs[inverse.first : inverse.last],
-        arcs[inverse.last :],
+        arcs[network.middle],
+        arcs[network.middle.stop :],
     )
     assert sources == [(network.source, i, p) for i, p in enumerate(problem.target.tolist())]
     assert sinks == [
@@ -48,8 +48,9 @@ def test_the_cut_proves_the_flow_optimal(problem: otlp.Problem) -> None:
     for reduction in (MergeTuples(), Relaxation()):
         relaxed, _ = reduction.apply(problem)
         network, inverse = NetworkReduction().apply(relaxed)
-        flow = NetworkReduction().invert(FLOW_ENGINES["ortools"](network, None), inverse)
-        subset = minimum_cut(problem, relaxed, flow)
+        answer = PrimalDual(FLOW_ENGINES["ortools"](network, None))
+        flow, subset = NetworkReduction().invert(answer, inverse)
+        assert abs(relaxed.dual_value(subset) - problem.dual_value(subset)) <= 1e-12
         bound = problem.dual_value(subset)
         assert abs(bound - flow.sum()) <= 1e-12
         assert abs(bound - brute_force_optimum(problem)) <= 1e-12
@@ -70,5 +71,5 @@ def test_a_cut_survives_rounding() -> None:
     problem = DEGENERATE["one draft"]
     relaxed, _ = MergeTuples().apply(problem)
     exact = np.minimum(problem.target, problem.drafts.mean_draft)
-    assert problem.dual_value(minimum_cut(problem, relaxed, exact - 3e-14)) == 0.6
+    assert problem.dual_value(minimum_cut(relaxed, exact - 3e-14)) == 0.6
     assert problem.dual_value(tokens_beyond_cut(relaxed, exact - 3e-14, 1e-15)) == 1.0

@@ -112,8 +112,8 @@ def test_residuals_are_zero_exactly_where_eq_7_says(problem):
     np.testing.assert_allclose(halves.outer_wanted + halves.inner_wanted, p, atol=1e-15)
     # not `subset`: where alpha* is one but for rounding, H* is taken for empty
     np.testing.assert_array_equal(halves.inner_wanted[halves.subset], p[halves.subset])
-    assert halves.outer_wanted.sum() == pytest.approx(halves.outer_mass, abs=TOLERANCE)
-    assert halves.inner_wanted.sum() == pytest.approx(halves.inner_mass, abs=TOLERANCE)
+    assert halves.outer_wanted.sum() == pytest.approx(halves.outer.mass, abs=TOLERANCE)
+    assert halves.inner_wanted.sum() == pytest.approx(halves.inner.mass, abs=TOLERANCE)
 
 
 def test_large_vocabulary_keeps_its_digits():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.errors import UnsupportedProblemError
-from otlp.reductions.pairwise_cut import PairwiseCut
+from otlp.reductions import PairwiseCut, PrimalDual
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import brute_force_optimum, iid_problems, independent_problems
@@ -15,7 +15,7 @@ from tests.instances import brute_force_optimum, iid_problems, independent_probl
 def cut(problem):
     network, inverse = PairwiseCut().apply(problem)
     flows = FLOW_ENGINES["ortools"](network, None)
-    subset = PairwiseCut().invert(flows, inverse)
+    subset = PairwiseCut().invert(PrimalDual(flows), inverse).dual
     value = flows[: problem.vocab_size].sum() - network.capacities[-problem.vocab_size :].sum()
     return 1.0 + value, subset
 

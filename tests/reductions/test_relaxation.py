@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.certificate import Answer, certify
-from otlp.reductions import MergeTuples, NetworkReduction, Relaxation, RelaxedOTLP
+from otlp.reductions import MergeTuples, NetworkReduction, PrimalDual, Relaxation, RelaxedOTLP
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.timing import Stopwatch
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
@@ -18,8 +18,8 @@ Reduction = Relaxation | MergeTuples
 
 def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
     """An optimal S, whatever the groups are."""
-    network, inverse = NetworkReduction().apply(relaxed)
-    return NetworkReduction().invert(FLOW_ENGINES["ortools"](network, None), inverse)
+    network, _ = NetworkReduction().apply(relaxed)
+    return FLOW_ENGINES["ortools"](network, None)[network.middle]
 
 
 @BOTH
@@ -30,7 +30,7 @@ def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> 
     relaxed, inverse = reduction.apply(problem)
     flow = maximum(relaxed)
     assert abs(flow.sum() - brute_force_optimum(problem)) <= 1e-12
-    plan = reduction.invert(flow, inverse)
+    plan = reduction.invert(PrimalDual(flow), inverse).primal
     solution = certify(problem, "lifted", Answer(plan, otlp.Guarantee.LOSSLESS), Stopwatch())
     assert solution.guarantee is otlp.Guarantee.LOSSLESS
     assert abs(solution.acceptance - flow.sum()) <= 1e-12
@@ -47,7 +47,7 @@ def test_any_flow_gives_a_lossless_plan(
     size = relaxed.groups.members.size
     entry = st.sampled_from([-1.0, 0.0, 5e-324, 1e-300, 1e-12, 0.01, 0.3, 5.0, 1e300, np.inf])
     flow = np.array(data.draw(st.lists(entry, min_size=size, max_size=size)))
-    plan = reduction.invert(flow, inverse)
+    plan = reduction.invert(PrimalDual(flow), inverse).primal
     solution = certify(problem, "any", Answer(plan, otlp.Guarantee.LOSSLESS), Stopwatch())
     assert solution.guarantee is otlp.Guarantee.LOSSLESS
     assert solution.acceptance <= brute_force_optimum(problem) + 1e-12
@@ -58,7 +58,8 @@ def test_any_flow_gives_a_lossless_plan(
 def test_no_flow_draws_from_the_target(reduction: Reduction) -> None:
     problem = DEGENERATE["one draft"]
     relaxed, inverse = reduction.apply(problem)
-    plan = reduction.invert(np.zeros(relaxed.groups.members.size), inverse)
+    nothing = PrimalDual(np.zeros(relaxed.groups.members.size))
+    plan = reduction.invert(nothing, inverse).primal
     np.testing.assert_allclose(plan.conditional([1]), problem.target, atol=1e-16)
 
 

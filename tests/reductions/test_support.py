@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.certificate import Answer, certify
-from otlp.reductions import Support
+from otlp.reductions import PrimalDual, Support
 from otlp.solvers.max_flow import MaxFlow
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, problems
@@ -21,9 +21,8 @@ def test_value_plan_and_dual_survive(problem: otlp.Problem) -> None:
     assert abs(brute_force_optimum(small) - brute_force_optimum(problem)) <= 1e-12
     solved = MaxFlow().solve(small)
     assert solved.plan is not None and solved.subset is not None
-    subset = reduction.lift_subset(solved.subset, inverse)
+    plan, subset = reduction.invert(PrimalDual(solved.plan, solved.subset), inverse)
     assert abs(problem.dual_value(subset) - small.dual_value(solved.subset)) <= 1e-12
-    plan = reduction.invert(solved.plan, inverse)
     assert plan.problem is problem
     lifted = certify(problem, "lifted", Answer(plan, subset=subset), Stopwatch())
     assert lifted.guarantee is otlp.Guarantee.OPTIMAL
@@ -35,7 +34,7 @@ def test_mass_outside_the_support_keeps_its_law() -> None:
     problem = otlp.Problem([0.1, 0.2, 0.3, 0.4], otlp.IID([0.0, 1.0, 0.0, 0.0], 2))
     small, inverse = Support().apply(problem)
     assert small.vocab_size == 2
-    plan = Support().invert(MaxFlow().solve(small).plan, inverse)
+    plan = Support().invert(PrimalDual(MaxFlow().solve(small).plan), inverse).primal
     np.testing.assert_allclose(plan.conditional([1, 1]), problem.target, atol=1e-15)
     rng = np.random.default_rng(0)
     assert {plan.sample([1, 1], rng) for _ in range(200)} == {0, 1, 2, 3}
@@ -44,7 +43,7 @@ def test_mass_outside_the_support_keeps_its_law() -> None:
 def test_subsets_keep_their_tokens() -> None:
     problem = otlp.Problem([0.4, 0.1, 0.3, 0.2], otlp.IID([0.0, 0.9, 0.0, 0.1], 2))
     small, inverse = Support().apply(problem)
-    lifted = Support().lift_subset(np.array([True, False, True]), inverse)
+    lifted = Support().invert(PrimalDual(None, np.array([True, False, True])), inverse).dual
     assert lifted.tolist() == [False, True, False, False]
     assert problem.dual_value(lifted) == small.dual_value([0])
 
@@ -54,7 +53,7 @@ def test_full_support_is_left_alone() -> None:
     small, inverse = Support().apply(problem)
     assert small is problem
     plan = MaxFlow().solve(small).plan
-    assert Support().invert(plan, inverse) is plan
+    assert Support().invert(PrimalDual(plan), inverse).primal is plan
 
 
 def test_vocabulary_shrinks_to_the_tokens_that_count() -> None:

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, RelaxedOTLP
+from otlp.reductions import (
+    FlowNetwork,
+    MergeTuples,
+    NetworkReduction,
+    RelaxedOTLP,
+    TransportProgram,
+)
 from otlp.solvers.engines import FLOW_ENGINES, highs
 from otlp.solvers.engines.flow_process import FlowProcess, flow_process
 from otlp.solvers.engines.integers import to_integers
@@ -117,7 +123,7 @@ def test_processes_end_with_their_parent() -> None:
 
 
 def test_an_option_that_highs_rejects_raises() -> None:
-    program = highs.TransportProgram(
+    program = TransportProgram(
         rows=np.array([0]),
         columns=np.array([0]),
         reward=np.ones(1),
@@ -132,7 +138,7 @@ def test_an_option_that_highs_rejects_raises() -> None:
 @pytest.mark.parametrize("size", [4, 160])
 def test_exact_programs_meet_every_sum(size: int) -> None:
     rng = np.random.default_rng(size)
-    program = highs.TransportProgram(
+    program = TransportProgram(
         rows=np.repeat(np.arange(size), size),
         columns=np.tile(np.arange(size), size),
         reward=(rng.random(size * size) < 0.1).astype(float),

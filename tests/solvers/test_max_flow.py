@@ -83,6 +83,9 @@ def test_supports_says_why_it_refuses() -> None:
         ({"engine": "graphtool"}, "did you mean 'graph-tool'"),
         ({"time_limit": -1.0}, "time_limit is -1.0"),
         ({"memory_limit": 0}, "memory_limit is 0"),
+        ({"memory_limit": None}, "memory_limit is None"),
+        ({"engine": None}, "engine is None"),
+        ({"time_limit": [1]}, r"time_limit is \[1\]"),
     ],
 )
 def test_options_out_of_range(options: dict[str, object], words: str) -> None:

@@ -9,7 +9,7 @@ from otlp.errors import EngineNotFoundError, InvalidInputError, UnsupportedProbl
 from otlp.solution import Guarantee, SolveError, Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.slackness import Slackness
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
+from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
 
 
 def language_like(k, n, seed=0):
@@ -61,8 +61,9 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
         return run(network, time_limit)
 
     monkeypatch.setattr("otlp.solvers.flow_solver.FLOW_ENGINES", {"ortools": counting})
-    plan = Slackness().lazy_plan(problem)
+    plan = Slackness().prepare(problem)
     assert solved == []
+    np.testing.assert_array_equal(plan.subset, subset)
     for row in ([0, 1], [1, 2], [2, 2]):
         np.testing.assert_allclose(plan.conditional(row), whole.plan.conditional(row), atol=1e-12)
     assert len(solved) == 1  # the outer network: every tuple so far leaves H* = {0}
@@ -70,10 +71,10 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
     assert len(solved) == 2
 
 
-@given(problems())
+@given(iid_problems())
 @settings(max_examples=60, deadline=None)
-def test_lazy_slices_are_those_of_the_certified_plan(problem):
-    whole, lazy = Slackness().solve(problem).plan, Slackness().lazy_plan(problem)
+def test_prepared_slices_are_those_of_the_certified_plan(problem):
+    whole, lazy = Slackness().solve(problem).plan, Slackness().prepare(problem)
     tuples = problem.drafts.enumerate_tuples()
     for row in tuples.tokens[:: max(1, len(tuples.mass) // 8)]:
         np.testing.assert_allclose(lazy.conditional(row), whole.conditional(row), atol=1e-9)
@@ -102,6 +103,17 @@ def test_a_time_limit_is_a_status_and_no_plan():
     assert solution.status is Status.TIME_LIMIT
     assert solution.plan is None
     assert solution.guarantee is Guarantee.NONE
-    plan = Slackness(time_limit=1e-4).lazy_plan(problem)
-    with pytest.raises(SolveError, match="inner system"):
-        plan.conditional(np.flatnonzero(solution.subset)[:3])
+    prepared = Slackness(time_limit=1e-4).prepare(problem)
+    with pytest.raises(SolveError, match="inner system") as caught:
+        prepared.conditional(np.flatnonzero(prepared.subset)[:3])
+    # the proof is over the vocabulary that was asked about, not over the k tokens of the draft
+    np.testing.assert_array_equal(caught.value.solution.subset, prepared.subset)
+    assert prepared.subset.shape == (problem.vocab_size,)
+    alpha, _ = otlp.optimal_acceptance(problem)
+    assert caught.value.solution.upper_bound == pytest.approx(alpha, abs=1e-12)
+
+
+def test_only_iid_drafts_are_prepared():
+    explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
+    with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
+        Slackness().prepare(explicit)

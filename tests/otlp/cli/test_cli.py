@@ -14,7 +14,7 @@ from otlp.certificate import Answer
 from otlp.cli import COMMANDS, main
 from otlp.cli.output import write_whole
 from otlp.errors import Capability
-from otlp.reductions import MergeTuples
+from otlp.reductions import MergeTuples, PrimalDual
 from otlp.solution import Guarantee
 from otlp.solvers import SOLVERS
 from otlp.solvers.solver import Solver
@@ -36,8 +36,8 @@ class Liar(Solver):
 
     def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
         relaxed, inverse = MergeTuples().apply(problem)
-        plan = MergeTuples().invert(0.0 * relaxed.groups.mass[relaxed.groups.rows], inverse)
-        return Answer(plan, Guarantee.OPTIMAL)
+        nothing = PrimalDual(0.0 * relaxed.groups.mass[relaxed.groups.rows])
+        return Answer(MergeTuples().invert(nothing, inverse).primal, Guarantee.OPTIMAL)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

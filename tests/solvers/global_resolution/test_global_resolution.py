@@ -9,6 +9,7 @@ import otlp
 from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, SolveError, Status
+from otlp.solvers.by_name import make_solver
 from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_point
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
@@ -187,7 +188,7 @@ def test_a_slice_solves_only_the_system_it_needs():
     problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
     for solver in (GlobalResolution(), GlobalResolution.published()):
         whole = solver.solve(problem)
-        plan = solver.lazy_plan(problem)
+        plan = solver.prepare(problem)
         for row in ([0, 0], [0, 1], [2, 1]):
             np.testing.assert_array_equal(plan.conditional(row), whole.plan.conditional(row))
     # With H* of many tokens and a limit of one variable, only the inner system terminates.
@@ -196,9 +197,11 @@ def test_a_slice_solves_only_the_system_it_needs():
     solution = tight.solve(problem)
     assert solution.status is Status.TRUNCATION_LIMIT
     assert "inner system" in solution.message
-    plan = tight.lazy_plan(problem)
-    with pytest.raises(SolveError, match="inner system"):
+    plan = tight.prepare(problem)
+    with pytest.raises(SolveError, match="inner system") as caught:
         plan.conditional(np.flatnonzero(solution.subset)[:2])
+    np.testing.assert_array_equal(caught.value.solution.subset, solution.subset)
+    assert solution.subset.shape == (problem.vocab_size,)
     outside = np.flatnonzero(~solution.subset & problem.drafts.support)[:1]
     assert plan.conditional(np.repeat(outside, 2)).sum() == pytest.approx(1.0)
 
@@ -227,8 +230,8 @@ def test_early_termination_says_which_limit_and_by_how_much():
         )
 
 
-@pytest.mark.parametrize("fallback", ["max-flow", MaxFlow()])
-def test_the_fallback_takes_over(fallback):
+def test_the_fallback_takes_over():
+    fallback = MaxFlow()
     problem = language_like(2_000, 2, 100)
     alpha, _ = subset_selection(problem)
     solution = GlobalResolution.published(1e-3, fallback=fallback).solve(problem)
@@ -240,6 +243,8 @@ def test_the_fallback_takes_over(fallback):
     assert helpless.status is Status.TRUNCATION_LIMIT
     assert helpless.plan is None
     assert "Nor does the fallback max-flow take it" in helpless.message
+    named = otlp.solve(problem, "global-resolution", limits={2: 4}, fallback="max-flow")
+    assert named.guarantee is Guarantee.OPTIMAL and named.solver == "global-resolution"
     easy = language_like(2_000, 2, 10)
     assert "fallback" not in GlobalResolution(1e-3, fallback=fallback).solve(easy).details
 
@@ -262,10 +267,18 @@ def test_limits_of_the_paper():
         ({"plan": "exact"}, "known: lossless, published"),
         ({"minimiser": "newtons"}, "did you mean 'newton'"),
         ({"limits": {2: 0}}, r"limits\[2\] is 0"),
-        ({"limits": {}}, "limits is empty"),
+        ({"limits": {}}, r"limits is \{\}: it must be None"),
         ({"max_iterations": -1}, "max_iterations"),
         ({"newton_steps": -1}, "newton_steps"),
         ({"max_iterations": 0, "newton_steps": 0}, "both 0"),
+        ({"tau": "x"}, "tau is 'x'"),
+        ({"tau": None}, "tau is None"),
+        ({"limits": 3}, "limits is 3"),
+        ({"limits": {2: "x"}}, r"limits\[2\] is 'x'"),
+        ({"limits": {"a": 2}}, "an n of limits is 'a'"),
+        ({"plan": 3}, "plan is 3"),
+        ({"newton_steps": 1.5}, "newton_steps is 1.5"),
+        ({"fallback": "max-flow"}, r"otlp\.solvers\.MaxFlow\(\)"),
     ],
 )
 def test_bad_options(options, message):
@@ -279,10 +292,10 @@ def test_what_it_does_not_cover():
     with pytest.raises(UnsupportedProblemError, match="max-flow"):
         GlobalResolution().solve(explicit)
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
-        GlobalResolution().lazy_plan(explicit)
+        GlobalResolution().prepare(explicit)
     assert "1000" in GlobalResolution().supports(language_like(5, 1001)).reason
-    with pytest.raises(UnknownSolverError, match="max-flow"):
-        GlobalResolution(fallback="maxflow")
+    with pytest.raises(UnknownSolverError, match="did you mean 'max-flow'"):
+        make_solver("global-resolution", fallback="maxflow")
     hash(GlobalResolution.published())
 
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.errors import SizeLimitError
-from otlp.plan.slackness import softmax_by_set, softmax_shares
 from otlp.solvers.global_resolution.logsumexp_terms import (
     LogSumExp,
     alternating_coefficient,
     merged_terms,
 )
+from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
 from tests.instances import distributions
 
 

@@ -1,0 +1,56 @@
+"""A chain of reductions is a reduction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otlp.errors import Capability
+from otlp.reductions.reduction import PrimalDual, Reduction
+
+__all__ = ["Chain"]
+
+
+class Chain(Reduction[Any, Any]):
+    """Apply reductions one after the other, and go back in the opposite order.
+
+    Source: what the first reduction takes.
+    Result: what the last one gives.
+    Survives: what survives all of them.
+    Cost: the sum of theirs.
+
+    Parameters
+    ----------
+    *reductions : Reduction
+        Each takes what the one before it gives.
+    """
+
+    def __init__(self, *reductions: Reduction[Any, Any]) -> None:
+        self.reductions = reductions
+
+    @property
+    def lists(self) -> bool:  # type: ignore[override]
+        """Whether one of them lists tuples."""
+        return any(reduction.lists for reduction in self.reductions)
+
+    def accepts(self, source: Any) -> Capability:
+        """Ask one reduction after the other, up to the first that lists tuples."""
+        for reduction in self.reductions:
+            capability = reduction.accepts(source)
+            if not capability or reduction.lists:
+                return capability
+            source, _ = reduction.apply(source)
+        return Capability(True)
+
+    def apply(self, source: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Reduce step by step."""
+        inverses = []
+        for reduction in self.reductions:
+            source, inverse = reduction.apply(source)
+            inverses.append(inverse)
+        return source, tuple(inverses)
+
+    def invert(self, answer: PrimalDual, inverse: tuple[Any, ...]) -> PrimalDual:
+        """Go back step by step."""
+        for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
+            answer = reduction.invert(answer, step)
+        return answer

@@ -1,0 +1,130 @@
+"""The OTLP as a linear program with limits by row and by column, relaxed or as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.drafts import TokenSets
+from otlp.drafts.token_sets import MEMORY_LIMIT
+from otlp.errors import Capability
+from otlp.problem import Problem
+from otlp.reductions.reduction import PrimalDual, Reduction
+from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTLP, lift
+
+__all__ = ["FullProgram", "RelaxedProgram", "TransportProgram", "price_subset"]
+
+SLACK = 1e-12
+"""How much more mass each token of the full form may take, so that it has a solution in floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class TransportProgram:
+    """Maximise reward @ x over x >= 0 with limits on the sums of x by row and by column.
+
+    Attributes
+    ----------
+    rows, columns : ndarray, shape (m,), int64
+        Where each variable stands in the table.
+    reward : ndarray, shape (m,)
+    row_mass, column_mass : ndarray
+        Upper bounds on the sums.
+    exact : bool
+        Whether the column sums must meet theirs.  If the masses have the same total, then so do
+        the row sums; two sets of equations would be contradictory by a rounding error, which
+        HiGHS's presolve may find.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    reward: FloatArray
+    row_mass: FloatArray
+    column_mass: FloatArray
+    exact: bool
+
+
+class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
+    """The relaxed OTLP, Eq. 2 of Global Resolution, as it is.
+
+    Source: a `RelaxedOTLP`.
+    Result: a `TransportProgram` with a variable for each member of each group.
+    Survives: value, plan (the variables are S), and dual: H* is where the price of a token is 1.
+    Cost: O(V + nnz).
+    """
+
+    def apply(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
+        """Point at the arrays of the relaxed problem."""
+        groups = source.groups
+        reward = np.ones(groups.members.size)
+        program = TransportProgram(
+            groups.members, groups.rows, reward, source.target, groups.mass, exact=False
+        )
+        return program, source
+
+    def invert(self, answer: PrimalDual, inverse: RelaxedOTLP) -> PrimalDual:
+        """Keep S, shape (nnz,), and turn prices, shape (V,), into H*."""
+        return PrimalDual(answer.primal, price_subset(inverse.dual_value, answer.dual))
+
+
+@dataclass(frozen=True)
+class FullProgram(Reduction[Problem, TransportProgram]):
+    """The OTLP itself, Eq. 1 of Global Resolution: the joint law of verified token and tuple.
+
+    Source: a `Problem` whose tuples can be listed.
+    Result: a `TransportProgram` with V variables a tuple.
+    Survives: value, plan, and dual: H* is where the price of a token is 1 above the least.
+    Cost: O(m V) for m tuples.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that the list of tuples may need.
+    """
+
+    memory_limit: int = MEMORY_LIMIT
+    lists: ClassVar[bool] = True
+
+    def accepts(self, source: Problem) -> Capability:
+        """Accept problems whose table of slices fits the memory limit."""
+        return Relaxation(self.memory_limit).accepts(source)
+
+    def apply(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
+        """Write out all pairs of a token and a tuple."""
+        _, (_, tuples, groups) = Relaxation(self.memory_limit).apply(source)
+        size = source.vocab_size
+        pairs = TokenSets(
+            members=np.tile(np.arange(size), len(groups)),
+            offsets=size * np.arange(len(groups) + 1),
+            mass=groups.mass,
+        )
+        reward = np.zeros((len(groups), size))
+        reward[groups.rows, groups.members] = 1.0
+        # Rounding may leave the tuples with more mass than the target has, a contradiction.
+        wide = source.target + SLACK
+        program = TransportProgram(
+            pairs.members, pairs.rows, reward.ravel(), wide, pairs.mass, exact=True
+        )
+        return program, RelaxationInverse(source, tuples, pairs)
+
+    def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
+        """Read the slices off the joint law, shape (m V,), and H* off the prices, shape (V,)."""
+        subset = price_subset(inverse.problem.dual_value, answer.dual)
+        return PrimalDual(lift(inverse, answer.primal), subset)
+
+
+def price_subset(dual_value: Callable[[Mask], float], prices: FloatArray) -> Mask:
+    """Subset H that the dual prices y of the tokens stand for (Global Resolution, Appendix E).
+
+    At a vertex y is 0 or 1, up to a constant in the full form, and H = {y = 1}.  The dual value
+    of y is the mean over levels in [0, 1] of the dual value of {y > level}, so the best level is
+    never worse than y, at a vertex or not.
+    """
+    above = np.clip(prices - prices.min(), 0.0, 1.0)
+    levels = np.unique(np.round(above, 6))
+    subsets = [above > level for level in (levels[:-1] + levels[1:]) / 2.0]
+    subsets.append(np.zeros(prices.size, dtype=bool))
+    return min(subsets, key=dual_value)

@@ -1,0 +1,59 @@
+"""A chain of reductions is a reduction: there step by step, and back in the opposite order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.reductions import (
+    Chain,
+    FullProgram,
+    MergeTuples,
+    NetworkReduction,
+    PrimalDual,
+    RelaxedProgram,
+    Support,
+)
+from otlp.solvers.engines import FLOW_ENGINES, highs
+from tests.instances import brute_force_optimum, problems
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
+    optimum = brute_force_optimum(problem)
+    chains = {
+        "flow": Chain(Support(), MergeTuples(), NetworkReduction()),
+        "relaxed": Chain(Support(), MergeTuples(), RelaxedProgram()),
+        "full": Chain(Chain(Support()), FullProgram()),
+    }
+    for name, chain in chains.items():
+        assert chain.accepts(problem)
+        result, inverse = chain.apply(problem)
+        if name == "flow":
+            answer = PrimalDual(FLOW_ENGINES["ortools"](result, None))
+        else:
+            found = highs.solve(result)
+            answer = PrimalDual(found.x, found.row_price)
+        plan, subset = chain.invert(answer, inverse)
+        assert plan.problem is problem
+        assert plan.marginals().acceptance.sum() == pytest.approx(optimum, abs=1e-9)
+        assert problem.dual_value(subset) == pytest.approx(optimum, abs=1e-9)
+
+
+def test_a_chain_refuses_what_one_of_its_links_refuses_before_anything_is_listed() -> None:
+    wide = otlp.Problem(np.full(10**5, 1e-5), otlp.IID(np.full(10**5, 1e-5), 50))
+    chain = Chain(Support(), MergeTuples(), NetworkReduction())
+    capability = chain.accepts(wide)
+    assert not capability and "token sets" in capability.reason
+    assert chain.lists and not Chain(Support()).lists
+
+
+def test_the_empty_chain_changes_nothing() -> None:
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
+    result, inverse = Chain().apply(problem)
+    assert result is problem
+    answer = PrimalDual(None, None)
+    assert Chain().invert(answer, inverse) is answer

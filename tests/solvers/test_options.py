@@ -1,0 +1,40 @@
+"""Every option of every solver refuses what it cannot mean, by name and in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+import otlp
+from otlp.solvers import SOLVERS, make_solver
+from otlp.solvers.by_name import option_names
+
+OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option_names(kind)]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+@pytest.mark.parametrize("value", ["abc", [1], float("nan"), True, 1j, object()], ids=repr)
+def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, value: object) -> None:
+    with pytest.raises((otlp.InvalidInputError, otlp.UnknownSolverError)) as caught:
+        make_solver(name, **{option: value})
+    assert option in str(caught.value) or "no solver is named" in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["name", "answer", "gap2"])
+def test_what_is_no_option_is_refused(option: str) -> None:
+    with pytest.raises(otlp.InvalidInputError, match=f"no option {option!r}: its options are gap"):
+        make_solver("orderings", **{option: 1})
+
+
+@pytest.mark.parametrize("solver", [None, 3, [], "orderngs"])
+def test_what_is_no_solver_is_refused(solver: object) -> None:
+    with pytest.raises(otlp.UnknownSolverError, match="known: auto"):
+        make_solver(solver)  # type: ignore[arg-type]
+
+
+def test_the_defaults_are_valid() -> None:
+    for name, kind in SOLVERS.items():
+        if is_dataclass(kind):
+            given = {field.name: field.default for field in fields(kind)}
+            assert make_solver(name, **given) == make_solver(name)
