@@ -144,7 +144,8 @@ def test_one_thread_s_time_limit_stops_no_other_thread() -> None:
         return str(error.value)
 
     def solved(_: int) -> int:
-        return int(sum((call_engine(PYTHON, "ortools", small, 60.0)[0] >> 9).sum() for _ in range(5)))
+        flows = [call_engine(PYTHON, "ortools", small, 60.0)[0] for _ in range(5)]
+        return int(sum((flow >> 9).sum() for flow in flows))
 
     with ThreadPoolExecutor(4) as pool:
         limits, sums = pool.map(stopped, range(2)), pool.map(solved, range(2))
