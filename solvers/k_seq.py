@@ -13,7 +13,6 @@ from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.errors import Capability
 from otlp.numerics.inclusion import inclusion_probability
-from otlp.numerics.power_slope import power_slope
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
@@ -68,7 +67,7 @@ class KSeqPlan(Plan):
         n = self.problem.n
         accepted = self.passes * expected_tries(self.beta, n)
         failed = np.maximum(self.draft - self.passes, 0.0)
-        none_passes = float(failed.sum()) ** n
+        none_passes = float(np.exp(n * np.log1p(-self.beta))) if self.beta < 1.0 else 0.0
         # The failed drafts are i.i.d., too, and the replacement may be one of them.
         share = failed / failed.sum() if none_passes > 0.0 else failed
         among = inclusion_probability(share, n)
@@ -151,7 +150,7 @@ class KSeq(Solver):
 
 def expected_tries(beta: float, n: int) -> float:
     """(1 - (1 - beta)^n) / beta: how many of n drafts are looked at, on average."""
-    return power_slope(1.0 - beta, 1.0, n)
+    return float(n) if beta < 1e-300 else float(inclusion_probability(beta, n) / beta)
 
 
 def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> float:
@@ -173,7 +172,8 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
 
     def safe(rho: float) -> bool:
         beta = min(1.0, float(np.minimum(draft, target / rho).sum()))
-        return expected_tries(beta, n) <= rho
+        # Where some draft passes for certain both sides are 1 / beta, up to rounding.
+        return expected_tries(beta, n) <= rho * (1.0 + 2.0**-50)
 
     low, high = 1.0, float(n)
     if safe(low):

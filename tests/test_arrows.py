@@ -93,7 +93,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def test_no_name_hides_a_module(name: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    if name == "otlp.solvers.engines.flow_server":
+    if name == "otlp.solvers.engines.engine_server":
         pytest.skip("a script that another interpreter runs")
     namespace: dict[str, object] = {}
     exec(f"import {name} as module", namespace)

@@ -119,15 +119,9 @@ class WithoutReplacement(DraftScheme):
             return self.draft
         if self.n == 2:
             return frozen(_pair_inclusion(self.draft, self._odds))
-        times, weights = self._nodes
-        check_memory(
-            "the inclusion probabilities", 8.0 * self.vocab_size * self.n * WIDTH, MEMORY_LIMIT
-        )
-        result, scratch = np.zeros(self.vocab_size), np.empty((self.vocab_size, self.n, WIDTH))
-        for piece in self._pieces():
-            arrays = self._rung[piece], times.reshape(-1, WIDTH)[piece]
-            weight = weights.reshape(-1, WIDTH)[piece]
-            _add_inclusion(self.draft, *arrays, weight, self.n, scratch, result)
+        result = np.zeros(self.vocab_size)
+        for first, last in self._pieces():
+            _add_inclusion(self.draft, self._rung, *self._nodes, self.n, first, last, result)
         return frozen(np.minimum(result, 1.0))
 
     @cached_property
@@ -142,22 +136,20 @@ class WithoutReplacement(DraftScheme):
             return self.draft.copy()
         if self.n == 2:
             return _pair_marginals(self.draft, self._odds, order)
-        weights = self._nodes[1].reshape(-1, WIDTH)
-        values, scratch = np.zeros(self.vocab_size), np.empty((2, self.vocab_size, WIDTH))
-        for piece in self._pieces():
+        result = np.zeros(self.vocab_size)
+        for first, last in self._pieces():
             _add_marginals(
-                self.draft, self._rung[piece], weights[piece], self.n, order, scratch, values
+                self.draft, self._rung, self._nodes[1], self.n, order, first, last, result
             )
-        result = np.empty(self.vocab_size)
-        result[order] = values
         return result
 
-    def _pieces(self) -> Iterator[slice]:
+    def _pieces(self) -> Iterator[tuple[int, int]]:
         """Blocks of nodes that are worked on without a look at the time limit, or at Ctrl-C."""
+        count = len(self._rung)
         size = max(1, STEPS // (self.n * self.vocab_size * WIDTH))
-        for first in range(0, self._nodes[0].size // WIDTH, size):
+        for first in range(0, count, size):
             checkpoint()
-            yield slice(first, first + size)
+            yield first, min(first + size, count)
 
     def outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
@@ -355,10 +347,11 @@ def _add_marginals(
     weights: FloatArray,
     n: int,
     order: IntArray,
-    scratch: FloatArray,
-    values: FloatArray,
+    first: int,
+    last: int,
+    result: FloatArray,
 ) -> None:
-    """Integrate, for each place in `order`, over the time when the n-th clock rings.
+    """Integrate, for each token, over the time when the n-th clock rings.
 
     None above has rung; either the token rings as the n-th, after n - 1 from below, or it has
     rung and the (n-1)-th from below rings.
@@ -366,9 +359,10 @@ def _add_marginals(
     size = draft.size
     # Copies in order, so that the passes below read memory from end to end.
     own = draft[order]
-    ordered, silent = scratch[0], scratch[1]  # whether it has rung, and no clock above has
-    for block in range(rung.shape[0]):
-        product = weights[block].copy()
+    ordered = np.empty((size, WIDTH))
+    silent = np.empty((size, WIDTH))  # no clock above has rung
+    for block in range(first, last):
+        product = weights[block * WIDTH : (block + 1) * WIDTH].copy()
         for place in range(size):
             clock = rung[block, order[place]]
             for k in range(WIDTH):
@@ -390,7 +384,7 @@ def _add_marginals(
                 rate[0, k] = no * rate[0, k] + ringing * count[0, k]
                 count[1, k] = no * count[1, k] + yes * count[0, k]
                 count[0, k] *= no
-            values[place] += value
+            result[order[place]] += value
 
 
 @compiled
@@ -400,13 +394,14 @@ def _add_inclusion(
     times: FloatArray,
     weights: FloatArray,
     n: int,
-    before: FloatArray,
+    first: int,
+    last: int,
     result: FloatArray,
 ) -> None:
     """Integrate over the time when clock i rings, with fewer than n others before it."""
     size = draft.size
-    # before[i, m]: exactly m of the clocks 0 .. i - 1 have rung
-    for block in range(rung.shape[0]):
+    before = np.empty((size, n, WIDTH))  # [i, m]: exactly m of the clocks 0 .. i - 1 have rung
+    for block in range(first, last):
         count = np.zeros((n, WIDTH))
         count[0] = 1.0
         for token in range(size):
@@ -421,7 +416,8 @@ def _add_inclusion(
                 for m in range(n):
                     at_most += count[m, k]
                     fewer += before[token, n - 1 - m, k] * at_most
-                value += weights[block, k] * fewer * np.exp(-own * times[block, k])
+                node = block * WIDTH + k
+                value += weights[node] * fewer * np.exp(-own * times[node])
             result[token] += own * value
             _add_clock(count, rung[block, token])
 

@@ -6,12 +6,16 @@ or compiled before a kernel is called.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, update_wrapper
+from functools import cache, cached_property, update_wrapper
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 __all__ = ["Kernel", "compiled"]
+
+PACKAGE = Path(__file__).parent.parent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,13 +47,30 @@ class Kernel(Generic[P, R]):
             dispatcher.enable_caching()
         except RuntimeError:  # neither the package nor the user's cache folder can be written
             return dispatcher
-        dispatcher._cache.save_overload = _unless_it_fails(dispatcher._cache.save_overload)
+        kept = dispatcher._cache
+        kept.save_overload = _unless_it_fails(kept.save_overload)
+        # Machine code holds that of the kernels that it calls, which may be in other files, but
+        # numba looks at a kernel's own file alone to see whether the code is out of date.
+        file = kept._cache_file
+        file._source_stamp = (file._source_stamp, _package_stamp())
         return dispatcher
 
     @property
     def _numba_type_(self) -> Any:
         # What numba asks of an object that a kernel names: let it see the compiled function.
         return self.dispatcher._numba_type_
+
+
+@cache
+def _package_stamp() -> int:
+    """Number that changes with the size or the time of any file of the package."""
+    stamps = []
+    for folder, _, names in os.walk(PACKAGE, followlinks=True):
+        for name in names:
+            if name.endswith(".py"):
+                status = os.stat(os.path.join(folder, name))
+                stamps.append((status.st_mtime_ns, status.st_size))
+    return hash(tuple(sorted(stamps)))
 
 
 def _unless_it_fails(save: Callable[..., None]) -> Callable[..., None]:

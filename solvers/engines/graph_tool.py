@@ -1,7 +1,7 @@
 """graph-tool: push-relabel on float64 capacities, in a process of its own.
 
 graph-tool has no wheel, and its builds for the system's Python crash beside another numpy, which
-no `except` catches.  So it is never imported here: an interpreter that has it runs `flow_server`.
+no `except` catches.  So it is never imported here: an interpreter that has it runs `engine_server`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
-from otlp.solvers.engines.flow_process import FlowProcess, flow_process
+from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.integers import to_integers
 
 __all__ = ["INTERPRETER_VARIABLE", "max_flow"]
@@ -23,6 +23,9 @@ __all__ = ["INTERPRETER_VARIABLE", "max_flow"]
 BITS = 52
 """Whole numbers below 2^53 add up exactly in float64; with other numbers a node's excess may never
 drain, by a rounding error, and the engine was seen to crash on that."""
+
+ISOLATED = ("-I",)
+"""What this process added to Python's paths is not for another Python."""
 
 INTERPRETER_VARIABLE = "OTLP_GRAPH_TOOL_PYTHON"
 """Environment variable that names the Python that has graph-tool."""
@@ -54,14 +57,11 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     named = os.environ.get(INTERPRETER_VARIABLE)
     interpreter = _find((named,) if named else (sys.executable, "/usr/bin/python3"))
     capacities, exponent = to_integers(network, BITS)
-    flows = _start(interpreter).max_flow(network, capacities, time_limit)
+    ends = np.array([network.source, network.sink])
+    arguments = ends, network.tails, network.heads, capacities
+    (flows,) = call_engine((interpreter, *ISOLATED), "graph-tool", arguments, time_limit)
     result: FloatArray = np.ldexp(flows, -exponent)
     return result
-
-
-def _start(interpreter: str) -> FlowProcess:
-    # -I: what this process added to Python's paths is not for another Python.
-    return flow_process((interpreter, "-I"), "graph-tool")
 
 
 @cache
@@ -70,7 +70,7 @@ def _find(candidates: tuple[str, ...]) -> str:
     reasons = []
     for interpreter in candidates:
         try:
-            _start(interpreter)
+            call_engine((interpreter, *ISOLATED), "graph-tool", None)
         except (OSError, RuntimeError) as error:
             reasons.append(f"{interpreter}: {error}")
         else:

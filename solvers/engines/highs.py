@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from otlp.distribution import FloatArray
 from otlp.reductions.transport_program import TransportProgram
+from otlp.solvers.engines.engine_process import call_engine
+from otlp.solvers.engines.engine_server import run_highs
 
 __all__ = ["HighsResult", "solve"]
 
@@ -20,6 +22,10 @@ SIMPLEX_LIMIT = 20_000
 
 TOLERANCE = 1e-10
 """The smallest feasibility tolerance that HiGHS takes."""
+
+MOST_VARIABLES_HERE = 5_000
+"""So few take HiGHS a fraction of a second.  It is slow to answer time limits, and deaf to Ctrl-C:
+a larger program is solved in a process that can be killed."""
 
 UNIT = 2.0**-10
 """Masses are passed in this unit: the tolerance, which is absolute, is then 1e-13 of the total."""
@@ -67,33 +73,46 @@ def solve(program: TransportProgram, time_limit: float | None = None) -> HighsRe
     RuntimeError
         If HiGHS rejects an option or the model.
     """
-    import highspy
-
     method = choose_method(program)
-    options: dict[str, object] = {
-        "output_flag": False,
-        "solver": "ipx" if method == "interior point" else "simplex",
+    options: dict[str, float] = {
+        "solver=ipx" if method == "interior point" else "solver=simplex": 0.0,
         "simplex_strategy": PRIMAL_SIMPLEX if method == "primal simplex" else DUAL_SIMPLEX,
         "primal_feasibility_tolerance": TOLERANCE,
         "dual_feasibility_tolerance": TOLERANCE,
         "ipm_optimality_tolerance": TOLERANCE,
     }
-    if time_limit is not None:
+    here = program.reward.size <= MOST_VARIABLES_HERE
+    if here and time_limit is not None:
         options["time_limit"] = float(time_limit)
-    highs = highspy.Highs()
-    for name, value in options.items():
-        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
-            raise RuntimeError(f"HiGHS {highs.version()} rejected the option {name} = {value}")
-    if highs.passModel(_model(program)) != highspy.HighsStatus.kOk:
-        raise RuntimeError(f"HiGHS {highs.version()} rejected the model")
-    highs.run()
-    found, info = highs.getSolution(), highs.getInfo()
+    size = program.row_mass.size
+    most = np.concatenate((program.row_mass, program.column_mass)) / UNIT
+    least = np.full(most.size, -np.inf)
+    if program.exact:
+        least[size:] = most[size:]
+    arguments = (
+        np.frombuffer(" ".join(options).encode(), dtype=np.uint8),
+        np.array(list(options.values()), dtype=np.float64),
+        program.rows,
+        size + program.columns,
+        program.reward,
+        most,
+        least,
+    )
+    try:
+        x, dual, status, iterations = (
+            run_highs(*arguments)
+            if here
+            else call_engine((sys.executable,), "highs", arguments, time_limit)
+        )
+    except TimeoutError:
+        nothing = np.zeros(0)
+        return HighsResult("Time limit reached", method, nothing, nothing, 0)
     return HighsResult(
-        status=highs.modelStatusToString(highs.getModelStatus()),
+        status=bytes(status).decode(),
         method=method,
-        x=np.asarray(found.col_value) * UNIT,
-        row_price=-np.asarray(found.row_dual)[: program.row_mass.size],
-        iterations=info.simplex_iteration_count + info.ipm_iteration_count,
+        x=x * UNIT,
+        row_price=-dual[:size],
+        iterations=int(iterations[0]),
     )
 
 
@@ -106,26 +125,3 @@ def choose_method(program: TransportProgram) -> str:
     if not program.exact:
         return "primal simplex"
     return "dual simplex" if program.reward.size <= SIMPLEX_LIMIT else "interior point"
-
-
-def _model(program: TransportProgram) -> Any:
-    """Fill HiGHS's arrays: rows of the table, then its columns, two entries a variable."""
-    import highspy
-
-    count = program.reward.size
-    masses = np.concatenate((program.row_mass, program.column_mass)) / UNIT
-    least = np.full(masses.size, -highspy.kHighsInf)
-    if program.exact:
-        least[program.row_mass.size :] = masses[program.row_mass.size :]
-    index = np.stack((program.rows, program.row_mass.size + program.columns), axis=1).ravel()
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = count, masses.size
-    model.col_cost_ = -program.reward
-    model.col_lower_ = np.zeros(count)
-    model.col_upper_ = np.full(count, highspy.kHighsInf)
-    model.row_lower_, model.row_upper_ = least, masses
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = 2 * np.arange(count + 1, dtype=np.int32)
-    model.a_matrix_.index_ = index.astype(np.int32)
-    model.a_matrix_.value_ = np.ones(2 * count)
-    return model

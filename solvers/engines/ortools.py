@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray
 from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
-from otlp.solvers.engines.flow_process import flow_process
-from otlp.solvers.engines.flow_server import run_ortools
+from otlp.solvers.engines.engine_process import call_engine
+from otlp.solvers.engines.engine_server import run_ortools
 from otlp.solvers.engines.integers import to_integers
 
 __all__ = ["max_flow"]
@@ -21,6 +21,9 @@ BITS = 61
 ARCS_PER_SECOND = 100_000.0
 """About a hundredth of the usual pace."""
 
+MOST_ARCS_HERE = 1_000_000
+"""The engine does not answer Ctrl-C, but so few arcs take it a tenth of a second."""
+
 
 def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:
     """Arc flows of a maximum flow, exact for capacities rounded to 2^-60 of their total.
@@ -30,7 +33,8 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     network : FlowNetwork
     time_limit : float, optional
         Seconds.  The engine itself knows no limit: a network that might come near it, at a
-        hundredth of the usual pace, is solved in a process that can be killed.
+        hundredth of the usual pace, is solved in a process that can be killed, and so is one of
+        more than a million arcs.
 
     Returns
     -------
@@ -46,23 +50,20 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
         If OR-Tools cannot be loaded.
     """
     scaled, exponent = to_integers(network, BITS)
-    capacities = scaled.astype(np.int64)
-    if time_limit is None or capacities.size <= ARCS_PER_SECOND * time_limit:
-        flows = _run_here(network, capacities)
+    ends = np.array([network.source, network.sink])
+    arguments = ends, network.tails, network.heads, scaled.astype(np.int64)
+    most = MOST_ARCS_HERE
+    if time_limit is not None:
+        most = min(most, int(ARCS_PER_SECOND * min(time_limit, 3600.0)))
+    if scaled.size <= most:
+        try:
+            (flows,) = run_ortools(*arguments)
+        except ImportError as error:
+            raise EngineNotFoundError(
+                f"OR-Tools cannot be loaded ({error}): `pip install ortools`, and highspy below "
+                "1.15, which newer ones do not share a process with"
+            ) from error
     else:
-        process = flow_process((sys.executable,), "ortools")
-        flows = process.max_flow(network, capacities, time_limit)
+        (flows,) = call_engine((sys.executable,), "ortools", arguments, time_limit)
     result: FloatArray = np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)
     return result
-
-
-def _run_here(network: FlowNetwork, capacities: IntArray) -> IntArray:
-    arcs = network.tails, network.heads, capacities
-    try:
-        flows: IntArray = run_ortools(network.sink + 1, *arcs, network.source, network.sink)
-    except ImportError as error:
-        raise EngineNotFoundError(
-            f"OR-Tools cannot be loaded ({error}): `pip install ortools`, and highspy below 1.15, "
-            "which newer ones do not share a process with"
-        ) from error
-    return flows

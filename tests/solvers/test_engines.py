@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.distribution import IntArray
 from otlp.reductions import (
     FlowNetwork,
     MergeTuples,
@@ -18,8 +24,9 @@ from otlp.reductions import (
     RelaxedOTLP,
     TransportProgram,
 )
+from otlp.solution import Status
 from otlp.solvers.engines import FLOW_ENGINES, highs
-from otlp.solvers.engines.flow_process import FlowProcess, flow_process
+from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.integers import to_integers
 from tests.flow_engines import ENGINES
 from tests.instances import problems
@@ -81,45 +88,147 @@ def test_capacities_that_are_no_numbers_are_refused(bad: float) -> None:
         FLOW_ENGINES["ortools"](network, None)
 
 
-def test_a_process_gives_the_flows_of_the_engine_itself() -> None:
+def arguments_of(network: FlowNetwork, capacities: IntArray) -> list[IntArray]:
+    ends = np.array([network.source, network.sink])
+    return [ends, network.tails, network.heads, capacities]
+
+
+def random_network(size: int, n: int) -> tuple[FlowNetwork, list[IntArray], int]:
     rng = np.random.default_rng(0)
-    problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.IID(rng.dirichlet(np.ones(8)), 3))
+    problem = otlp.Problem(rng.dirichlet(np.ones(size)), otlp.IID(rng.dirichlet(np.ones(size)), n))
     _, network = network_of(problem)
     capacities, power = to_integers(network, 61)
-    process = flow_process((sys.executable,), "ortools")
-    there = process.max_flow(network, capacities.astype(np.int64), None)
+    return network, arguments_of(network, capacities.astype(np.int64)), power
+
+
+PYTHON = (sys.executable,)
+
+
+def children() -> set[int]:
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid() and fields[0] != "Z":
+                found.add(int(status.parent.name))
+    return found
+
+
+def test_a_process_gives_the_flows_of_the_engine_itself() -> None:
+    network, arguments, power = random_network(8, 3)
+    (there,) = call_engine(PYTHON, "ortools", arguments)
     np.testing.assert_array_equal(
         np.ldexp(there.astype(float), -power), FLOW_ENGINES["ortools"](network, None)
     )
-    assert flow_process((sys.executable,), "ortools") is process
+    before = children()
+    call_engine(PYTHON, "ortools", arguments)
+    assert children() == before
 
 
 def test_a_failed_request_is_told_and_survived() -> None:
     _, network = network_of(otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2)))
-    capacities = np.full(network.capacities.size, 2**62)
-    process = flow_process((sys.executable,), "ortools")
+    process = EngineProcess(PYTHON, "ortools")
     with pytest.raises(RuntimeError, match="POSSIBLE_OVERFLOW"):
-        process.max_flow(network, capacities, None)
+        process.call(arguments_of(network, np.full(network.capacities.size, 2**62)), None)
     assert process.alive
+    process.kill()
 
 
 def test_an_engine_that_is_not_there_is_told() -> None:
     with pytest.raises(RuntimeError, match="KeyError"):
-        FlowProcess((sys.executable, "-I"), "no such engine")
+        EngineProcess((sys.executable, "-I"), "no such engine")
 
 
-def test_processes_end_with_their_parent() -> None:
-    code = (
-        "import sys\n"
-        "from otlp.solvers.engines.flow_process import flow_process\n"
-        "process = flow_process((sys.executable,), 'ortools')\n"
-        "assert process.alive\n"
-        "print(process._process.pid)\n"
-    )
+def test_one_thread_s_time_limit_stops_no_other_thread() -> None:
+    _, small, _ = random_network(20, 3)
+    _, large, _ = random_network(70, 4)
+    expected = int((call_engine(PYTHON, "ortools", small)[0] >> 9).sum())
+
+    def stopped(_: int) -> str:
+        with pytest.raises(TimeoutError) as error:
+            call_engine(PYTHON, "ortools", large, 0.05)
+        return str(error.value)
+
+    def solved(_: int) -> int:
+        flows = [call_engine(PYTHON, "ortools", small, 60.0)[0] for _ in range(5)]
+        return int(sum((flow >> 9).sum() for flow in flows))
+
+    with ThreadPoolExecutor(4) as pool:
+        limits, sums = pool.map(stopped, range(2)), pool.map(solved, range(2))
+        assert list(limits) == ["stopped after 0.05 s"] * 2
+        assert list(sums) == [5 * expected] * 2
+
+
+AT_ONCE = """
+import sys, threading
+from otlp.solvers.engines.engine_process import _running, call_engine
+threads = [
+    threading.Thread(target=call_engine, args=((sys.executable,), "ortools", None))
+    for _ in range(4)
+]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*(process._process.pid for process in _running))
+"""
+FORK = """
+import os, sys
+from otlp.solvers.engines.engine_process import _running, call_engine
+call_engine((sys.executable,), "ortools", None)
+(mine,) = _running
+if os.fork() == 0:
+    call_engine((sys.executable,), "ortools", None)
+    print(*(process._process.pid for process in _running), flush=True)
+    sys.exit()
+assert os.wait()[1] == 0
+call_engine((sys.executable,), "ortools", None)
+assert list(_running) == [mine] and mine.alive
+print(mine._process.pid)
+"""
+
+
+@pytest.mark.parametrize(("code", "most"), [(AT_ONCE, 4), (FORK, 2)])
+def test_processes_end_with_their_parent(code: str, most: int) -> None:
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stderr == ""
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(run.stdout), 0)
+    pids = [int(pid) for pid in run.stdout.split()]
+    assert 1 <= len(set(pids)) <= most
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+INTERRUPTED = """
+import otlp, time
+from otlp.solvers.engines.engine_process import call_engine
+p = otlp.softmax([0.1 * (i % 37) for i in range(120)])
+problem = otlp.Problem(p, otlp.IID(p[::-1], 3))
+print("ready", flush=True)
+try:
+    otlp.solve(problem, "linear-program")
+except KeyboardInterrupt:
+    print("stopped", time.time())
+"""
+
+
+def test_ctrl_c_ends_a_linear_program() -> None:
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.wait(6.0)
+        sent = time.time()
+        run.send_signal(signal.SIGINT)
+        said, at = run.stdout.readline().split()
+    assert said == b"stopped" and float(at) - sent < 3.0
+
+
+def test_the_time_limit_of_a_linear_program_is_kept() -> None:
+    rng = np.random.default_rng(0)
+    problem = otlp.Problem(rng.dirichlet(np.ones(100)), otlp.IID(rng.dirichlet(np.ones(100)), 3))
+    start = time.perf_counter()
+    solution = otlp.solve(problem, "linear-program", throw=False, time_limit=1.0)
+    assert solution.status is Status.TIME_LIMIT and solution.plan is None
+    assert time.perf_counter() - start < 8.0
 
 
 def test_an_option_that_highs_rejects_raises() -> None:

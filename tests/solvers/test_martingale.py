@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import otlp
 from otlp.auditing.gtest import g_test
@@ -300,3 +302,48 @@ def test_other_schemes_are_refused() -> None:
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
         ScorePlan(problem, plan.selection_law, plan.swaps)
+
+
+@st.composite
+def tiny_problems(draw: st.DrawFn) -> otlp.Problem:
+    """Probabilities from 1 down to subnormal numbers, and differences in the last place."""
+    size, n = draw(st.integers(2, 5)), draw(st.integers(2, 3))
+    exponents = st.lists(st.floats(-323.0, 0.0), min_size=size, max_size=size)
+    pair = [10.0 ** np.array(draw(exponents)) for _ in range(2)]
+    pair[0][draw(st.integers(0, size - 1))] = pair[1][draw(st.integers(0, size - 1))] = 1.0
+    if draw(st.booleans()):
+        pair[0] = pair[1] * (1.0 + 2.0**-52 * np.arange(size))
+    return normalised(*pair, n)
+
+
+FROM_THE_ISSUE = normalised(
+    np.array([8e-30, 2e-34, 1.0, 3.5e-16]), np.array([6e-52, 5e-198, 1.0, 2e-261]), 2
+)
+
+
+@example(problem=FROM_THE_ISSUE)
+@settings(max_examples=150, deadline=None)
+@given(problem=tiny_problems())
+@pytest.mark.filterwarnings("error")
+def test_draws_follow_the_conditional_however_rare_the_tuple(problem: otlp.Problem) -> None:
+    """A token drawn 8 times in 8 must have a probability that is not tiny, and none is 0."""
+    _, plan = solve(problem)
+    rng = np.random.default_rng(0)
+    drafts = problem.drafts
+    assert isinstance(drafts, IID)
+    for row in product(np.flatnonzero(drafts.draft), repeat=problem.n):
+        tuple_ = np.array(row)
+        tokens, masses = plan.selection(tuple_)
+        assert masses.sum() == pytest.approx(1.0, abs=1e-12)
+        chance = dict(zip(tokens.tolist(), masses.tolist(), strict=True))
+        draws = [plan.select(tuple_, rng) for _ in range(8)]
+        for token in set(draws):
+            # false-alarm rate: at most 8 draws of one in 1e5 for each tuple, and the seed is fixed
+            assert chance[token] > 1e-5 or draws.count(token) < 2, (row, chance, draws)
+            assert chance[token] > 0.0, (row, chance, draws)
+
+
+@pytest.mark.parametrize("n", [10**9, 2**62])
+def test_numbers_of_drafts_beyond_any_use_end(n: int) -> None:
+    solution = Martingale().solve(otlp.Problem([0.5, 0.3, 0.2], IID([0.2, 0.3, 0.5], n)))
+    assert solution.guarantee is Guarantee.OPTIMAL

@@ -1,5 +1,7 @@
 """Orderings: the optimum of every draft scheme, and lossless wherever it stops."""
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from otlp.solution import Guarantee, Status
 from otlp.solvers.linear_program import LinearProgram
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.orderings import Orderings, OrderingsPlan
+from otlp.timing import deadline
 from tests.instances import DEGENERATE, SCHEMES, brute_force_optimum, check_solution, problems
 
 EXACT = Orderings(gap=1e-10)
@@ -131,6 +134,22 @@ def test_limits_are_a_status():
     late = Orderings(time_limit=1e-9).solve(problem)
     assert late.status is Status.TIME_LIMIT
     assert late.guarantee is Guarantee.LOSSLESS
+
+
+@pytest.mark.parametrize(("size", "n"), [(20_000, 40), (200_000, 4)])
+def test_the_time_limit_reaches_into_the_oracle(size, n):
+    rng = np.random.default_rng(0)
+    target, draft = (otlp.softmax(3.0 * rng.standard_normal(size)) for _ in range(2))
+    small = otlp.Problem(target, otlp.WithoutReplacement(draft, 3))
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, n))
+    with pytest.raises(TimeoutError), deadline(1e-9):
+        small.drafts.priority_marginals(np.arange(size))  # compiles, and is stopped
+    start = perf_counter()
+    solution = Orderings(time_limit=0.5).solve(problem)
+    assert perf_counter() - start < 5.0
+    assert solution.status is Status.TIME_LIMIT
+    assert solution.plan is None or solution.guarantee >= Guarantee.LOSSLESS
+    assert small.drafts.priority_marginals(np.arange(size)).sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

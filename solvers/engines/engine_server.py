@@ -1,0 +1,224 @@
+"""An engine in a process of its own: requests come in on stdin, answers go out on stdout.
+
+This file runs by itself, under any Python that has numpy and the engine, and so imports nothing
+of this library.  The process can be killed when a time limit ends or the user interrupts, and a
+crash of the engine stays inside it.
+
+A message is a count, and then so many arrays, each as its type (0 for bytes, 1 for int64, 2 for
+float64), its length and its numbers; counts, types and lengths are int64.  A request has the
+arguments of the engine's function below.  A reply has what the function returned, or one array of
+bytes: an error in UTF-8.  The first reply comes unasked, and says whether the engine works.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+NUMBER = struct.Struct("<q")
+TYPES = ("|u1", "<i8", "<f8")
+
+
+def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
+    """Arc flows of a maximum flow, by the push-relabel of OR-Tools, with int64 capacities."""
+    from ortools.graph.python import max_flow
+
+    solver = max_flow.SimpleMaxFlow()
+    arcs = solver.add_arcs_with_capacity(tails, heads, capacities)
+    status = solver.solve(int(ends[0]), int(ends[1]))
+    if status != solver.OPTIMAL:
+        raise RuntimeError(f"OR-Tools SimpleMaxFlow ended with {status.name}")
+    return (solver.flows(arcs),)
+
+
+def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
+    """Arc flows of a maximum flow, by the push-relabel of graph-tool, with float64 capacities."""
+    import graph_tool.flow
+    import numpy as np
+
+    graph = graph_tool.Graph()
+    # Else each of the reverse arcs that the algorithm adds costs its node's degree to remove.
+    graph.set_fast_edge_removal(True)
+    graph.add_vertex(int(ends.max()) + 1)
+    # Everything reversed: from the many groups to the few tokens it is up to twice as fast.
+    graph.add_edge_list(np.stack((heads, tails), axis=1))
+    capacity = graph.new_edge_property("double", vals=capacities)
+    residual = graph_tool.flow.push_relabel_max_flow(
+        graph, graph.vertex(int(ends[1])), graph.vertex(int(ends[0])), capacity
+    )
+    return (capacities - residual.a[: len(capacities)],)
+
+
+def run_highs(
+    names: Any,
+    values: Any,
+    rows: Any,
+    columns: Any,
+    reward: Any,
+    most: Any,
+    least: Any,
+) -> tuple[Any, ...]:
+    """Maximise reward @ x over x >= 0, the variables' rows and columns within limits, by HiGHS.
+
+    Parameters
+    ----------
+    names, values : ndarray
+        Options: their names in UTF-8, and as many numbers; "solver" is given by "solver=name".
+    rows, columns : ndarray, shape (m,), int64
+        The two sums that each variable is part of.
+    reward : ndarray, shape (m,)
+    most, least : ndarray, shape (r,)
+        Bounds of all sums.
+
+    Returns
+    -------
+    x, duals, status (in UTF-8), iterations : ndarray
+    """
+    import highspy
+    import numpy as np
+
+    highs = highspy.Highs()
+    options: dict[str, Any] = {"output_flag": False}
+    for name, value in zip(bytes(names).decode().split(), values.tolist(), strict=True):
+        key, _, text = name.partition("=")
+        options[key] = text or (int(value) if key == "simplex_strategy" else value)
+    for name, value in options.items():
+        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise RuntimeError(f"HiGHS {highs.version()} rejected the option {name} = {value}")
+    count = reward.size
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = count, most.size
+    model.col_cost_ = -reward
+    model.col_lower_ = np.zeros(count)
+    model.col_upper_ = np.full(count, highspy.kHighsInf)
+    model.row_lower_, model.row_upper_ = least, most
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = 2 * np.arange(count + 1, dtype=np.int32)
+    model.a_matrix_.index_ = np.stack((rows, columns), axis=1).ravel().astype(np.int32)
+    model.a_matrix_.value_ = np.ones(2 * count)
+    if highs.passModel(model) != highspy.HighsStatus.kOk:
+        raise RuntimeError(f"HiGHS {highs.version()} rejected the model")
+    highs.run()
+    found, info = highs.getSolution(), highs.getInfo()
+    status = highs.modelStatusToString(highs.getModelStatus()).encode()
+    return (
+        np.asarray(found.col_value, dtype=np.float64),
+        np.asarray(found.row_dual, dtype=np.float64),
+        np.frombuffer(status, dtype=np.uint8),
+        np.array([info.simplex_iteration_count + info.ipm_iteration_count]),
+    )
+
+
+def prove_ortools() -> None:
+    """Run the engine on one arc."""
+    import numpy as np
+
+    run_ortools(np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
+
+
+def prove_graph_tool() -> None:
+    """Run the engine on one arc."""
+    # Before numpy: some builds are reported to crash the other way round.
+    import graph_tool.flow  # noqa: F401
+    import numpy as np
+
+    run_graph_tool(np.array([0, 1]), np.array([0]), np.array([1]), np.ones(1))
+
+
+def prove_highs() -> None:
+    """Load the engine."""
+    import highspy  # noqa: F401
+
+
+ENGINES: dict[str, tuple[Callable[[], None], Callable[..., tuple[Any, ...]]]] = {
+    "ortools": (prove_ortools, run_ortools),
+    "graph-tool": (prove_graph_tool, run_graph_tool),
+    "highs": (prove_highs, run_highs),
+}
+
+
+def send(channel: int, arrays: Any) -> None:
+    """Write a message to a file descriptor."""
+    import numpy as np
+
+    parts: list[Any] = [NUMBER.pack(len(arrays))]
+    for array in arrays:
+        kind = "uif".index(array.dtype.kind)
+        flat: Any = np.ascontiguousarray(array, dtype=TYPES[kind])
+        parts += [NUMBER.pack(kind), NUMBER.pack(flat.size), flat.view(np.uint8)]
+    for part in parts:
+        left = memoryview(part)
+        while left.nbytes:
+            left = left[os.write(channel, left) :]
+
+
+def receive(channel: int) -> list[Any]:
+    """Read a message from a file descriptor.
+
+    Raises
+    ------
+    EOFError
+        If the other end is closed.
+    """
+    import numpy as np
+
+    def read(size: int) -> bytearray:
+        content = bytearray(size)
+        left = memoryview(content)
+        while left:
+            count = os.readv(channel, [left])
+            if count == 0:
+                raise EOFError
+            left = left[count:]
+        return content
+
+    def number() -> int:
+        return int(NUMBER.unpack(read(NUMBER.size))[0])
+
+    arrays = []
+    for _ in range(number()):
+        kind = np.dtype(TYPES[number()])
+        arrays.append(np.frombuffer(read(kind.itemsize * number()), dtype=kind))
+    return arrays
+
+
+def fail(channel: int, error: BaseException) -> None:
+    """Send an error."""
+    import numpy as np
+
+    send(channel, [np.frombuffer(f"{type(error).__name__}: {error}".encode(), dtype=np.uint8)])
+
+
+def serve(engine: str, requests: int, replies: int) -> None:
+    """Prove that the engine works, then answer requests until they end."""
+    try:
+        prove, run = ENGINES[engine]
+        prove()
+    except Exception as error:
+        return fail(replies, error)
+    send(replies, [])
+    while True:
+        try:
+            arguments = receive(requests)
+        except EOFError:
+            return None
+        try:
+            send(replies, run(*arguments))
+        except Exception as error:
+            fail(replies, error)
+
+
+if __name__ == "__main__":
+    # Ctrl-C reaches every process at the terminal: it is for the caller to stop this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The modules beside this file are named like the engines, and must not be found for them.
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path = [entry for entry in sys.path if os.path.realpath(entry) != here]
+    # What an engine prints goes to stderr, not among the replies.
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    serve(sys.argv[1], 0, channel)

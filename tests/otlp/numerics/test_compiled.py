@@ -1,0 +1,87 @@
+"""Kernels: nothing is compiled by an import, and no place to keep machine code is needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import otlp
+
+PACKAGE = Path(otlp.__file__).parent
+
+SOLVE = """
+import otlp
+problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+assert abs(otlp.solve(problem).acceptance - 0.85) < 1e-12
+print(otlp.__file__)
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_import_loads_no_compiler() -> None:
+    run(
+        "import sys, otlp\n"
+        "heavy = {'numba', 'llvmlite', 'scipy.optimize', 'scipy.sparse', 'ortools', 'highspy'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+
+
+def test_no_cache_can_be_written(tmp_path: Path) -> None:
+    """As with a read-only package and home; permissions would not stop an administrator."""
+    copy = shutil.copytree(
+        PACKAGE, tmp_path / "otlp", ignore=shutil.ignore_patterns("__pycache__", "*.safetensors")
+    )
+    for folder, _, _ in os.walk(copy):
+        (Path(folder) / "__pycache__").write_text("a file where the folder should be")
+    said = run(
+        SOLVE,
+        PYTHONPATH=str(tmp_path),
+        PYTHONDONTWRITEBYTECODE="1",
+        HOME="/proc/nowhere",
+        XDG_CACHE_HOME="/proc/nowhere",
+        NUMBA_CACHE_DIR="",
+    )
+    assert said.strip() == str(copy / "__init__.py")
+
+
+KERNELS = """
+import sys
+sys.path.insert(0, {folder!r})
+import otlp.numerics.compiled as compiled
+compiled.PACKAGE = compiled.Path({folder!r})
+import outer
+print(outer.outer(1.0), sum(outer.outer.dispatcher.stats.cache_hits.values()))
+"""
+
+
+def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
+    head = "from otlp.numerics.compiled import compiled\n"
+    (tmp_path / "inner.py").write_text(head + "@compiled\ndef inner(x): return x + 1.0\n")
+    (tmp_path / "outer.py").write_text(
+        head + "from inner import inner\n@compiled\ndef outer(x): return inner(x)\n"
+    )
+    code = KERNELS.format(folder=str(tmp_path))
+    assert run(code).split() == ["2.0", "0"]
+    assert run(code).split() == ["2.0", "1"]
+    (tmp_path / "inner.py").write_text(head + "@compiled\ndef inner(x): return x + 20.0\n")
+    assert run(code).split() == ["21.0", "0"]
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+    """No file may grow in this process: a write fails as on a full disk."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+    run(limit + SOLVE.replace("print", "len"), NUMBA_CACHE_DIR=str(tmp_path))
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]

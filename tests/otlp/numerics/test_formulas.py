@@ -1,0 +1,85 @@
+"""The formulas that have one owner: slopes of powers, inclusion, running sums, the best score."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.numerics.best_of import END, best_of
+from otlp.numerics.inclusion import inclusion_probability
+from otlp.numerics.power_slope import power_slope, power_slopes
+from otlp.numerics.running_sum import accumulate
+
+masses = st.floats(0.0, 1.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(a=masses, b=masses, n=st.integers(1, 40))
+def test_slopes_are_exact(a: float, b: float, n: int) -> None:
+    a, b = sorted((a, b))
+    exact = sum(Fraction(a) ** i * Fraction(b) ** (n - 1 - i) for i in range(n))
+    assert power_slope(a, b, n) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
+    slopes = np.empty(1)
+    power_slopes(np.array([a, b]), n, slopes)
+    assert slopes[0] == power_slope(a, b, n)
+
+
+@pytest.mark.parametrize("n", [10**9, 2**62, 2**63 - 1])
+def test_the_largest_numbers_of_drafts(n: int) -> None:
+    assert power_slope(1.0, 1.0, n) == pytest.approx(float(n))
+    assert power_slope(0.5, 1.0, n) == pytest.approx(2.0)
+    assert inclusion_probability(1e-30, n) == pytest.approx(n * 1e-30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(mass=masses, n=st.integers(1, 60))
+def test_inclusion_is_exact(mass: float, n: int) -> None:
+    exact = 1 - (1 - Fraction(mass)) ** n
+    assert inclusion_probability(mass, n) == pytest.approx(float(exact), rel=1e-13, abs=0.0)
+
+
+def test_running_sums_do_not_drift() -> None:
+    values = np.full(1_000_000, 0.1)
+    accumulate(values)
+    assert values[-1] == pytest.approx(1_000_000 * 0.1, rel=2e-15)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), groups=st.integers(1, 4), cells=st.integers(1, 5))
+def test_the_best_score(seed: int, groups: int, cells: int) -> None:
+    """Against the integral over each cell in rational numbers."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 5, groups)
+    shares = rng.dirichlet(np.full(cells, 0.5), groups) * (rng.random((groups, cells)) < 0.7)
+    shares[:, -1] += 1.0 - shares.sum(axis=1)
+    expected = [Fraction(0)] * groups
+    below = [Fraction(0)] * groups
+    for cell in range(cells):
+        rise = [Fraction(share) for share in shares[:, cell]]
+        for j in range(groups):
+            density = [rise[j] * int(counts[j])]  # by powers of the place on the cell
+            for other, count in enumerate(counts):
+                for _ in range(count - (other == j)):
+                    up = [Fraction(0), *(rise[other] * term for term in density)]
+                    density = [
+                        below[other] * term + more
+                        for term, more in zip([*density, Fraction(0)], up, strict=True)
+                    ]
+            expected[j] += sum(term / (power + 1) for power, term in enumerate(density))
+        below = [start + step for start, step in zip(below, rise, strict=True)]
+    offsets = (cells + 1) * np.arange(groups + 1)
+    rows = np.tile(np.append(np.arange(cells), END), groups)
+    mass = np.hstack((shares, np.zeros((groups, 1)))).ravel()
+    chances = best_of(counts, offsets, rows, mass)
+    np.testing.assert_allclose(chances, np.array(expected, dtype=float), rtol=0.0, atol=1e-14)
+
+
+def test_a_thousand_scores_on_one_cell() -> None:
+    counts = np.array([1000, 3000])
+    rows = np.array([0, END, 0, END])
+    chances = best_of(counts, np.array([0, 2, 4]), rows, np.array([1.0, 0.0, 1.0, 0.0]))
+    np.testing.assert_allclose(chances, [0.25, 0.75], rtol=1e-9)
