@@ -1,4 +1,4 @@
-"""What every draft scheme answers; all of it follows from the law of the next draft."""
+"""What every draft scheme answers; all follows from the distribution of the next draft."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["DraftScheme", "Renamed"]
 
 
 class DraftScheme(ReadOnly, ABC):
-    """The law of an n-tuple of drafted tokens over a vocabulary of V tokens.
+    """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
     and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
@@ -58,7 +58,7 @@ class DraftScheme(ReadOnly, ABC):
 
     @abstractmethod
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Law of the next draft, given the earlier ones.
+        """Distribution of the next draft, given the earlier ones.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class DraftScheme(ReadOnly, ABC):
 
     @cached_property
     def mean_draft(self) -> FloatArray:
-        """Mean over the n places of the law of the token at that place, shape (V,)."""
+        """Mean over the n places of the distribution of the token at that place, shape (V,)."""
         weights = np.repeat(self._tuples.mass / self.n, self.n)
         return frozen(sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size))
 
@@ -102,7 +102,7 @@ class DraftScheme(ReadOnly, ABC):
         return frozen(sum_by(sets.members, sets.mass[sets.rows], self.vocab_size))
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of the drafted token that stands first in a priority ordering.
+        """Distribution of the drafted token that stands first in a priority ordering.
 
         The laws of all orderings are the extreme points of the selections that are possible:
         y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  Sums of positive terms
@@ -262,16 +262,16 @@ class DraftScheme(ReadOnly, ABC):
         return TokenSets.from_tuples(self._tuples)
 
     def _after(self, drawn: IntArray) -> FloatArray:
-        """Law of the next draft, checked: a scheme of one's own may be wrong."""
+        """Distribution of the next draft, checked: a scheme of one's own may be wrong."""
         found = self.next_distribution(drawn)
         if found is None or not np.any(found):
             raise InvalidInputError(
                 f"{self!r} has no token left after {drawn.tolist()}: n = {self.n} are to be drafted"
             )
-        checked = as_distribution(found, f"the law of the draft after {drawn.tolist()}")
+        checked = as_distribution(found, f"the distribution of the draft after {drawn.tolist()}")
         if checked.size != self.vocab_size:
             raise InvalidInputError(
-                f"the law of the draft after {drawn.tolist()} has {checked.size} tokens: "
+                f"the distribution of the draft after {drawn.tolist()} has {checked.size} tokens: "
                 f"{self!r} must give V = {self.vocab_size}"
             )
         return checked
@@ -294,7 +294,7 @@ class Renamed(DraftScheme):
         return self._vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Law of the next draft by name; see `DraftScheme.next_distribution`."""
+        """Distribution of the next draft by name; see `DraftScheme.next_distribution`."""
         names = check_drawn(drawn, self.n, self.tokens.size)
         found = self.scheme.next_distribution(self.tokens[names])
         if found is None:

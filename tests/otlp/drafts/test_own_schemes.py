@@ -140,15 +140,14 @@ def test_a_scheme_of_ones_own_is_solved(solver: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["recursive-rejection", "traversal", "optimal"])
 def test_trees_are_drafted_by_a_scheme_of_ones_own(algorithm: str) -> None:
-    draft, target = random_pair(3, 2, np.random.default_rng(4))
+    draft, target = random_pair(3, 3, np.random.default_rng(4))
     drafting = tree_shape([-1, 0, 0, 1], Shy)
     assert drafting.kind_name == "Shy" and not drafting.is_iid_paths
     for tree, _ in draft_trees(draft, drafting):
         assert isinstance(tree.scheme(0), Shy)
     law = round_law(draft, target, drafting, ALGORITHMS[algorithm])
-    outputs = law.tokens.sum(axis=tuple(range(1, law.tokens.ndim)))
-    target.start(np.array([], dtype=np.int64))
-    np.testing.assert_allclose(outputs, target.tables[0].reshape(-1), rtol=0.0, atol=1e-12)
+    wanted = target.joint(law.tokens.ndim)
+    np.testing.assert_allclose(law.tokens, wanted, rtol=0.0, atol=1e-12)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -174,9 +173,7 @@ def test_a_wrong_scheme_is_told_so() -> None:
     with pytest.raises(InvalidInputError, match="must give V = 3"):
         Short([0.5, 0.3, 0.2], 2).enumerate_tuples()
     with pytest.raises(InvalidInputError, match=r"no token left after \[1, 0\]"):
-        Delegating(otlp.WithoutReplacement([0.5, 0.5], 2)).scheme.restrict([1, 0], 2)
-        exhausted = Delegating(otlp.WithoutReplacement([0.5, 0.5], 2))
-        Exhausted(exhausted).enumerate_tuples()
+        Exhausted(otlp.WithoutReplacement([0.3, 0.7], 2)).probability([1, 0, 0])
     with pytest.raises(UnsupportedProblemError, match="top_k"):
         Shy([0.5, 0.5], 2).top_k(1)
 
