@@ -19,15 +19,7 @@ from otlp.distribution import (
     invert_cdf,
     sum_by,
 )
-from otlp.drafts.checks import (
-    check_drawn,
-    check_mask,
-    check_names,
-    check_order,
-    check_size,
-    check_tokens,
-    check_tuples,
-)
+from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
@@ -123,7 +115,7 @@ class DraftScheme(ReadOnly, ABC):
         InvalidInputError
             If `order` is not a permutation of the tokens.
         """
-        return self._sets.first_in(check_order(order, self.vocab_size))
+        return self._sets.first_in(checks.check_order(order, self.vocab_size))
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples.
@@ -143,7 +135,7 @@ class DraftScheme(ReadOnly, ABC):
         TokenOutOfRangeError
             If an id lies outside [0, V).
         """
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         rows = tokens.reshape(-1, self.n)
         mass = np.ones(len(rows))
         for place in range(self.n):
@@ -153,23 +145,23 @@ class DraftScheme(ReadOnly, ABC):
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids."""
-        return self._sets.mass_within(check_mask(subset, self.vocab_size))
+        return self._sets.mass_within(checks.check_mask(subset, self.vocab_size))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in `subset`, a mask (V,) or token ids.
 
         This is ``1 - mass_within(~subset)`` without the cancellation.
         """
-        return self._sets.mass_touching(check_mask(subset, self.vocab_size))
+        return self._sets.mass_touching(checks.check_mask(subset, self.vocab_size))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw tuples: shape (n,), or (size, n) where `size` is given."""
-        drawn = self._draw(rng, check_size(rng, size, self.n))
+        drawn = self._draw(rng, checks.check_size(rng, size, self.n))
         return drawn[0] if size is None else drawn
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -248,7 +240,7 @@ class DraftScheme(ReadOnly, ABC):
         InvalidInputError, TokenOutOfRangeError
             If `tokens` are not as said, or more than `vocab_size`.
         """
-        return self._renamed(check_names(tokens, self.support, vocab_size), vocab_size)
+        return self._renamed(checks.check_names(tokens, self.support, vocab_size), vocab_size)
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> DraftScheme:
         return Renamed(self, tokens, vocab_size)
@@ -295,7 +287,7 @@ class Renamed(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Distribution of the next draft by name; see `DraftScheme.next_distribution`."""
-        names = check_drawn(drawn, self.n, self.tokens.size)
+        names = checks.check_drawn(drawn, self.n, self.tokens.size)
         found = self.scheme.next_distribution(self.tokens[names])
         if found is None:
             return None
