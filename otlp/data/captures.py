@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from otlp.distribution import FloatArray, IntArray, softmax
+from otlp.distribution import FloatArray, IntArray, as_array, precision, softmax
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import (
@@ -148,19 +148,22 @@ class Capture:
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        target, draft = np.asarray(self.target_logits), np.asarray(self.draft_logits)
+        target = as_array(self.target_logits, "target_logits")
+        draft = as_array(self.draft_logits, "draft_logits")
         if target.ndim != 2 or target.shape != draft.shape or target.shape[1] == 0:
             raise InvalidInputError(
                 f"target_logits has shape {target.shape} and draft_logits {draft.shape}: "
                 "both must be (rows, V) with the same rows and the same V of at least 1"
             )
         rows, vocab_size = target.shape
-        if target.dtype != draft.dtype:
+        given = precision(self.target_logits) or target.dtype.name
+        other = precision(self.draft_logits) or draft.dtype.name
+        if given != other:
             raise InvalidInputError(
-                f"target_logits is {target.dtype} and draft_logits {draft.dtype}: "
+                f"target_logits is {given} and draft_logits {other}: "
                 "convert one, so that both have one precision"
             )
-        dtype = self.dtype or target.dtype.name
+        dtype = self.dtype or given
         contexts = tuple(self.contexts) or ("",) * rows
         if len(contexts) != rows:
             raise InvalidInputError(
@@ -403,7 +406,7 @@ def builtin() -> Capture:
 
 
 def _row_numbers(values: npt.ArrayLike, rows: int, name: str) -> IntArray:
-    numbers = np.asarray(values)
+    numbers = as_array(values, name)
     if numbers.size == 0:
         numbers = np.full(rows, UNKNOWN, dtype=np.int64)
     if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":

@@ -90,7 +90,7 @@ class Drafting:
     @property
     def kind_name(self) -> str:
         """Name of the draft scheme."""
-        return self.kind if isinstance(self.kind, str) else self.kind.__name__
+        return self.kind if isinstance(self.kind, str) else getattr(self.kind, "__name__", "own")
 
     @property
     def paths(self) -> int:

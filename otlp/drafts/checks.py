@@ -54,10 +54,10 @@ def check_tuples(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
 
 def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
     """Validate one drafted tuple, shape (n,); see `check_tuples`."""
-    tokens = as_array(draft_tokens, "draft_tokens")
-    if tokens.shape != (n,):
+    tokens = check_tuples(draft_tokens, n, vocab_size)
+    if tokens.ndim != 1:
         raise _misshaped(tokens, n)
-    return _in_range(tokens, n, vocab_size)
+    return tokens
 
 
 def check_drawn(drawn: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
@@ -85,10 +85,8 @@ def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
     if tokens.ndim == 1:
         ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
         least, most = min(ids), max(ids)
-    elif tokens.size:
-        least, most = int(tokens.min()), int(tokens.max())
     else:
-        least, most = 0, 0
+        least, most = int(tokens.min(initial=0)), int(tokens.max(initial=0))
     if least < 0 or most >= vocab_size:
         raise TokenOutOfRangeError(
             f"token id {least if least < 0 else most} lies outside the vocabulary [0, {vocab_size})"

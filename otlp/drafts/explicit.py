@@ -18,7 +18,7 @@ from otlp.distribution import (
     sum_by,
     whole_number,
 )
-from otlp.drafts.checks import check_count, check_drawn, check_tuples
+from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
 from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
@@ -73,7 +73,7 @@ class Explicit(DraftScheme):
             raise InvalidDistributionError(
                 f"there are {len(tokens)} tuples and {mass.size} probabilities: one a tuple"
             )
-        check_count(tokens.shape[1])
+        checks.check_count(tokens.shape[1])
         if vocab_size is None:
             size = int(tokens.max()) + 1
         else:
@@ -105,7 +105,7 @@ class Explicit(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Share of each token at the next place among the tuples that begin so; O(m n)."""
-        tokens = check_drawn(drawn, self.n, self.vocab_size)
+        tokens = checks.check_drawn(drawn, self.n, self.vocab_size)
         listed = self._tuples
         same = (listed.tokens[:, : tokens.size] == tokens).all(axis=1)
         if not same.any():
@@ -130,7 +130,7 @@ class Explicit(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...); O(n) each after O(m n) once."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         rows = np.ascontiguousarray(tokens.reshape(-1, self.n))
         found = [self._index.get(row.tobytes(), 0.0) for row in rows]
         return np.array(found).reshape(tokens.shape[:-1])

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts.checks import check_drawn, check_tuples
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts import checks
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
 __all__ = ["Greedy"]
@@ -45,14 +44,14 @@ class Greedy(TopAndOne):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The next top token for certain; after all of them, q without them."""
-        place = check_drawn(drawn, self.n, self.vocab_size).size
+        place = checks.check_drawn(drawn, self.n, self.vocab_size).size
         if place < self.top.size:
             return point_mass(int(self.top[place]), self.vocab_size)
         return self.rest
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         result: FloatArray = np.where(
             (tokens[..., :-1] == self.top).all(axis=-1), self.rest[tokens[..., -1]], 0.0
         )
@@ -63,13 +62,6 @@ class Greedy(TopAndOne):
         last = invert_cdf(np.cumsum(self.rest), rng.random(size))
         head = np.broadcast_to(self.top, (*last.shape, self.top.size))
         return np.concatenate((head, last[..., None]), axis=-1)
-
-    def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
-        """List the tuples, one for each token that x can be."""
-        check_memory("listing the tuples", 8.0 * self.tuple_count() * (self.n + 1), memory_limit)
-        last = np.flatnonzero(self.rest).astype(np.int64)
-        head = np.broadcast_to(self.top, (last.size, self.top.size))
-        return DraftTuples(np.column_stack((head, last)), self.rest[last])
 
     def top_k(self, k: int) -> Greedy:
         """Return the scheme for q cut to its k most likely tokens; k must be at least n."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts.checks import check_drawn, check_tuples
+from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
@@ -71,14 +71,14 @@ class Hub(TopAndOne):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """First q; after the hub, q without it; after another token, the hub for certain."""
-        tokens = check_drawn(drawn, self.n, self.vocab_size)
+        tokens = checks.check_drawn(drawn, self.n, self.vocab_size)
         if not tokens.size:
             return self.draft
         return self.rest if tokens[0] == self.hub else point_mass(self.hub, self.vocab_size)
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted pairs, shape (..., 2) -> (...)."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         one, two, hub = tokens[..., 0], tokens[..., 1], self.hub
         after = np.where(one == hub, self.draft[hub] * self.rest[two], 0.0)
         result: FloatArray = np.where((two == hub) & (one != hub), self.draft[one], after)

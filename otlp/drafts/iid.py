@@ -9,14 +9,7 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, as_distribution, by_ratio, frozen, invert_cdf
-from otlp.drafts.checks import (
-    check_count,
-    check_drawn,
-    check_mask,
-    check_order,
-    check_tokens,
-    check_tuples,
-)
+from otlp.drafts import checks
 from otlp.drafts.independent import product_tuples
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.drafts.token_sets import (
@@ -61,7 +54,7 @@ class IID(DraftScheme):
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         self.draft: FloatArray = as_distribution(draft, "draft")
-        self._n = check_count(n)
+        self._n = checks.check_count(n)
 
     @property
     def n(self) -> int:
@@ -75,7 +68,7 @@ class IID(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The draft distribution itself, shape (V,)."""
-        check_drawn(drawn, self.n, self.vocab_size)
+        checks.check_drawn(drawn, self.n, self.vocab_size)
         return self.draft
 
     @property
@@ -99,7 +92,7 @@ class IID(DraftScheme):
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """(B + q_i)^n - B^n for the mass B below i, without the difference; O(V log n)."""
-        return _priority_marginals(self.draft, self.n, check_order(order, self.vocab_size))
+        return _priority_marginals(self.draft, self.n, checks.check_order(order, self.vocab_size))
 
     @cached_property
     def _cumulative(self) -> FloatArray:
@@ -107,23 +100,23 @@ class IID(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         result: FloatArray = np.prod(self.draft[tokens], axis=-1)
         return result
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether every token can be drafted."""
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return bool(min(self.draft[tokens].tolist()) > 0.0)
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""
-        inside = float((self.draft * check_mask(subset, self.vocab_size)).sum())
+        inside = float((self.draft * checks.check_mask(subset, self.vocab_size)).sum())
         return min(1.0, inside) ** self.n
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 - (1 - q(S))^n, accurate for tiny q(S); O(V)."""
-        inside = float((self.draft * check_mask(subset, self.vocab_size)).sum())
+        inside = float((self.draft * checks.check_mask(subset, self.vocab_size)).sum())
         return float(inclusion_probability(inside, self.n))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:

@@ -11,14 +11,7 @@ import numpy.typing as npt
 
 from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
-from otlp.drafts.checks import (
-    check_count,
-    check_drawn,
-    check_mask,
-    check_order,
-    check_tokens,
-    check_tuples,
-)
+from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
 from otlp.errors import InvalidInputError
@@ -66,7 +59,7 @@ class Independent(DraftScheme):
                 f"the drafts have {[law.size for law in laws]} tokens: all must be over the same "
                 "vocabulary"
             )
-        check_count(len(laws))
+        checks.check_count(len(laws))
         self.drafts: FloatArray = frozen(np.stack(laws))
 
     @property
@@ -81,7 +74,7 @@ class Independent(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The draft distribution of the next place, shape (V,)."""
-        law: FloatArray = self.drafts[check_drawn(drawn, self.n, self.vocab_size).size]
+        law: FloatArray = self.drafts[checks.check_drawn(drawn, self.n, self.vocab_size).size]
         return law
 
     @property
@@ -118,27 +111,27 @@ class Independent(DraftScheme):
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """prod_j (B_j + q_j) - prod_j B_j for the masses B_j below, as a positive sum; O(nV)."""
-        return _priority_marginals(self._by_token, check_order(order, self.vocab_size))
+        return _priority_marginals(self._by_token, checks.check_order(order, self.vocab_size))
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         result: FloatArray = np.prod(self.drafts[np.arange(self.n), tokens], axis=-1)
         return result
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether every token can be drafted at its place."""
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return bool((self.drafts[np.arange(self.n), tokens] > 0.0).all())
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """prod_j q_j(S); O(nV)."""
-        inside = check_mask(subset, self.vocab_size)
+        inside = checks.check_mask(subset, self.vocab_size)
         return float(np.prod(np.minimum(self.drafts[:, inside].sum(axis=1), 1.0)))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 - prod_j (1 - q_j(S)), accurate for tiny q_j(S); O(nV)."""
-        inside = self.drafts[:, check_mask(subset, self.vocab_size)].sum(axis=1)
+        inside = self.drafts[:, checks.check_mask(subset, self.vocab_size)].sum(axis=1)
         if inside.max() >= 1.0:
             return 1.0
         return float(-np.expm1(np.log1p(-inside).sum()))

@@ -1,4 +1,4 @@
-"""What every draft scheme answers; all of it follows from the law of the next draft."""
+"""What every draft scheme answers; all follows from the distribution of the next draft."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ from otlp.distribution import (
     invert_cdf,
     sum_by,
 )
-from otlp.drafts.checks import (
-    check_drawn,
-    check_mask,
-    check_names,
-    check_order,
-    check_size,
-    check_tokens,
-    check_tuples,
-)
+from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
@@ -35,7 +27,7 @@ __all__ = ["DraftScheme", "Renamed"]
 
 
 class DraftScheme(ReadOnly, ABC):
-    """The law of an n-tuple of drafted tokens over a vocabulary of V tokens.
+    """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
     and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
@@ -58,7 +50,7 @@ class DraftScheme(ReadOnly, ABC):
 
     @abstractmethod
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Law of the next draft, given the earlier ones.
+        """Distribution of the next draft, given the earlier ones.
 
         Parameters
         ----------
@@ -85,7 +77,7 @@ class DraftScheme(ReadOnly, ABC):
 
     @cached_property
     def mean_draft(self) -> FloatArray:
-        """Mean over the n places of the law of the token at that place, shape (V,)."""
+        """Mean over the n places of the distribution of the token at that place, shape (V,)."""
         weights = np.repeat(self._tuples.mass / self.n, self.n)
         return frozen(sum_by(self._tuples.tokens.ravel(), weights, self.vocab_size))
 
@@ -102,7 +94,7 @@ class DraftScheme(ReadOnly, ABC):
         return frozen(sum_by(sets.members, sets.mass[sets.rows], self.vocab_size))
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of the drafted token that stands first in a priority ordering.
+        """Distribution of the drafted token that stands first in a priority ordering.
 
         The laws of all orderings are the extreme points of the selections that are possible:
         y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  Sums of positive terms
@@ -123,7 +115,7 @@ class DraftScheme(ReadOnly, ABC):
         InvalidInputError
             If `order` is not a permutation of the tokens.
         """
-        return self._sets.first_in(check_order(order, self.vocab_size))
+        return self._sets.first_in(checks.check_order(order, self.vocab_size))
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples.
@@ -143,7 +135,7 @@ class DraftScheme(ReadOnly, ABC):
         TokenOutOfRangeError
             If an id lies outside [0, V).
         """
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         rows = tokens.reshape(-1, self.n)
         mass = np.ones(len(rows))
         for place in range(self.n):
@@ -153,23 +145,23 @@ class DraftScheme(ReadOnly, ABC):
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids."""
-        return self._sets.mass_within(check_mask(subset, self.vocab_size))
+        return self._sets.mass_within(checks.check_mask(subset, self.vocab_size))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in `subset`, a mask (V,) or token ids.
 
         This is ``1 - mass_within(~subset)`` without the cancellation.
         """
-        return self._sets.mass_touching(check_mask(subset, self.vocab_size))
+        return self._sets.mass_touching(checks.check_mask(subset, self.vocab_size))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw tuples: shape (n,), or (size, n) where `size` is given."""
-        drawn = self._draw(rng, check_size(rng, size, self.n))
+        drawn = self._draw(rng, checks.check_size(rng, size, self.n))
         return drawn[0] if size is None else drawn
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -248,7 +240,7 @@ class DraftScheme(ReadOnly, ABC):
         InvalidInputError, TokenOutOfRangeError
             If `tokens` are not as said, or more than `vocab_size`.
         """
-        return self._renamed(check_names(tokens, self.support, vocab_size), vocab_size)
+        return self._renamed(checks.check_names(tokens, self.support, vocab_size), vocab_size)
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> DraftScheme:
         return Renamed(self, tokens, vocab_size)
@@ -262,16 +254,16 @@ class DraftScheme(ReadOnly, ABC):
         return TokenSets.from_tuples(self._tuples)
 
     def _after(self, drawn: IntArray) -> FloatArray:
-        """Law of the next draft, checked: a scheme of one's own may be wrong."""
+        """Distribution of the next draft, checked: a scheme of one's own may be wrong."""
         found = self.next_distribution(drawn)
         if found is None or not np.any(found):
             raise InvalidInputError(
                 f"{self!r} has no token left after {drawn.tolist()}: n = {self.n} are to be drafted"
             )
-        checked = as_distribution(found, f"the law of the draft after {drawn.tolist()}")
+        checked = as_distribution(found, f"the distribution of the draft after {drawn.tolist()}")
         if checked.size != self.vocab_size:
             raise InvalidInputError(
-                f"the law of the draft after {drawn.tolist()} has {checked.size} tokens: "
+                f"the distribution of the draft after {drawn.tolist()} has {checked.size} tokens: "
                 f"{self!r} must give V = {self.vocab_size}"
             )
         return checked
@@ -294,8 +286,8 @@ class Renamed(DraftScheme):
         return self._vocab_size
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
-        """Law of the next draft by name; see `DraftScheme.next_distribution`."""
-        names = check_drawn(drawn, self.n, self.tokens.size)
+        """Distribution of the next draft by name; see `DraftScheme.next_distribution`."""
+        names = checks.check_drawn(drawn, self.n, self.tokens.size)
         found = self.scheme.next_distribution(self.tokens[names])
         if found is None:
             return None

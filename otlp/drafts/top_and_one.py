@@ -17,7 +17,7 @@ from otlp.distribution import (
     frozen,
     renormalise_without,
 )
-from otlp.drafts.checks import check_count, check_mask, check_order
+from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.errors import TooFewTokensError
 
@@ -39,7 +39,7 @@ class TopAndOne(DraftScheme):
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         self.draft: FloatArray = as_distribution(draft, "draft")
-        check_support(self.draft, check_count(n))
+        check_support(self.draft, checks.check_count(n))
         order = np.argsort(-self.draft, kind="stable") if n > 1 else np.arange(0)
         self.top: IntArray = frozen(order[: n - 1].astype(np.int64))
         rest = renormalise_without(self.draft, self.top)
@@ -76,7 +76,7 @@ class TopAndOne(DraftScheme):
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Law of x down to the first top token, which takes all that is below; O(V)."""
-        order = check_order(order, self.vocab_size)
+        order = checks.check_order(order, self.vocab_size)
         result = self.rest.copy()
         if self.top.size:
             rank = np.empty(order.size, dtype=np.int64)
@@ -89,12 +89,12 @@ class TopAndOne(DraftScheme):
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Mass of x in S if all top tokens lie in S, else 0; O(V)."""
-        inside = check_mask(subset, self.vocab_size)
+        inside = checks.check_mask(subset, self.vocab_size)
         return float(self.rest[inside].sum()) if inside[self.top].all() else 0.0
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 if a top token lies in S, else the mass of x in S; O(V)."""
-        inside = check_mask(subset, self.vocab_size)
+        inside = checks.check_mask(subset, self.vocab_size)
         return 1.0 if inside[self.top].any() else float(self.rest[inside].sum())
 
     def tuple_count(self) -> float:

@@ -20,14 +20,7 @@ from otlp.distribution import (
     frozen,
     renormalise_without,
 )
-from otlp.drafts.checks import (
-    check_count,
-    check_drawn,
-    check_mask,
-    check_order,
-    check_tokens,
-    check_tuples,
-)
+from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.drafts.top_and_one import check_support
@@ -85,7 +78,7 @@ class WithoutReplacement(DraftScheme):
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
         self.draft: FloatArray = frozen(np.where(given < SMALLEST, 0.0, given))
-        self._n = check_count(n)
+        self._n = checks.check_count(n)
         check_support(self.draft, self._n)
 
     @property
@@ -100,7 +93,7 @@ class WithoutReplacement(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Distribution q without the tokens drawn, renormalised; O(V)."""
-        return renormalise_without(self.draft, check_drawn(drawn, self.n, self.vocab_size))
+        return renormalise_without(self.draft, checks.check_drawn(drawn, self.n, self.vocab_size))
 
     def selection_order(self, target: FloatArray) -> IntArray:
         """Tokens by p/q descending (Global Resolution, section S)."""
@@ -131,7 +124,7 @@ class WithoutReplacement(DraftScheme):
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Law of the first drafted token in `order`; O(V) for n <= 2, then O(nV) a node."""
-        order = check_order(order, self.vocab_size)
+        order = checks.check_order(order, self.vocab_size)
         if self.n == 1:
             return self.draft.copy()
         if self.n == 2:
@@ -174,7 +167,7 @@ class WithoutReplacement(DraftScheme):
 
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = check_tuples(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
         result = np.ones(tokens.shape[:-1])
         for place in range(self.n):
             fresh = ~(tokens[..., :place] == tokens[..., place, None]).any(axis=-1)
@@ -187,18 +180,18 @@ class WithoutReplacement(DraftScheme):
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether every token can be drafted, and none stands twice."""
-        tokens = check_tokens(draft_tokens, self.n, self.vocab_size)
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafts lie in S; the cost of one `priority_marginals`."""
-        inside = check_mask(subset, self.vocab_size)
+        inside = checks.check_mask(subset, self.vocab_size)
         order = np.concatenate((np.flatnonzero(~inside), np.flatnonzero(inside)))
         return min(1.0, float(self.priority_marginals(order)[inside].sum()))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some draft lies in S; the cost of one `priority_marginals`."""
-        inside = check_mask(subset, self.vocab_size)
+        inside = checks.check_mask(subset, self.vocab_size)
         if np.count_nonzero(self.draft[~inside]) < self.n:
             return 1.0
         order = np.concatenate((np.flatnonzero(inside), np.flatnonzero(~inside)))

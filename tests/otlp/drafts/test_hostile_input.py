@@ -1,0 +1,235 @@
+"""What a draft scheme is given may be anything: it is taken rightly, or refused by name."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.drafts import DraftScheme
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    OTLPError,
+    SizeLimitError,
+    TokenOutOfRangeError,
+)
+
+Q = [0.5, 0.3, 0.2]
+TAKEN: dict[str, DraftScheme] = {
+    "iid": otlp.IID(Q, 2),
+    "independent": otlp.Independent([Q, Q[::-1]]),
+    "without replacement": otlp.WithoutReplacement(Q, 2),
+    "greedy": otlp.Greedy(Q, 2),
+    "hub": otlp.Hub(Q),
+    "explicit": otlp.Explicit([[0, 1], [2, 0]], [0.5, 0.5], 3),
+}
+BAD: list[Any] = [
+    None, "x", b"x", [], {}, object(), 1.5, True, -1, 2**63, 2**70, float("nan"), [0.0, 1.0],
+    [None, 0], ["0", "1"], [[0, 1], [0]], [[0, 1], [2, -1]], np.ma.array([0, 1], mask=[0, 1]),
+    np.array([0, 1j]), np.array([True, False]), np.zeros((0, 2)), [True] * 3, {0, 1}, [0, 2**70],
+    np.array([1, 2], dtype="datetime64[s]"), np.zeros(3, dtype=[("a", float)]), np.void(b"ab"),
+    lambda: 0, [1e308, 1e308], [-1.0, 2.0], [0.0, 0.0], [[0.5], [0.5]], [0.5, 10**400],
+]  # fmt: skip
+
+
+def refused_by_name(call: Callable[..., object], *arguments: object) -> None:
+    """Let a call end in an answer or in an error of the library, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            call(*arguments)
+        except OTLPError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_no_method_ends_in_a_raw_error(name: str) -> None:
+    scheme, rng = TAKEN[name], np.random.default_rng(0)
+    methods = [
+        scheme.probability, scheme.possible, scheme.mass_within, scheme.mass_touching,
+        scheme.priority_marginals, scheme.next_distribution, scheme.sample, scheme.top_k,
+        scheme.enumerate_tuples, scheme.enumerate_sets,
+    ]  # fmt: skip
+    for bad in BAD:
+        for method in methods:
+            refused_by_name(method, bad)
+        refused_by_name(scheme.sample, rng, bad)
+        refused_by_name(scheme.restrict, bad, 3)
+        refused_by_name(scheme.restrict, [0, 1, 2], bad)
+
+
+def test_no_construction_ends_in_a_raw_error() -> None:
+    for bad in BAD:
+        for make in (otlp.IID, otlp.WithoutReplacement, otlp.Greedy):
+            refused_by_name(make, bad, 2)
+            refused_by_name(make, Q, bad)
+        for one in (otlp.Hub, otlp.Independent, otlp.as_distribution, otlp.softmax):
+            refused_by_name(one, bad)
+        refused_by_name(otlp.softmax, Q, bad)
+        refused_by_name(otlp.Explicit, bad, [1.0])
+        refused_by_name(otlp.Explicit, [[0, 1]], bad)
+        refused_by_name(otlp.Explicit, [[0, 1]], [1.0], bad)
+        refused_by_name(otlp.Problem, bad, TAKEN["iid"])
+        refused_by_name(otlp.Problem, Q, bad)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_tuples_are_of_n_tokens_of_the_vocabulary(name: str) -> None:
+    scheme = TAKEN[name]
+    for ask in (scheme.probability, scheme.possible):
+        for outside in ([0, -1], [0, 3], [0, 2**62]):
+            with pytest.raises(TokenOutOfRangeError, match="outside the vocabulary"):
+                ask(outside)
+        for misshaped in ([0, 1, 2], [0], [], [[0, 1, 2]], [0.0, 1.0], 0):
+            with pytest.raises(InvalidInputError, match="n = 2 integer token ids"):
+                ask(misshaped)
+    with pytest.raises(InvalidInputError, match="fewer tokens than the n = 2"):
+        scheme.next_distribution([0, 1])
+
+
+@pytest.mark.parametrize("size", [2**62, 2**63, 2**70])
+def test_vocabularies_are_limited(size: int) -> None:
+    with pytest.raises(SizeLimitError, match="limit"):
+        otlp.Explicit([[0, 1]], [1.0], size)
+
+
+@pytest.mark.parametrize("make", [otlp.IID, otlp.WithoutReplacement, otlp.Greedy])
+def test_the_number_of_drafts_is_limited(make: Callable[..., DraftScheme]) -> None:
+    with pytest.raises(InvalidInputError, match="at most 10,000"):
+        make(Q, 2**63 - 1)
+    most = otlp.IID(Q, 10_000)
+    assert most.priority_marginals([0, 1, 2]).sum() == pytest.approx(1.0, abs=1e-10)
+    assert otlp.solve(otlp.Problem(Q, most)).acceptance == pytest.approx(1.0, abs=1e-9)
+
+
+def test_counts_beyond_all_floats_are_infinite() -> None:
+    many = otlp.WithoutReplacement(np.full(3_000, 1 / 3_000), 1_500)
+    assert many.tuple_count() == many.set_count()[0] == np.inf
+    assert otlp.IID(np.full(100_000, 1e-5), 2_000).set_count() == (np.inf, np.inf)
+    for listing in (many.enumerate_tuples, many.enumerate_sets):
+        with pytest.raises(SizeLimitError):
+            listing()
+    with pytest.raises(SizeLimitError):
+        _ = otlp.WithoutReplacement(np.full(200_000, 5e-6), 10_000).inclusion
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: otlp.IID([1.0], n), lambda n: otlp.Independent([[1]] * n)]
+)
+def test_more_places_than_an_array_has_axes(make: Callable[[int], DraftScheme]) -> None:
+    assert make(70).enumerate_tuples().tokens.tolist() == [[0] * 70]
+
+
+COPIES: list[Callable[[Any], Any]] = [
+    copy.copy,
+    copy.deepcopy,
+    lambda x: pickle.loads(pickle.dumps(x)),
+]
+
+
+@pytest.mark.parametrize("how", COPIES, ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize("name", [*TAKEN, "problem"])
+def test_copies_are_the_same_and_read_only(name: str, how: Callable[[Any], Any]) -> None:
+    given = otlp.Problem(Q, TAKEN["greedy"]) if name == "problem" else TAKEN[name]
+    if isinstance(given, DraftScheme):
+        assert not given.inclusion.flags.writeable and not given.mean_draft.flags.writeable
+    copied = how(given)
+    arrays = {key: value for key, value in vars(copied).items() if isinstance(value, np.ndarray)}
+    for key, array in arrays.items():
+        assert not array.flags.writeable, key
+        np.testing.assert_array_equal(array, vars(given)[key])
+    if isinstance(given, DraftScheme):
+        ours, theirs = copied.enumerate_tuples(), given.enumerate_tuples()
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert ours.mass.tolist() == theirs.mass.tolist()
+        assert repr(copied) == repr(given)
+        if name == "explicit":
+            assert not ours.mass.flags.writeable
+
+
+def test_complex_masked_and_text_are_refused_by_name() -> None:
+    with pytest.raises(InvalidDistributionError, match="complex"):
+        otlp.IID(np.array([0.5 + 0.5j, 0.5]), 2)
+    with pytest.raises(InvalidDistributionError, match="masked"):
+        otlp.Problem(np.ma.array([0.5, 0.5], mask=[False, True]), otlp.IID([0.5, 0.5], 2))
+    with pytest.raises(InvalidDistributionError, match="real numbers"):
+        otlp.softmax(["1", "2"])
+    with pytest.raises(InvalidInputError, match="masked"):
+        TAKEN["iid"].probability(np.ma.array([0, 1], mask=[False, True]))
+
+
+@pytest.mark.parametrize("temperature", [None, "1", True, float("nan"), 0.0, -1.0, np.inf, 10**400])
+def test_temperatures_are_positive_numbers(temperature: Any) -> None:
+    with pytest.raises(InvalidInputError, match="temperature is"):
+        otlp.softmax([1.0, 2.0], temperature)
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-40, 1e300, np.float32(0.5), 1])
+def test_any_positive_temperature_is_taken(temperature: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = otlp.softmax([1.0, 2.0, -np.inf], temperature)
+    assert found.sum() == pytest.approx(1.0, abs=1e-15) and found[2] == 0.0
+
+
+def test_tensors_are_taken_wherever_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    exact = [0.5, 0.25, 0.25]
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        q = torch.tensor(exact, dtype=dtype, requires_grad=True)
+        problem = otlp.Problem(q, otlp.IID(q, 2))
+        assert problem.target.tolist() == otlp.Hub(q).draft.tolist() == exact
+        assert otlp.Independent([q, q]).drafts.tolist() == [exact, exact]
+        found = otlp.softmax(torch.log(q))
+        assert found.tolist() == pytest.approx(exact, abs=1e-2)
+    tokens = torch.tensor([[0, 1], [2, 2]])
+    explicit = otlp.Explicit(tokens, torch.tensor([0.5, 0.5], dtype=torch.bfloat16))
+    assert explicit.probability(tokens).tolist() == [0.5, 0.5]
+    assert explicit.mass_within(torch.tensor([True, True, False])) == 0.5
+    # rounding to bfloat16 is within its tolerance, a missing token is not
+    rough = torch.softmax(torch.randn(1_000, generator=torch.Generator().manual_seed(0)), 0)
+    assert otlp.as_distribution(rough.bfloat16()).sum() == pytest.approx(1.0, abs=1e-12)
+    with pytest.raises(InvalidDistributionError, match=r"tolerance for torch\.bfloat16"):
+        otlp.as_distribution(torch.tensor([0.5, 0.25], dtype=torch.bfloat16))
+    with pytest.raises(InvalidDistributionError, match="complex"):
+        otlp.as_distribution(torch.tensor([0.5, 0.5], dtype=torch.complex64))
+
+
+def test_a_capture_takes_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    from otlp.data.captures import Capture
+
+    logits = torch.tensor([[1.5, -2.0, 0.0]], dtype=torch.bfloat16, requires_grad=True)
+    names: dict[str, Any] = {"target_model": "t", "draft_model": "d", "tokenizer": "k"}
+    names |= {"source": "s", "synthetic": True}
+    taken = Capture(target_logits=logits, draft_logits=logits, **names)
+    assert taken.dtype == "bfloat16" and taken.target_logits.tolist() == [[1.5, -2.0, 0.0]]
+    with pytest.raises(InvalidInputError, match="bfloat16 and draft_logits float32"):
+        Capture(target_logits=logits, draft_logits=logits.float(), **names)
+
+
+def test_recursive_rejection_of_subnormal_masses_does_not_warn() -> None:
+    rng = np.random.default_rng(2020938)
+    sizes = np.array([5e-324, 1e-310, 1e-305, 1e-300, 1e-160, 1e-16, 0.1, 1.0, 0.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(60):
+            p, q, other = (np.append(rng.choice(sizes, 4), 1.0) for _ in range(3))
+            p, q, other = p / p.sum(), q / q.sum(), other / other.sum()
+            schemes: list[DraftScheme] = [otlp.IID(q, 3), otlp.Independent([q, other])]
+            if np.count_nonzero(q >= 1e-305) >= 2:
+                schemes += [otlp.WithoutReplacement(q, 2), otlp.Hub(q), otlp.Greedy(q, 2)]
+            for scheme in schemes:
+                solution = otlp.solve(otlp.Problem(p, scheme), "recursive-rejection")
+                assert solution.marginal_error <= 1e-12
+                scheme.inclusion, scheme.mass_within([0, 1]), scheme.mass_touching([0])
+                for row in scheme.enumerate_tuples().tokens:
+                    assert solution.plan is not None
+                    assert solution.plan.conditional(row).sum() == pytest.approx(1.0, abs=1e-12)

@@ -1,0 +1,196 @@
+"""Schemes that say no more than the law of the next draft: all else is derived, and agrees."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.auditing.gtest import g_test
+from otlp.decode import ALGORITHMS, Drafting, random_pair, tree_shape
+from otlp.decode.laws.round_laws import draft_trees, round_law
+from otlp.distribution import FloatArray
+from otlp.drafts import DraftScheme
+from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
+from otlp.reductions.subset_selection import subset_selection
+from tests.instances import DEGENERATE, SCHEMES, check_solution
+
+CLOSE = {"rtol": 1e-11, "atol": 1e-13}
+
+
+class Delegating(DraftScheme):
+    """Knows of another scheme no more than what a user's own says."""
+
+    def __init__(self, scheme: DraftScheme) -> None:
+        self.scheme = scheme
+
+    @property
+    def n(self) -> int:
+        return self.scheme.n
+
+    @property
+    def vocab_size(self) -> int:
+        return self.scheme.vocab_size
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        return self.scheme.next_distribution(drawn)
+
+
+class Shy(DraftScheme):
+    """A token that was drafted before is ten times less likely to be drafted again."""
+
+    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
+        self.draft, self._n = otlp.as_distribution(draft), n
+
+    @property
+    def n(self) -> int:
+        return self._n
+
+    @property
+    def vocab_size(self) -> int:
+        return self.draft.size
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+        weights = self.draft.copy()
+        weights[np.asarray(drawn)] /= 10.0
+        result: FloatArray = weights / weights.sum()
+        return result
+
+
+def check_agreement(scheme: DraftScheme, order: npt.NDArray[np.int64]) -> None:
+    own = Delegating(scheme)
+    every = np.array(list(product(range(scheme.vocab_size), repeat=scheme.n)))
+    np.testing.assert_allclose(own.probability(every), scheme.probability(every), **CLOSE)
+    for row in every[:: max(1, len(every) // 20)]:
+        # a law with a token in it whose conditional probability underflows is no use to either
+        if own.possible(row) != scheme.possible(row):
+            assert float(scheme.probability(row)) == 0.0
+    ours, theirs = own.enumerate_tuples(), scheme.enumerate_tuples()
+    assert len(theirs.mass) <= scheme.tuple_count()
+    assert len(ours.mass) <= own.tuple_count()
+    np.testing.assert_allclose(own.probability(theirs.tokens), theirs.mass, **CLOSE)
+    np.testing.assert_allclose(scheme.probability(ours.tokens), ours.mass, **CLOSE)
+    np.testing.assert_allclose(own.mean_draft, scheme.mean_draft, **CLOSE)
+    np.testing.assert_allclose(own.inclusion, scheme.inclusion, **CLOSE)
+    np.testing.assert_allclose(
+        own.priority_marginals(order), scheme.priority_marginals(order), **CLOSE
+    )
+    for inside in product([False, True], repeat=scheme.vocab_size):
+        subset = np.array(inside)
+        assert own.mass_within(subset) == pytest.approx(scheme.mass_within(subset), abs=1e-13)
+        assert own.mass_touching(subset) == pytest.approx(scheme.mass_touching(subset), abs=1e-13)
+    sets = own.enumerate_sets()
+    assert len(sets) <= own.set_count()[0] and sets.members.size <= own.set_count()[1]
+    tokens = np.flatnonzero(own.support | scheme.support)
+    renamed = own.restrict(tokens, tokens.size + 1)
+    assert (renamed.vocab_size, renamed.n) == (tokens.size + 1, scheme.n)
+    listed = renamed.enumerate_tuples()
+    np.testing.assert_allclose(scheme.probability(tokens[listed.tokens]), listed.mass, **CLOSE)
+    np.testing.assert_allclose(listed.mass.sum(), 1.0, rtol=0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_what_is_derived_agrees_with_the_closed_forms(kind: str) -> None:
+    @given(SCHEMES[kind], st.randoms(use_true_random=False))
+    @settings(max_examples=15, deadline=None)
+    def check(problem: otlp.Problem, rng: random.Random) -> None:
+        order = list(range(problem.vocab_size))
+        rng.shuffle(order)
+        check_agreement(problem.drafts, np.array(order))
+
+    check()
+
+
+@pytest.mark.parametrize("name", [k for k, v in DEGENERATE.items() if v.vocab_size**v.n <= 300])
+def test_what_is_derived_agrees_at_the_edges(name: str) -> None:
+    scheme = DEGENERATE[name].drafts
+    check_agreement(scheme, np.arange(scheme.vocab_size)[::-1].copy())
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [Shy([0.5, 0.3, 0.2], 3), Delegating(otlp.WithoutReplacement([0.6, 0.2, 0.15, 0.05], 3))],
+)
+def test_derived_samples_follow_the_law(scheme: DraftScheme) -> None:
+    # False-alarm rate 1e-6, seed fixed.
+    tuples = scheme.enumerate_tuples()
+    drawn = scheme.sample(np.random.default_rng(3), 20_000)
+    places = {tuple(row): j for j, row in enumerate(tuples.tokens.tolist())}
+    counts = np.bincount([places[tuple(row)] for row in drawn.tolist()], minlength=len(places))
+    assert not g_test(counts, tuples.mass, rate=1e-6).rejects(1e-6)
+    assert scheme.sample(np.random.default_rng(3)).shape == (3,)
+
+
+@pytest.mark.parametrize("solver", ["auto", "max-flow", "orderings", "recursive-rejection"])
+def test_a_scheme_of_ones_own_is_solved(solver: str) -> None:
+    p, q = np.random.default_rng(1).dirichlet(np.ones(4), size=2)
+    # a token that is never drafted: the scheme is restricted
+    problem = otlp.Problem(np.append(p, 0.2) / 1.2, Shy(np.append(q, 0.0), 2))
+    solution = otlp.solve(problem, solver)
+    check_solution(solution)
+    if solver != "recursive-rejection":
+        assert solution.acceptance == pytest.approx(subset_selection(problem)[0], abs=2e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["recursive-rejection", "traversal", "optimal"])
+def test_trees_are_drafted_by_a_scheme_of_ones_own(algorithm: str) -> None:
+    draft, target = random_pair(3, 3, np.random.default_rng(4))
+    drafting = tree_shape([-1, 0, 0, 1], Shy)
+    assert drafting.kind_name == "Shy" and not drafting.is_iid_paths
+    for tree, _ in draft_trees(draft, drafting):
+        assert isinstance(tree.scheme(0), Shy)
+    law = round_law(draft, target, drafting, ALGORITHMS[algorithm])
+    wanted = target.joint(law.tokens.ndim)
+    np.testing.assert_allclose(law.tokens, wanted, rtol=0.0, atol=1e-12)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    large = Shy(np.full(2_000, 1 / 2_000), 3)
+    assert float(large.probability([0, 1, 2])) > 0.0
+    assert large.sample(np.random.default_rng(0)).shape == (3,)
+    with pytest.raises(SizeLimitError, match="limit"):
+        large.enumerate_tuples(memory_limit=10**6)
+    assert large.tuple_count() == 8e9
+
+
+def test_a_wrong_scheme_is_told_so() -> None:
+    class Wrong(Shy):
+        def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+            return self.draft / (1.0 + np.size(drawn))
+
+    class Short(Shy):
+        def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
+            return self.draft[:2] / self.draft[:2].sum()
+
+    with pytest.raises(InvalidInputError, match=r"after \[0\] sums to 0.5"):
+        Wrong([0.5, 0.5], 2).enumerate_tuples()
+    with pytest.raises(InvalidInputError, match="must give V = 3"):
+        Short([0.5, 0.3, 0.2], 2).enumerate_tuples()
+    with pytest.raises(InvalidInputError, match=r"no token left after \[1, 0\]"):
+        Exhausted(otlp.WithoutReplacement([0.3, 0.7], 2)).probability([1, 0, 0])
+    with pytest.raises(UnsupportedProblemError, match="top_k"):
+        Shy([0.5, 0.5], 2).top_k(1)
+
+
+class Exhausted(Delegating):
+    """One draft more than there are tokens."""
+
+    @property
+    def n(self) -> int:
+        return self.scheme.n + 1
+
+    def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
+        return None if np.size(drawn) >= self.scheme.n else self.scheme.next_distribution(drawn)
+
+
+def test_a_drafting_that_the_scheme_cannot_do_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInputError, match="pairs"):
+        Drafting((-1, 0), "hub")
+    with pytest.raises(InvalidInputError, match="no draft scheme is named 'hubs'"):
+        tree_shape([-1, 0, 0], "hubs")
