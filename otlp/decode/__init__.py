@@ -56,6 +56,7 @@ from otlp.decode.verification import (
     TopDown,
     Traversal,
     Verification,
+    find_verification,
     multipath_optimum,
 )
 
@@ -85,6 +86,7 @@ __all__ = [
     "check_pair",
     "check_round",
     "enumerate_choices",
+    "find_verification",
     "generate",
     "greedy_distribution",
     "hub_pairs",

@@ -12,29 +12,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.models.model import Model, Sampling, check_pair
+from otlp.decode.models.fitting import choose_tree_attention, has_sliding_windows, rotary_switch
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
 from otlp.distribution import IntArray
-from otlp.errors import (
-    EngineNotFoundError,
-    InvalidInputError,
-    SizeLimitError,
-    UnsupportedProblemError,
-)
+from otlp.errors import InvalidInputError, SizeLimitError
 
-__all__ = ["TRAINED_PAIR", "HuggingFaceModel", "check_tokenizers", "load_model", "load_pair"]
-
-TRAINED_PAIR = ("trained:target", "trained:draft")
-"""Names of the pair that ships with the package: target and draft."""
-
-MISSING = 'language models need torch and transformers: pip install "otlp[decode]"'
+__all__ = ["HuggingFaceModel", "is_out_of_memory"]
 
 
 class HuggingFaceModel(Model):
@@ -86,11 +75,16 @@ class HuggingFaceModel(Model):
         self.tokenizer = tokenizer
         self.sampling = Sampling() if sampling is None else sampling
         self._name = name or model.config._name_or_path or type(model).__name__
+        if model.training:
+            raise InvalidInputError(
+                f"{self.name} is in training mode, where it drops out at random: call model.eval()"
+            )
         self.calls = 0
-        self._slides = self._check_cache()
-        if tree_attention is None:
-            tree_attention = not self._slides and self._takes_tree_masks()
-        self.tree_attention = tree_attention
+        self._slides = False
+        self._reset(np.empty(0, dtype=np.int64))
+        self._slides = has_sliding_windows(self)
+        self.tree_attention = choose_tree_attention(self, tree_attention)
+        self.calls = 0
         self._reset(np.empty(0, dtype=np.int64))
 
     @property
@@ -105,9 +99,20 @@ class HuggingFaceModel(Model):
 
     @property
     def context_limit(self) -> int | None:
-        """How many tokens the model was made for; None if it does not say."""
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return None if limit is None else int(limit)
+        """How many tokens the present text may grow to; None if the model does not say.
+
+        What the model was made for, and, until the text is longer than that, the length at which
+        its rotary embedding changes.
+        """
+        return self._limit(len(self._context))
+
+    def _limit(self, tokens: int) -> int | None:
+        config = self.model.config.get_text_config()
+        made_for = getattr(config, "max_position_embeddings", None)
+        switch = rotary_switch(config)
+        if switch is not None and tokens <= switch:
+            return switch if made_for is None else min(switch, int(made_for))
+        return None if made_for is None else int(made_for)
 
     @property
     def context(self) -> IntArray:
@@ -147,7 +152,7 @@ class HuggingFaceModel(Model):
                 f"the context holds token {int(tokens.min() if tokens.min() < 0 else tokens.max())}"
                 f": the tokens of {self.name} are in [0, {self.vocab_size})"
             )
-        self._check_length(tokens.size, "the prompt has")
+        self._check_length(tokens.size, tokens.size, "the prompt has")
         self._reset(tokens)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.float32]:
@@ -166,12 +171,13 @@ class HuggingFaceModel(Model):
         if missing:
             new = sorted(missing - {0})
             deepest = max((int(tree.depths[node]) for node in new), default=0)
-            self._check_length(len(self._context) + deepest, "context and draft have")
+            held = len(self._context)
+            self._check_length(held, held + deepest, "context and draft have")
             pending = len(self._context) - self._cached
             try:
                 (self._score_tree if self.tree_attention else self._score_paths)(tree, new)
             except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 self._reset(self.context)
                 raise SizeLimitError(self._what_fits(pending, len(new))) from error
@@ -236,8 +242,12 @@ class HuggingFaceModel(Model):
         pending = self._context[self._cached :] or [self._context[-1]]
         if self._cached == len(self._context):
             # the last token's logits are needed again, to begin the paths with
-            self._cache.crop(-1)
             self._cached -= 1
+            if self._cached:
+                self._cache.crop(-1)
+            else:
+                # an empty layer of a cache does not grow to a batch
+                self._cache = self._new_cache()
         inner = {int(tree.parents[node]) for node in new}
         paths = [tree.ancestry(node)[1:] for node in new if node not in inner] or [[]]
         longest = max(map(len, paths))
@@ -249,7 +259,7 @@ class HuggingFaceModel(Model):
             self._cache.batch_repeat_interleave(len(paths))
         logits = self._forward(ids, [places], None, slice(len(pending) - 1, None))
         if len(paths) > 1:
-            self._cache.batch_select_indices(self._tensor([0]))
+            self._cache.batch_select_indices(self.tensor([0]))
         if longest:
             self._cache.crop(-longest)
         self._cached = len(self._context)
@@ -262,11 +272,11 @@ class HuggingFaceModel(Model):
         """One call of the model; logits of shape (batch, wanted positions, V)."""
         import torch
 
-        positions = self._tensor([place for part in places for place in part])
+        positions = self.tensor([place for part in places for place in part])
         given = {} if sees is None else {"attention_mask": self._additive(sees)}
         with torch.inference_mode():
             logits = self.model(
-                input_ids=self._tensor(ids),
+                input_ids=self.tensor(ids),
                 position_ids=positions.expand(len(ids), -1),
                 past_key_values=self._cache,
                 use_cache=True,
@@ -276,7 +286,8 @@ class HuggingFaceModel(Model):
             found: npt.NDArray[np.float32] = logits.float().cpu().numpy()
         return found
 
-    def _tensor(self, values: Sequence[Any]) -> Any:
+    def tensor(self, values: Sequence[Any]) -> Any:
+        """Token ids, or places, as a tensor on the model's device."""
         import torch
 
         return torch.tensor(values, dtype=torch.long, device=self.model.device)
@@ -296,55 +307,22 @@ class HuggingFaceModel(Model):
         end = self._cached + len(slots)
         with torch.inference_mode():
             if slots != list(range(self._cached, end)):
-                chosen = self._tensor(slots)
+                chosen = self.tensor(slots)
                 for layer in self._cache.layers:
                     for held in (layer.keys, layer.values):
                         held[..., self._cached : end, :] = held[..., chosen.to(held.device), :]
             if total > end:
                 self._cache.crop(end - total)
 
-    def _check_cache(self) -> bool:
-        """Whether some layers have a sliding window; refuse caches that cannot be rolled back."""
-        from transformers import DynamicCache
-
-        layers = {type(layer).__name__ for layer in DynamicCache(config=self.model.config).layers}
-        odd = layers - {"DynamicLayer", "DynamicSlidingWindowLayer"}
-        if odd:
-            raise UnsupportedProblemError(
-                f"{self.name} keeps its past in {', '.join(sorted(odd))}, which cannot be rolled "
-                "back to any accepted prefix: use a model with attention in every layer"
-            )
-        return "DynamicSlidingWindowLayer" in layers
-
-    def _check_length(self, tokens: int, what: str) -> None:
-        limit = self.context_limit
+    def _check_length(self, held: int, tokens: int, what: str) -> None:
+        limit = self._limit(held)
         if limit is not None and tokens > limit:
+            switch = rotary_switch(self.model.config.get_text_config())
+            why = ", where its rotary embedding changes" if limit == switch else ""
             raise InvalidInputError(
-                f"{what} {tokens} tokens and the context of {self.name} is {limit}: shorten the "
-                "prompt, generate less or draft shorter paths"
+                f"{what} {tokens} tokens and the context of {self.name} is {limit}{why}: shorten "
+                "the prompt, generate less or draft shorter paths"
             )
-
-    def _takes_tree_masks(self) -> bool:
-        """Try a tree whose two leaves are siblings: must equal the two plain sequences."""
-        tree = TokenTree(np.array([-1, 1, 2, 1]), np.array([-1, 0, 0, 2]))
-        top = self.vocab_size - 1
-        tree.tokens[1:] = np.minimum(tree.tokens[1:], top)
-        found = []
-        for self.tree_attention in (False, True):
-            self._reset(np.array([0, min(3, top)]))
-            try:
-                found.append(self.logits(tree, np.arange(4)))
-            except (TypeError, ValueError, RuntimeError, IndexError):
-                if not self.tree_attention:
-                    raise
-                return False
-            finally:
-                self.calls = 0
-        scale = float(np.abs(found[0]).max())
-        import torch
-
-        tolerance = scale * torch.finfo(self.model.dtype).eps ** 0.5
-        return bool(np.abs(found[0] - found[1]).max() <= tolerance)
 
     def _what_fits(self, pending: int, drafted: int) -> str:
         import torch
@@ -367,162 +345,8 @@ class HuggingFaceModel(Model):
         )
 
 
-def load_model(
-    source: str,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    sampling: Sampling | None = None,
-    tree_attention: bool | None = None,
-) -> HuggingFaceModel:
-    """Load a causal language model and its tokenizer.
-
-    Parameters
-    ----------
-    source : str
-        A folder, a name on the hub, or one of `TRAINED_PAIR`, which ships with the package.
-    device : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` takes a GPU where there is one.
-    dtype : str
-        ``"float32"``, ``"bfloat16"`` or ``"float16"``; ``"auto"`` is float32 on the CPU and the
-        precision of the stored weights elsewhere.
-    sampling : Sampling, optional
-        From logits to laws.
-    tree_attention : bool, optional
-        See `HuggingFaceModel`.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If torch or transformers is not installed.
-    InvalidInputError
-        If there is no such model, device or precision.
-    SizeLimitError
-        If the weights do not fit.
-    """
-    torch, transformers = _engines()
-    folder = find_model(source)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype not in ("auto", "float32", "bfloat16", "float16"):
-        raise InvalidInputError(
-            f"dtype is {dtype!r}: it must be auto, float32, bfloat16 or float16"
-        )
-    if dtype == "auto" and device == "cpu":
-        dtype = "float32"
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        model = model.to(device).eval()
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"cannot load {source}: {reason}") from error
-    except (RuntimeError, MemoryError, AssertionError) as error:
-        if _is_out_of_memory(error):
-            raise SizeLimitError(
-                f"{source} does not fit on {device}: load it in half precision or on another device"
-            ) from error
-        reason = str(error).strip().splitlines()[0]
-        raise InvalidInputError(
-            f"cannot run {source} on {device!r}: {reason}; give cpu, cuda or auto"
-        ) from error
-    return HuggingFaceModel(model, tokenizer, sampling, source, tree_attention)
-
-
-def load_pair(
-    draft: str = TRAINED_PAIR[1],
-    target: str = TRAINED_PAIR[0],
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    sampling: Sampling | None = None,
-    draft_sampling: Sampling | None = None,
-) -> tuple[HuggingFaceModel, HuggingFaceModel]:
-    """Load a draft and a target model over one tokenizer; by default the trained pair.
-
-    Parameters
-    ----------
-    draft, target : str
-        See `load_model`.
-    device, dtype : str
-        For both.
-    sampling : Sampling, optional
-        Of the target, and of the draft unless `draft_sampling` is given.
-    draft_sampling : Sampling, optional
-        Of the draft.
-
-    Raises
-    ------
-    InvalidInputError
-        If their vocabularies or tokenizers differ, and whatever `load_model` raises.
-    """
-    found = (
-        load_model(draft, device=device, dtype=dtype, sampling=draft_sampling or sampling),
-        load_model(target, device=device, dtype=dtype, sampling=sampling),
-    )
-    check_tokenizers(*found)
-    return found
-
-
-def find_model(source: str) -> str:
-    """Folder of a model of the package, or the folder or hub name itself.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is written as a path and there is no such folder.
-    """
-    if source in TRAINED_PAIR:
-        kind = source.removeprefix("trained:")
-        return str(resources.files("otlp") / "data" / "models" / kind)
-    written_as_path = source.startswith((".", "/", "~")) or source.count("/") > 1 or not source
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise InvalidInputError(
-                f"the folder {source} holds no config.json: give the folder of a Hugging Face model"
-            )
-        return str(folder)
-    if written_as_path or folder.exists():
-        raise InvalidInputError(
-            f"there is no model folder {source!r}: give a folder, a name on the hub, or "
-            f"{' or '.join(TRAINED_PAIR)}"
-        )
-    return source
-
-
-def check_tokenizers(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
-    """Refuse two models whose token ids do not mean the same.
-
-    Raises
-    ------
-    InvalidInputError
-        If the vocabulary sizes differ, or the tokenizers; says which token differs.
-    """
-    check_pair(draft, target)
-    if draft.tokenizer is None or target.tokenizer is None:
-        return
-    ours, theirs = draft.tokenizer.get_vocab(), target.tokenizer.get_vocab()
-    odd = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: (item[1], item[0]))
-    if odd:
-        token, number = odd[0]
-        raise InvalidInputError(
-            f"the tokenizers of {draft.name} and {target.name} differ in {len(odd)} entries, first "
-            f"in {token!r}, which is {ours.get(token, 'absent')} and {theirs.get(token, 'absent')}"
-            f" (token {number}): speculative decoding needs one tokenizer for both models"
-        )
-
-
-def _engines() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise EngineNotFoundError(MISSING) from error
-    return torch, transformers
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the CPU's allocator, ran out of memory."""
     import torch
 
     # the CPU's allocator raises a plain RuntimeError

@@ -89,6 +89,11 @@ class Model(ABC):
     def vocab_size(self) -> int:
         """Vocabulary size V."""
 
+    @property
+    def context_limit(self) -> int | None:
+        """How many tokens the text may grow to; None if there is no limit."""
+        return None
+
     @abstractmethod
     def start(self, context: IntArray) -> None:
         """Begin a text: `context` holds its token ids, shape (T,)."""

@@ -11,6 +11,7 @@ from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
+from otlp.errors import InvalidInputError
 
 __all__ = [
     "ALGORITHMS",
@@ -24,6 +25,7 @@ __all__ = [
     "TopDown",
     "Traversal",
     "Verification",
+    "find_verification",
     "multipath_optimum",
 ]
 
@@ -42,3 +44,21 @@ ALGORITHMS: Mapping[str, Verification] = {
     "martingale": Martingale(),
 }
 """All algorithms by name, with their default settings."""
+
+
+def find_verification(wanted: str | Verification) -> Verification:
+    """Look an algorithm up by name; one that is an object already is handed back.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no algorithm of this name; names those there are.
+    """
+    if isinstance(wanted, Verification):
+        return wanted
+    if not isinstance(wanted, str) or wanted not in ALGORITHMS:
+        raise InvalidInputError(
+            f"there is no verification algorithm {wanted!r}: choose from {', '.join(ALGORITHMS)}, "
+            "or give a Verification"
+        )
+    return ALGORITHMS[wanted]

@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decod
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from otlp.decode import ALGORITHMS, Sampling, TokenTree, iid_paths, play_round  # noqa: E402
-from otlp.decode.models.huggingface import (  # noqa: E402
+from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.models.loading import (  # noqa: E402
     TRAINED_PAIR,
-    HuggingFaceModel,
     check_tokenizers,
     find_model,
     load_model,
