@@ -1,4 +1,4 @@
-"""Does a model fit: do its cache and masks give the logits of its plain forward, without a cache?
+"""Whether a model fits: its cache and masks give the logits of its plain forward, without a cache.
 
 What is asked of a model is decided by trying it, not by its name.  A short text is scored as a
 round would score it, with a tree, a roll-back and a second tree; every logit must be that of the
@@ -23,6 +23,7 @@ __all__ = ["choose_tree_attention", "has_sliding_windows", "rotary_switch"]
 
 CONTEXT = (5, 3, 7, 4, 6)
 BRANCHES = TokenTree(np.array([-1, 8, 9, 8, 5]), np.array([-1, 0, 0, 2, 3]))
+LEAVES = (1, 4)
 ACCEPTED = 3
 """Node of `BRANCHES` that the probe goes on from."""
 
@@ -144,14 +145,16 @@ def _plain_logits(model: HuggingFaceModel) -> npt.NDArray[np.float32]:
 
     context, tree = _texts(model)
     longer = [*context, *tree.path(ACCEPTED).tolist(), context[0]]
-    rows = []
+    rows = {}
     for text in (context, longer):
-        for node in range(len(tree)):
-            ids = [*text, *tree.path(node).tolist()]
+        for leaf in LEAVES:
+            ids = [*text, *tree.path(leaf).tolist()]
             with torch.inference_mode():
                 called = model.model(input_ids=model.tensor([ids]), use_cache=False)
-            rows.append(called.logits[0, -1].float().cpu().numpy())
-    return np.stack(rows)
+            nodes = tree.ancestry(leaf)
+            found = called.logits[0, -len(nodes) :].float().cpu().numpy()
+            rows.update({(len(text), node): row for node, row in zip(nodes, found, strict=True)})
+    return np.stack([rows[key] for key in sorted(rows)])
 
 
 def rotary_switch(config: Any) -> int | None:
