@@ -24,7 +24,6 @@ EXPERTS = {**LLAMA, "num_local_experts": 4, "num_experts": 4, "num_experts_per_t
 AT_ONCE: dict[str, dict[str, Any]] = {
     "apertus": LLAMA,
     "arcee": LLAMA,
-    "bart": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2},
     "bert": {"is_decoder": True, "intermediate_size": 48},
     "biogpt": {"intermediate_size": 48},
     "cohere": LLAMA,
@@ -54,6 +53,7 @@ AT_ONCE: dict[str, dict[str, Any]] = {
 }
 """Architectures whose trees go through the model in one call under a mask."""
 AS_PATHS: dict[str, dict[str, Any]] = {
+    "bart": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2},
     "bloom": {},
     "exaone4": {**LLAMA, "sliding_window": 6},
     "gemma2": {**LLAMA, "sliding_window": 6},

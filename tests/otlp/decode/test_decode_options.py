@@ -150,7 +150,6 @@ def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any,
         {"output_scores": True, "return_dict_in_generate": True},
         {"position_ids": torch.arange(2, 7)[None]},
         {"stop_strings": ["x"]},
-        {"token_type_ids": torch.zeros_like(PROMPT)},
     ],
     ids=lambda asked: next(iter(asked)),
 )
@@ -164,6 +163,12 @@ def test_from_within_generate(pair: tuple[Any, Any], asked: dict[str, Any]) -> N
             draft_model=pair[0],
             **asked,
         )
+
+
+def test_inputs_that_are_not_known_are_refused() -> None:
+    config = transformers.GenerationConfig(num_beams=1)
+    with pytest.raises(InvalidInputError, match="token_type_ids"):
+        check_options(PROMPT, config, [], {"token_type_ids": torch.zeros_like(PROMPT)}, {})
 
 
 def test_an_assistant_model_and_a_cache_of_the_users_own_are_refused(
