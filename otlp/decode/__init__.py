@@ -14,7 +14,7 @@ A round of decoding has three parts, and one small interface each.
 `play_round` puts them together::
 
     draft.start(context); target.start(context)
-    round = play_round(draft, target, iid_paths(4, 8), Martingale(), rng)
+    round = play_round(draft, target, iid_paths(4, 8), MultipathMartingale(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
@@ -49,7 +49,7 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
-    Martingale,
+    MultipathMartingale,
     MultipathOptimum,
     Outcome,
     Speculative,
@@ -69,8 +69,8 @@ __all__ = [
     "Drafting",
     "Draws",
     "GreedyMultipath",
-    "Martingale",
     "Model",
+    "MultipathMartingale",
     "MultipathOptimum",
     "Outcome",
     "RandomChooser",

@@ -22,7 +22,7 @@ from otlp.decode.models.model import Model
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.plan.plan import residual_distribution
+from otlp.plan import residual_distribution
 
 __all__ = [
     "RULES",

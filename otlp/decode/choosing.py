@@ -71,7 +71,7 @@ class RandomChooser(Chooser):
         return invert_cdf(np.cumsum(law), self.rng.random(n))
 
 
-class _Replay(Chooser):
+class _ScriptedChooser(Chooser):
     """Follows a script of decisions, then takes the first possible one at each new decision."""
 
     def __init__(self, script: list[int]) -> None:
@@ -117,7 +117,7 @@ def enumerate_choices(run: Callable[[Chooser], Result]) -> Iterator[tuple[Result
     """
     script: list[int] | None = []
     while script is not None:
-        replay = _Replay(script)
+        replay = _ScriptedChooser(script)
         result = run(replay)
         yield result, replay.probability
         script = replay.next_script()

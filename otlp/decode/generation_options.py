@@ -128,10 +128,9 @@ def _odd_fields(config: Any) -> list[str]:
     """Fields of a generation config that ask for something else."""
     from transformers import GenerationConfig
 
-    blank = GenerationConfig()
+    blank: Any = GenerationConfig()  # type: ignore[no-untyped-call]
     # since transformers 5 a blank config says None, and generate fills in the defaults
-    filled = getattr(blank, "_get_default_generation_params", dict)()
-    defaults = {**vars(blank), **filled}
+    defaults = {**vars(blank), **getattr(blank, "_get_default_generation_params", dict)()}
     return [
         name
         for name, value in vars(config).items()

@@ -5,7 +5,7 @@ One file a representation.  `Plan` is what they have in common.
 
 from otlp.plan.lifted import LiftedPlan
 from otlp.plan.orderings import OrderingsPlan
-from otlp.plan.plan import Marginals, Plan
+from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.plan.score_laws import ScoreLaws
 from otlp.plan.scores import ScorePlan
 from otlp.plan.selection import SelectionPlan
@@ -24,4 +24,5 @@ __all__ = [
     "SetPlan",
     "SingleDraftPlan",
     "TablePlan",
+    "residual_distribution",
 ]

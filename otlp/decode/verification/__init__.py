@@ -6,9 +6,9 @@ from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
-from otlp.decode.verification.multipath_martingale import Martingale
+from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
-from otlp.decode.verification.top_down import TopDown
+from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.errors import InvalidInputError
@@ -18,7 +18,7 @@ __all__ = [
     "Autoregressive",
     "Block",
     "GreedyMultipath",
-    "Martingale",
+    "MultipathMartingale",
     "MultipathOptimum",
     "Outcome",
     "Speculative",
@@ -36,12 +36,12 @@ ALGORITHMS: Mapping[str, Verification] = {
     "naive": TopDown("naive"),
     "recursive-rejection": TopDown("recursive-rejection"),
     "k-seq": TopDown("k-seq"),
-    "hub": TopDown("hub", fallback="auto"),
+    "hub": TopDown("hub", fallback="auto", drafts=draft_hub_pairs),
     "optimal": TopDown("auto"),
     "global-resolution": TopDown("global-resolution", fallback="naive"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
-    "martingale": Martingale(),
+    "martingale": MultipathMartingale(),
 }
 """All algorithms by name, with their default settings."""
 

@@ -24,7 +24,7 @@ from numba import njit
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray, IntArray
 
-__all__ = ["Martingale", "ScoreLaw"]
+__all__ = ["MultipathMartingale", "ScoreLaw"]
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
@@ -367,7 +367,7 @@ class _TwoSlices:
 
 
 @dataclass(frozen=True)
-class Martingale(PathSelection[ScoreLaw]):
+class MultipathMartingale(PathSelection[ScoreLaw]):
     """Martingale multi-path block verification with the two-slice rule.
 
     With K = 1 it is block verification.  On small tabular models its block efficiency is within

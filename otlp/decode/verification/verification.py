@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
@@ -40,6 +40,12 @@ class Verification(ABC):
     """
 
     name: ClassVar[str]
+    one_path: ClassVar[bool] = False
+    """Whether it verifies a single path only."""
+
+    def drafting(self, paths: int, length: int) -> Drafting:
+        """What to draft for the algorithm, given K and L: K i.i.d. paths, unless it says other."""
+        return iid_paths(paths, length)
 
     @abstractmethod
     def supports(self, drafting: Drafting) -> Capability:
