@@ -8,18 +8,16 @@ models), takes no cache, or sees tokens that it must not see, fails that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otlp.decode.models.cached import CachedModel
 from otlp.decode.tree import TokenTree
 from otlp.errors import SizeLimitError, UnsupportedProblemError
 
-if TYPE_CHECKING:
-    from otlp.decode.models.huggingface import HuggingFaceModel
-
-__all__ = ["choose_tree_attention", "has_sliding_windows", "rotary_switch"]
+__all__ = ["choose_tree_attention", "has_sliding_windows"]
 
 CONTEXT = (5, 3, 7, 4, 6)
 BRANCHES = TokenTree(np.array([-1, 8, 9, 8, 5]), np.array([-1, 0, 0, 2, 3]))
@@ -28,7 +26,7 @@ ACCEPTED = 3
 """Node of `BRANCHES` that the probe goes on from."""
 
 
-def has_sliding_windows(model: HuggingFaceModel) -> bool:
+def has_sliding_windows(model: CachedModel) -> bool:
     """Whether its cache drops what slides out of a window.
 
     Raises
@@ -48,12 +46,12 @@ def has_sliding_windows(model: HuggingFaceModel) -> bool:
     return "DynamicSlidingWindowLayer" in layers
 
 
-def choose_tree_attention(model: HuggingFaceModel, wanted: bool | None) -> bool:
+def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
     """Find out whether trees go through a model at once, or as a batch of paths.
 
     Parameters
     ----------
-    model : HuggingFaceModel
+    model : CachedModel
     wanted : bool or None
         None tries the tree first.
 
@@ -113,7 +111,7 @@ def _windows(config: Any) -> str:
     return ", ".join(sizes) or ("local layers" if local or sliding else "")
 
 
-def _misfit(model: HuggingFaceModel, reason: object) -> UnsupportedProblemError:
+def _misfit(model: CachedModel, reason: object) -> UnsupportedProblemError:
     words = str(reason).strip().splitlines()
     return UnsupportedProblemError(
         f"{model.name} does not give the logits of its plain forward when it is called with a "
@@ -122,14 +120,14 @@ def _misfit(model: HuggingFaceModel, reason: object) -> UnsupportedProblemError:
     )
 
 
-def _texts(model: HuggingFaceModel) -> tuple[list[int], TokenTree]:
+def _texts(model: CachedModel) -> tuple[list[int], TokenTree]:
     """Context and tree of the probe, in the model's vocabulary."""
     size = model.vocab_size
     tokens = np.minimum(BRANCHES.tokens, size - 1)
     return [min(t, size - 1) for t in CONTEXT], TokenTree(tokens, BRANCHES.parents)
 
 
-def _round_logits(model: HuggingFaceModel) -> npt.NDArray[np.float32]:
+def _round_logits(model: CachedModel) -> npt.NDArray[np.float32]:
     """Logits of two rounds, the first scored level by level as a draft model is."""
     context, tree = _texts(model)
     model.start(np.array(context))
@@ -139,7 +137,7 @@ def _round_logits(model: HuggingFaceModel) -> npt.NDArray[np.float32]:
     return np.concatenate([first, model.logits(tree, np.arange(len(tree)))])
 
 
-def _plain_logits(model: HuggingFaceModel) -> npt.NDArray[np.float32]:
+def _plain_logits(model: CachedModel) -> npt.NDArray[np.float32]:
     """The same logits by plain forwards over whole texts, without a cache."""
     import torch
 
@@ -155,21 +153,3 @@ def _plain_logits(model: HuggingFaceModel) -> npt.NDArray[np.float32]:
             found = called.logits[0, -len(nodes) :].float().cpu().numpy()
             rows.update({(len(text), node): row for node, row in zip(nodes, found, strict=True)})
     return np.stack([rows[key] for key in sorted(rows)])
-
-
-def rotary_switch(config: Any) -> int | None:
-    """Length of text at which a model's rotary embedding changes; None if it does not.
-
-    With ``longrope`` every position of a text is embedded differently once the text is longer, so
-    a cache does not outlive the switch.
-    """
-    given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    # some models have one set for each kind of layer
-    sets = [given, *(value for value in given.values() if isinstance(value, dict))]
-    switches = [
-        part.get("original_max_position_embeddings")
-        or getattr(config, "original_max_position_embeddings", None)
-        for part in sets
-        if part.get("rope_type", part.get("type")) in ("longrope", "su")
-    ]
-    return min((int(length) for length in switches if length is not None), default=None)

@@ -6,7 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from otlp.decode.models.huggingface import HuggingFaceModel, is_out_of_memory
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling, check_pair
 from otlp.errors import EngineNotFoundError, InvalidInputError, SizeLimitError
 
