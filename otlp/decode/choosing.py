@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from otlp.decode.checks import is_a
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 
 __all__ = ["Chooser", "RandomChooser", "enumerate_choices"]
@@ -53,9 +54,15 @@ class RandomChooser(Chooser):
     Parameters
     ----------
     rng : numpy.random.Generator
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
+        is_a(rng, np.random.Generator, "the random generator")
         self.rng = rng
 
     def choose(self, masses: FloatArray) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.decode.models.cached import CachedModel
+from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.tree import TokenTree
 from otlp.errors import SizeLimitError, UnsupportedProblemError
 
@@ -74,7 +75,9 @@ def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
     wanted = False if windows else wanted
     try:
         plain = _plain_logits(model)
-    except Exception as error:
+    except Exception as error:  # any code may be behind a model, and raise anything
+        if is_out_of_memory(error):
+            raise SizeLimitError(f"{model.name} ran out of memory on a dozen tokens") from error
         raise _misfit(model, error) from error
     import torch
 
@@ -85,7 +88,7 @@ def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
             found = _round_logits(model)
         except SizeLimitError:
             raise
-        except Exception as error:  # any code may be behind a model, and raise anything
+        except Exception as error:
             reason = error
             continue
         off = float(np.abs(found - plain).max())

@@ -15,7 +15,7 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
-from otlp.errors import Capability, UnsupportedProblemError
+from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
 from otlp.solvers import make_solver
 
 __all__ = ["LARGEST_HUB_TREE", "TopDown", "draft_hub_pairs"]
@@ -71,6 +71,11 @@ class TopDown(Verification):
     fallback: str | Solver | None = None
     guarantee: Guarantee = Guarantee.LOSSLESS
     drafts: Callable[[int, int], Drafting] = iid_paths
+
+    def __post_init__(self) -> None:
+        for value in (self.solver, self.fallback):
+            if value is not None and not isinstance(value, (str, Solver)):
+                raise InvalidInputError(f"solver is {value!r:.60}: give a name or a Solver")
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """See `drafts`."""
