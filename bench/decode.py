@@ -36,8 +36,9 @@ from otlp.decode import (
     iid_paths,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.verification.top_down import LARGEST_HUB_TREE
 from otlp.distribution import IntArray, softmax
-from otlp.studies.decoding import LARGEST_HUB_TREE, Setting, decode
+from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, ratio
 
 LEADER = "martingale"

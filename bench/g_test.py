@@ -27,7 +27,8 @@ from otlp.auditing.gtest import LEAST_EXPECTED, GTest, g_test
 from otlp.cli.output import write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
-from otlp.decode.models.huggingface import TRAINED_PAIR, HuggingFaceModel
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import TRAINED_PAIR
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.studies.decoding import Setting

@@ -35,7 +35,7 @@ ARROWS = {
     "otlp.auditing": SOLVING,
     "otlp": SOLVING | {"otlp.auditing", "otlp.data"},
     "otlp.batched": GROUND | {"otlp.numerics"},
-    "otlp.decode": CORE | FACE | {"otlp.certificate", "otlp.solvers"},
+    "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.plan", "otlp.solvers"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
     "otlp.cli": SOLVING | FACE | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies"},
 }
@@ -79,6 +79,15 @@ def test_imports_follow_the_arrows(name: str) -> None:
     for imported in imports(MODULES[name]):
         allowed = ARROWS[room(name)] | {room(name)}
         assert room(imported) in allowed, f"{name} must not import {imported}"
+
+
+def test_decode_asks_the_faces_of_plans_and_solvers() -> None:
+    for name, path in MODULES.items():
+        if room(name) == "otlp.decode":
+            inside = imports(path) & {
+                m for m in MODULES if m.startswith(("otlp.plan.", "otlp.solvers."))
+            }
+            assert not inside, f"{name} reaches round the public face: {inside}"
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from otlp.data.captures import builtin
-from otlp.decode.models.huggingface import TRAINED_PAIR, HuggingFaceModel, load_pair
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import TRAINED_PAIR, load_pair
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError

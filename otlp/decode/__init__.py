@@ -1,24 +1,25 @@
-"""The decode harness: draft with a small model, verify with a large one, keep the large one's law.
+"""Decoding: draft with a small model, verify with a large one, keep the large one's distribution.
 
 A round of decoding has three parts, and one small interface each.
 
-- `Model`: next-token laws at the nodes of a token tree, after a context.  ``start(context)``,
-  ``laws(tree, nodes)`` (or raw ``logits``), ``advance(tree, node, token)``.  `TabularModel` is a
+- `Model`: next-token distributions at the nodes of a token tree, after a context.
+  ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
   model written out as tables, for exact tests.
 - `Drafting`: from a draft model to a `DraftTree`.  `iid_paths(K, L)`, `prefix_tree([k1, ...])`,
   `without_replacement([k1, ...])`, `hub_pairs(L)`, `tree_shape(parents, kind)`, `no_draft()`.
-- `Verification`: from a draft tree and the target's laws at its nodes to an `Outcome`, the accepted
-  node and the law of the correction token.  ``supports(drafting)`` says yes, or why not.
-  `ALGORITHMS` names them all.
+- `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
+  accepted node and the distribution of the correction token.  ``supports(drafting)`` says yes, or
+  why not; ``drafting(K, L)`` what it wants drafted.  `ALGORITHMS` names them all,
+  `find_verification` looks one up.
 
 `play_round` puts them together::
 
     draft.start(context); target.start(context)
-    round = play_round(draft, target, iid_paths(4, 8), Martingale(), rng)
+    round = play_round(draft, target, iid_paths(4, 8), MultipathMartingale(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
-law T(q, p) as its target.
+distribution T(q, p) as its target.
 
 All randomness passes through a `Chooser`, so the very code that samples can be enumerated:
 `otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
@@ -48,13 +49,14 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
-    Martingale,
+    MultipathMartingale,
     MultipathOptimum,
     Outcome,
     Speculative,
     TopDown,
     Traversal,
     Verification,
+    find_verification,
     multipath_optimum,
 )
 
@@ -66,8 +68,8 @@ __all__ = [
     "DraftTree",
     "Drafting",
     "GreedyMultipath",
-    "Martingale",
     "Model",
+    "MultipathMartingale",
     "MultipathOptimum",
     "Outcome",
     "RandomChooser",
@@ -83,6 +85,7 @@ __all__ = [
     "check_pair",
     "check_round",
     "enumerate_choices",
+    "find_verification",
     "generate",
     "greedy_distribution",
     "hub_pairs",

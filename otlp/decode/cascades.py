@@ -16,13 +16,14 @@ from typing import Protocol
 
 import numpy as np
 
+from otlp.decode.checks import is_a, number, token_ids, whole
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_distribution
-from otlp.decode.models.model import Model
+from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.plan.plan import residual_distribution
+from otlp.plan import residual_distribution
 
 __all__ = [
     "RULES",
@@ -62,6 +63,11 @@ class Rule(Protocol):
         """The rule's limit for greedy decoding, still asked about the laws themselves."""
 
 
+def _check_rule(rule: object) -> None:
+    if not callable(getattr(rule, "defers", None)):
+        raise InvalidInputError(f"rule is {rule!r:.60}: it must be a deferral rule, with `defers`")
+
+
 def total_variation(q: FloatArray, p: FloatArray) -> float:
     """Total variation distance, half the L1 distance."""
     return 0.5 * float(np.abs(q - p).sum())
@@ -78,10 +84,7 @@ class _Threshold:
     alpha: float
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.alpha) or self.alpha < 0.0:
-            raise InvalidInputError(
-                f"alpha is {self.alpha}: the threshold must be finite and at least 0"
-            )
+        number(self.alpha, "the threshold alpha", 0.0)
 
     @property
     def needs_target(self) -> bool:
@@ -210,6 +213,9 @@ class Cascade:
 
     rule: Rule
 
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
+
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the law to aim at."""
         return p if self.rule.defers(q, p) else q
@@ -225,6 +231,9 @@ class GreedyCascade:
     """
 
     rule: Rule
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the law to aim at."""
@@ -253,12 +262,10 @@ class Lossy:
     beta: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.alpha < 1.0:
-            raise InvalidInputError(f"alpha is {self.alpha}: it must be in [0, 1)")
-        if self.beta is not None and not self.beta >= 1.0 - self.alpha:
-            raise InvalidInputError(
-                f"beta is {self.beta}: it must be at least 1 - alpha = {1.0 - self.alpha:g}"
-            )
+        if number(self.alpha, "alpha", 0.0, 1.0) == 1.0:
+            raise InvalidInputError("alpha is 1: it must be in [0, 1)")
+        if self.beta is not None:
+            number(self.beta, f"beta, with 1 - alpha = {1.0 - self.alpha:g},", 1.0 - self.alpha)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the law to aim at; O(V log V)."""
@@ -326,6 +333,9 @@ class TokenCascade:
 
     rule: TokenRule
 
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
+
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the law to aim at."""
         deferred = self.rule.defers(q, p)
@@ -338,6 +348,9 @@ class GreedyTokenCascade:
     """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`."""
 
     rule: TokenRule
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Follow the draft's most likely token unless the rule defers there."""
@@ -403,10 +416,15 @@ def sequential_cascade(
     -------
     SequentialRun
     """
+    check_pair(draft, target)
+    is_a(chooser, Chooser, "chooser")
+    _check_rule(rule)
+    whole(length, "length", 0)
+    tokens_so_far = token_ids(context, "context", target.vocab_size)
     root = TokenTree(np.array([-1]), np.array([-1]))
     here = np.zeros(1, dtype=np.int64)
     for model in (draft, target):
-        model.start(np.asarray(context, dtype=np.int64))
+        model.start(tokens_so_far)
     tokens, deferrals, calls = [], 0, 0
     for _ in range(length):
         q = draft.distributions(root, here)[0]

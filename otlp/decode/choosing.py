@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from otlp.decode.checks import is_a
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 
 __all__ = ["Chooser", "RandomChooser", "enumerate_choices"]
@@ -53,9 +54,15 @@ class RandomChooser(Chooser):
     Parameters
     ----------
     rng : numpy.random.Generator
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
+        is_a(rng, np.random.Generator, "the random generator")
         self.rng = rng
 
     def choose(self, masses: FloatArray) -> int:
@@ -71,7 +78,7 @@ class RandomChooser(Chooser):
         return invert_cdf(np.cumsum(law), self.rng.random(n))
 
 
-class _Replay(Chooser):
+class _ScriptedChooser(Chooser):
     """Follows a script of decisions, then takes the first possible one at each new decision."""
 
     def __init__(self, script: list[int]) -> None:
@@ -117,7 +124,7 @@ def enumerate_choices(run: Callable[[Chooser], Result]) -> Iterator[tuple[Result
     """
     script: list[int] | None = []
     while script is not None:
-        replay = _Replay(script)
+        replay = _ScriptedChooser(script)
         result = run(replay)
         yield result, replay.probability
         script = replay.next_script()

@@ -1,32 +1,33 @@
 """Speculative decoding inside ``model.generate`` of transformers, through ``custom_generate``.
 
-The target's law is what generate's own sampling loop would sample from: the logits after all of
-its processors, or their arg max without ``do_sample``.
+The target's distribution is what generate's own sampling loop would sample from: the logits after
+all of its processors, or their arg max without ``do_sample``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from otlp.decode.drafting import Drafting, iid_paths, no_draft
+from otlp.decode.generation_options import check_options, kept_back
 from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.models.model import Sampling, check_pair
+from otlp.decode.models.model import Sampling
 from otlp.decode.round import check_round, play_round
 from otlp.decode.tree import TokenTree
-from otlp.decode.verification import ALGORITHMS, Autoregressive, Verification
+from otlp.decode.verification import Autoregressive, Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]
 
-IGNORED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
-
 
 class _ProcessedModel(HuggingFaceModel):
-    """A model whose laws come through generate's logits processors."""
+    """A model whose distributions come through generate's logits processors."""
 
     def __init__(self, model: Any, processors: Any, sampling: Sampling) -> None:
         super().__init__(model, sampling=sampling)
@@ -42,7 +43,7 @@ class _ProcessedModel(HuggingFaceModel):
         logits = torch.from_numpy(self.logits(tree, nodes)).to(self.model.device)
         rows = []
         for node, row in zip(nodes, logits, strict=True):
-            text = self._tensor([[*self._context, *tree.path(int(node)).tolist()]])
+            text = self.tensor([[*self._context, *tree.path(int(node)).tolist()]])
             rows.append(self.processors(text, row[None])[0])
         found: npt.NDArray[np.float32] = torch.stack(rows).float().cpu().numpy()
         return found
@@ -58,6 +59,7 @@ def generate(
     paths: int = 2,
     length: int = 4,
     verification: str | Verification = "martingale",
+    stop_strings: Any = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
@@ -80,6 +82,9 @@ def generate(
         K and L.
     verification : str or Verification
         One of `otlp.decode.ALGORITHMS` by name, or an object, that takes K i.i.d. paths.
+    stop_strings
+        Refused: ``generate`` keeps its tokenizer from a ``custom_generate``.  Give
+        ``stopping_criteria=[StopStringCriteria(tokenizer, stop_strings)]``, which is the same.
     **model_kwargs
         What else ``generate`` prepares.
 
@@ -91,44 +96,50 @@ def generate(
     Raises
     ------
     InvalidInputError
-        Without a draft model, for more than one sequence, for padding, beams, or outputs that
-        speculative decoding does not have (scores, logits, attentions, hidden states).
+        Without a draft model, for more than one sequence, for padding and beams, for a length
+        that the target's context does not hold, and for every option that does not come to the
+        same as without a draft (`otlp.decode.generation_options`), by name.
     UnsupportedProblemError
-        If the algorithm does not take K i.i.d. paths.
+        If the algorithm does not take K i.i.d. paths, or a model does not fit (`HuggingFaceModel`).
 
     Notes
     -----
     Random numbers come from a generator seeded by torch's, so ``transformers.set_seed`` fixes
-    them.  A round near the limit drafts shorter paths.
+    them.  A round near the limit drafts shorter paths; beyond the draft model's context nothing is
+    drafted.  Both models decode in evaluation mode and are left in the mode they came in.
     """
     import torch
 
-    _refuse(input_ids, generation_config, draft_model, model_kwargs)
-    if isinstance(verification, str):
-        if verification not in ALGORITHMS:
-            raise InvalidInputError(
-                f"there is no verification algorithm {verification!r}: choose from "
-                f"{', '.join(ALGORITHMS)}"
-            )
-        verification = ALGORITHMS[verification]
+    hidden = kept_back()
+    _check_call(generation_config, draft_model, stop_strings)
+    check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
+    wanted = iid_paths(paths, length)
+    verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
-    draft, target = (
-        _ProcessedModel(one.eval(), logits_processor, sampling) for one in (draft_model, model)
-    )
-    check_pair(draft, target)
-    check_round(draft, target, iid_paths(paths, length), verification)
-    rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
-    context = input_ids[0].cpu().numpy()
-    for one in (draft, target):
-        one.start(context)
-    text, done = input_ids, False
-    while not done:
-        drafting, algorithm = _round(draft, target, paths, length, generation_config, verification)
-        for token in play_round(draft, target, drafting, algorithm, rng).tokens.tolist():
-            text = torch.cat([text, text.new_tensor([[token]])], dim=-1)
-            done = bool(stopping_criteria(text, None).all())
-            if done:
-                break
+    with _evaluating(draft_model, model):
+        draft, target = (
+            _ProcessedModel(one, logits_processor, sampling) for one in (draft_model, model)
+        )
+        check_round(draft, target, wanted, verification)
+        rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
+        for one in (draft, target):
+            one.start(input_ids[0].cpu().numpy())
+        _check_room(target, generation_config.max_length)
+        text, done, streamer = input_ids, False, hidden.get("streamer")
+        while not done:
+            room = generation_config.max_length - target.context.size
+            drafting = _drafting(draft, target, wanted, room)
+            algorithm = verification if drafting.paths else Autoregressive()
+            for token in play_round(draft, target, drafting, algorithm, rng).tokens.tolist():
+                new = text.new_tensor([token])
+                text = torch.cat([text, new[None]], dim=-1)
+                if streamer is not None:
+                    streamer.put(new.cpu())
+                done = bool(stopping_criteria(text, None).all())
+                if done:
+                    break
+    if streamer is not None:
+        streamer.end()
     if not generation_config.return_dict_in_generate:
         return text
     from transformers.generation.utils import GenerateDecoderOnlyOutput
@@ -136,41 +147,55 @@ def generate(
     return GenerateDecoderOnlyOutput(sequences=text)
 
 
-def _round(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    paths: int,
-    length: int,
-    config: Any,
-    verification: Verification,
-) -> tuple[Drafting, Verification]:
-    """Draft no longer than the models' context and the wanted text leave room for."""
-    limits = [draft.context_limit, target.context_limit, config.max_length]
-    known = [limit for limit in limits if limit is not None]
-    room = min(known, default=target.context.size + length + 1) - target.context.size
-    if min(length, room - 1) < 1:
-        return no_draft(), Autoregressive()
-    return iid_paths(paths, min(length, room - 1)), verification
-
-
-def _refuse(input_ids: Any, config: Any, draft_model: Any, model_kwargs: dict[str, Any]) -> None:
-    """Refuse what would be silently left out."""
+def _check_call(config: Any, draft_model: Any, stop_strings: Any) -> None:
+    if config is None:
+        raise InvalidInputError(
+            "otlp.decode.generate is called by generate of transformers: "
+            "model.generate(..., custom_generate=otlp.decode.generate, draft_model=small_model)"
+        )
     if draft_model is None:
         raise InvalidInputError("generate needs draft_model=, a small model of the same vocabulary")
-    if input_ids.shape[0] != 1 or (config.num_beams or 1) > 1:
+    if not hasattr(draft_model, "generate"):
         raise InvalidInputError(
-            f"input_ids holds {input_ids.shape[0]} sequences and num_beams is {config.num_beams}: "
-            "generate decodes one sequence by sampling or greedily"
+            f"draft_model is {type(draft_model).__name__}: give a model of transformers"
         )
-    mask = model_kwargs.get("attention_mask")
-    if mask is not None and not bool((mask == 1).all()):
-        raise InvalidInputError("attention_mask masks tokens: give the sequence without padding")
-    wanted = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-    asked = [name for name in wanted if getattr(config, name, None)]
-    unknown = sorted(
-        name for name, value in model_kwargs.items() if name not in IGNORED and value is not None
-    )
-    if asked or unknown:
+    if stop_strings is not None:
         raise InvalidInputError(
-            f"generate with a draft model does not take {', '.join(asked + unknown)}: leave it out"
+            "stop_strings need the tokenizer, which generate keeps back: give "
+            "stopping_criteria=[transformers.StopStringCriteria(tokenizer, stop_strings)], which "
+            "stops at the same place"
         )
+
+
+def _check_room(target: HuggingFaceModel, wanted: int) -> None:
+    """Refuse, before a token is decoded, a text that the target cannot hold."""
+    limit, held = target.context_limit, target.context.size
+    if limit is not None and wanted > limit:
+        raise InvalidInputError(
+            f"the text would grow to {wanted} tokens and the context of {target.name} is {limit}: "
+            f"give max_new_tokens of at most {limit - held}"
+        )
+
+
+def _drafting(
+    draft: HuggingFaceModel, target: HuggingFaceModel, wanted: Drafting, room: int
+) -> Drafting:
+    """Draft no longer than the wanted text and the models' contexts leave room for."""
+    for one in (draft, target):
+        if one.context_limit is not None:
+            room = min(room, one.context_limit - one.context.size)
+    length = min(wanted.length, room - 1)
+    return iid_paths(wanted.paths, length) if length > 0 else no_draft()
+
+
+@contextmanager
+def _evaluating(*models: Any) -> Iterator[None]:
+    """Put models, and each of their modules, into evaluation mode for a while."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    try:
+        for model in models:
+            model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -8,13 +8,14 @@ from time import perf_counter
 
 import numpy as np
 
+from otlp.decode.checks import is_a
 from otlp.decode.choosing import Chooser, RandomChooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 
 __all__ = ["Round", "Transform", "aim", "check_round", "play_round"]
 
@@ -64,14 +65,22 @@ def check_round(
     Raises
     ------
     InvalidInputError
-        If the vocabularies differ.
+        If one of them is something else, or the vocabularies differ.
     UnsupportedProblemError
         If the algorithm does not take the drafting; says why.
     """
-    check_pair(draft, target)
+    _check_parts(draft, target, drafting, verification)
     capability = verification.supports(drafting)
     if not capability:
         raise UnsupportedProblemError(f"{verification.name}: {capability.reason}")
+
+
+def _check_parts(
+    draft: Model, target: Model, drafting: Drafting, verification: Verification
+) -> None:
+    check_pair(draft, target)
+    is_a(drafting, Drafting, "drafting")
+    is_a(verification, Verification, "verification")
 
 
 def aim(
@@ -116,8 +125,16 @@ def play_round(
     Returns
     -------
     Round
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is of another type.
     """
     chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
+    _check_parts(draft, target, drafting, verification)
+    if transform is not None and not callable(transform):
+        raise InvalidInputError(f"transform is {transform!r:.60}: give a function of q and p")
     begin = perf_counter()
     tree = drafting.draft(draft, chooser)
     drafted = perf_counter()

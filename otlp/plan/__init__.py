@@ -4,7 +4,7 @@ One file a representation.  `Plan` is what they have in common.
 """
 
 from otlp.plan.lifted import LiftedPlan
-from otlp.plan.plan import Marginals, Plan
+from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.plan.selection import SelectionPlan
 from otlp.plan.sets import SetPlan
 from otlp.plan.table import TablePlan
@@ -16,4 +16,5 @@ __all__ = [
     "SelectionPlan",
     "SetPlan",
     "TablePlan",
+    "residual_distribution",
 ]

@@ -13,13 +13,13 @@ from time import perf_counter
 
 import numpy as np
 
-from otlp.decode.drafting import Drafting, hub_pairs, iid_paths, no_draft
+from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import TokenTree
-from otlp.decode.verification import ALGORITHMS, Verification
+from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate, ratio
 
 __all__ = [
@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 BASELINE = "autoregressive"
-LARGEST_HUB_TREE = 8
-"""Longest binary trees that are drafted: 2^L leaves."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +57,11 @@ class Setting:
         InvalidInputError
             If no algorithm has this name.
         """
-        if self.algorithm not in ALGORITHMS:
-            raise InvalidInputError(
-                f"there is no verification algorithm {self.algorithm!r}: choose from "
-                f"{', '.join(ALGORITHMS)}"
-            )
-        return ALGORITHMS[self.algorithm]
+        return find_verification(self.algorithm)
 
     @property
     def drafting(self) -> Drafting:
-        """K i.i.d. paths, but nothing for the baseline, and a binary tree for SpecHub's pairs.
+        """What the algorithm wants drafted.
 
         Raises
         ------
@@ -77,17 +70,7 @@ class Setting:
         UnsupportedProblemError
             If SpecHub is asked for other than pairs, or for a tree that is too large.
         """
-        paths = iid_paths(self.paths, self.length)
-        if self.algorithm == BASELINE:
-            return no_draft()
-        if self.algorithm != "hub":
-            return paths
-        if self.paths != 2 or self.length > LARGEST_HUB_TREE:
-            raise UnsupportedProblemError(
-                f"hub drafts pairs on a binary tree: K must be 2, not {self.paths}, and L at most "
-                f"{LARGEST_HUB_TREE}, not {self.length}"
-            )
-        return hub_pairs(self.length)
+        return self.verification.drafting(self.paths, self.length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +198,7 @@ def decode(
     if max_tokens < 1:
         raise InvalidInputError(f"max_tokens is {max_tokens}: it must be at least 1")
     check_round(draft, target, drafting, verification)
-    limits = [getattr(model, "context_limit", None) for model in (draft, target)]
+    limits = [model.context_limit for model in (draft, target)]
     room = min((limit for limit in limits if limit is not None), default=np.inf) - prompt.size
     if room < drafting.length + 1:
         raise InvalidInputError(

@@ -9,6 +9,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
+from otlp.decode.checks import is_a, whole
+from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import FloatArray, Mask
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
@@ -80,7 +82,8 @@ def multipath_optimum(
     for each prefix.  Slopes are added where the solution breaks an antichain's bound by more than
     `VIOLATION`, until none is left; HiGHS solves the linear programs.
     """
-    _check(draft, paths, length)
+    _check(draft, target, paths, length)
+    whole(rounds, "rounds")
     size = draft.vocab_size
     q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
     slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
@@ -158,12 +161,15 @@ def _conjugate(slope: float, paths: int) -> float:
     return 1.0 - float(rest**paths) - slope * (1.0 - rest)
 
 
-def _check(draft: TabularModel, paths: int, length: int) -> None:
-    if paths < 1 or length < 1 or length > draft.length:
-        raise InvalidInputError(
-            f"paths is {paths} and length is {length}: both must be at least 1, and the models' "
-            f"tables cover {draft.length} tokens"
-        )
+def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -> None:
+    is_a(draft, TabularModel, "draft")
+    is_a(target, TabularModel, "target")
+    check_pair(draft, target)
+    whole(paths, "paths")
+    whole(length, "length")
+    covered = min(draft.length, target.length)
+    if length > covered:
+        raise InvalidInputError(f"length is {length}: the models' tables cover {covered} tokens")
     count = sum(float(draft.vocab_size) ** t for t in range(1, length + 1))
     if count > PREFIX_LIMIT:
         raise SizeLimitError(

@@ -20,7 +20,13 @@ import numpy as np
 
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
-from otlp.decode.laws.round_laws import RoundLaw, Tally, draft_trees, round_law
+from otlp.decode.laws.round_laws import (
+    RoundLaw,
+    Tally,
+    check_tabular,
+    draft_trees,
+    round_law,
+)
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.round import check_round
 from otlp.decode.tree import DraftTree
@@ -49,23 +55,10 @@ def prefix_law(
 ) -> RoundLaw:
     """Law of a round, by the cheapest exact enumeration that the algorithm has.
 
-    Parameters
-    ----------
-    draft, target : TabularModel
-        With tables for at least L + 1 tokens.  For a cascade the target is its `aimed_model`.
-    drafting : Drafting
-    verification : Verification
-
-    Returns
-    -------
-    RoundLaw
-        What `round_law` gives, up to rounding.
-
-    Raises
-    ------
-    InvalidInputError, UnsupportedProblemError
-        See `check_round`.
+    Takes, gives and raises what `round_law` does, up to rounding; for a cascade the target is its
+    `aimed_model`.
     """
+    check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
     if isinstance(verification, TopDown):
         return top_down_law(draft, target, drafting, verification)
@@ -81,12 +74,7 @@ def top_down_law(
 ) -> RoundLaw:
     """Law of a round of top-down verification: one plan, and its draws, for each prefix.
 
-    Parameters
-    ----------
-    draft, target : TabularModel
-        With tables for at least L + 1 tokens.
-    drafting : Drafting
-    top_down : TopDown
+    Arguments as in `prefix_law`, which checks them.
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
@@ -121,12 +109,6 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
     nothing outside it depends on these: what follows a rejection needs no look into it.  (Were that
     not so, the law would not sum to one.)  A token that is drawn again has its subtree tried twice,
     but either the first try is certain or the second has weight 0.
-
-    Parameters
-    ----------
-    draft, target : TabularModel
-        With tables for at least L + 1 tokens.
-    drafting : Drafting
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
@@ -156,14 +138,6 @@ def selection_law(
     """Law of a round of a path selection: pick from every set of paths, verify every path once.
 
     Which path is picked depends on the others; how much of it is accepted does not.
-
-    Parameters
-    ----------
-    draft, target : TabularModel
-        With tables for at least L + 1 tokens.
-    drafting : Drafting
-        Of K i.i.d. paths of length L.
-    selection : PathSelection
 
     Notes
     -----

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otlp.decode.checks import is_a
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.tabular import TabularModel
@@ -14,6 +15,7 @@ from otlp.decode.round import Transform, aim, check_round
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
 
 __all__ = [
     "RoundLaw",
@@ -94,6 +96,19 @@ def aimed_model(
     return TabularModel(tables, f"{draft.name} and {target.name}")
 
 
+def check_tabular(draft: TabularModel, target: TabularModel, drafting: Drafting) -> None:
+    """Refuse models that are not written out as tables, or not for L + 1 tokens."""
+    is_a(draft, TabularModel, "draft")
+    is_a(target, TabularModel, "target")
+    is_a(drafting, Drafting, "drafting")
+    covered = min(draft.length + 1, target.length)
+    if drafting.length + 1 > covered:
+        raise InvalidInputError(
+            f"a round has up to {drafting.length + 1} tokens and the tables cover {covered}: "
+            "make tabular models with a greater length"
+        )
+
+
 def round_law(
     draft: TabularModel,
     target: TabularModel,
@@ -119,12 +134,13 @@ def round_law(
     Raises
     ------
     InvalidInputError, UnsupportedProblemError
-        See `check_round`.
+        If the tables end too early, or see `check_round`.
 
     Notes
     -----
     One verification for each draft tree and each sequence of decisions: V^(K L) and more.
     """
+    check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
     tally = Tally(aimed_model(draft, target, transform), drafting.length)
     target.start(np.empty(0, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""What a language model must answer: next-token laws at the nodes of a token tree."""
+"""What a language model must answer: next-token distributions at the nodes of a token tree."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from otlp.decode.checks import is_a, number, real_array, whole
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p
 from otlp.errors import InvalidInputError
@@ -17,7 +18,7 @@ __all__ = ["Model", "Sampling", "check_pair"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """From logits to the law that tokens are sampled from.
+    """From logits to the distribution that tokens are sampled from.
 
     Parameters
     ----------
@@ -39,34 +40,31 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.temperature) and self.temperature >= 0.0):
-            raise InvalidInputError(
-                f"temperature is {self.temperature}: it must be finite and at least 0"
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise InvalidInputError(f"top_k is {self.top_k}: it must be at least 1, or None")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InvalidInputError(f"top_p is {self.top_p}: it must be in (0, 1]")
+        number(self.temperature, "temperature", 0.0)
+        if self.top_k is not None:
+            whole(self.top_k, "top_k, unless it is None,")
+        if number(self.top_p, "top_p", 0.0, 1.0) == 0.0:
+            raise InvalidInputError("top_p is 0: it must be in (0, 1]")
 
     def distributions(self, logits: npt.ArrayLike) -> FloatArray:
-        """Laws of rows of logits, shape (m, V) -> (m, V), float64; ties go to the lowest id."""
-        rows = np.asarray(logits)
+        """Distributions of rows of logits, shape (m, V) -> (m, V), float64; ties go to the lowest id."""
+        rows = real_array(logits, "logits", 2)
         if self.temperature == 0.0:
-            laws = np.zeros(rows.shape)
-            laws[np.arange(len(rows)), rows.argmax(axis=1)] = 1.0
-            return laws
-        laws = softmax(rows, self.temperature)
+            found = np.zeros(rows.shape)
+            found[np.arange(len(rows)), rows.argmax(axis=1)] = 1.0
+            return found
+        found = softmax(rows, self.temperature)
         if self.top_k is not None:
-            laws = np.stack([top_k(law, self.top_k) for law in laws])
+            found = np.stack([top_k(row, self.top_k) for row in found])
         if self.top_p < 1.0:
-            laws = np.stack([top_p(law, self.top_p) for law in laws])
-        return laws
+            found = np.stack([top_p(row, self.top_p) for row in found])
+        return found
 
 
 class Model(ABC):
     """A language model that is in the middle of a text.
 
-    The text so far is the context.  `start` sets it; `logits` and `laws` look beyond it, at the
+    The text so far is the context.  `start` sets it; `logits` and `distributions` look beyond it, at the
     nodes of a token tree whose root is the context's end; `advance` commits to one path of that
     tree and forgets the rest.  An implementation keeps its key-value cache between these calls,
     and may assume that within one round each tree contains the one before, node by node.
@@ -74,7 +72,7 @@ class Model(ABC):
     Attributes
     ----------
     sampling : Sampling
-        How `laws` comes from `logits`.
+        How `distributions` come from `logits`.
     """
 
     sampling: Sampling = Sampling()
@@ -88,6 +86,11 @@ class Model(ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """Vocabulary size V."""
+
+    @property
+    def context_limit(self) -> int | None:
+        """How many tokens the text may grow to; None if there is no limit."""
+        return None
 
     @abstractmethod
     def start(self, context: IntArray) -> None:
@@ -110,7 +113,7 @@ class Model(ABC):
         """
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Next-token laws after the given nodes, shape (m, V), float64, rows sum to one.
+        """Next-token distributions after the given nodes, shape (m, V), float64, rows sum to one.
 
         Override it where the softmax is better computed on the device.
         """
@@ -132,6 +135,8 @@ def check_pair(draft: Model, target: Model) -> None:
     InvalidInputError
         Naming both sizes.
     """
+    is_a(draft, Model, "the draft model")
+    is_a(target, Model, "the target model")
     if draft.vocab_size != target.vocab_size:
         raise InvalidInputError(
             f"the draft model {draft.name} has {draft.vocab_size} tokens and the target model "

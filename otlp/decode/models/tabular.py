@@ -1,4 +1,4 @@
-"""A language model small enough to be written out: the law after every prefix, for exact tests."""
+"""A language model small enough to be written out: the distribution after every prefix, for exact tests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from otlp.decode.checks import is_a, number, real_array, token_ids, whole
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, as_distribution
@@ -16,12 +17,12 @@ __all__ = ["TabularModel", "random_pair"]
 
 
 class TabularModel(Model):
-    """Next-token laws listed for every prefix of fewer than `length` tokens.
+    """Next-token distributions listed for every prefix of fewer than `length` tokens.
 
     Parameters
     ----------
     tables : sequence of array_like
-        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the law after each prefix of t tokens
+        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the distribution after each prefix of t tokens
         along the last axis.
     name : str
         What to call it.
@@ -35,9 +36,12 @@ class TabularModel(Model):
     def __init__(self, tables: Sequence[npt.ArrayLike], name: str = "tabular") -> None:
         self.sampling = Sampling()
         self._name = name
-        self.tables = [np.asarray(table, dtype=np.float64) for table in tables]
-        if not self.tables or self.tables[0].ndim != 1:
-            raise InvalidInputError("a tabular model needs at least one table, tables[0] of (V,)")
+        if not isinstance(tables, Sequence) or not len(tables):
+            raise InvalidInputError("a tabular model needs a list of tables, tables[0] of (V,)")
+        self.tables = [
+            real_array(table, f"tables[{t}]", t + 1).astype(np.float64)
+            for t, table in enumerate(tables)
+        ]
         for depth, table in enumerate(self.tables):
             if table.shape != (self.vocab_size,) * (depth + 1):
                 raise InvalidInputError(
@@ -66,13 +70,14 @@ class TabularModel(Model):
         return len(self.tables)
 
     def distribution(self, prefix: Sequence[int]) -> FloatArray:
-        """Next-token law after a prefix, shape (V,).
+        """Next-token distribution after a prefix, shape (V,).
 
         Raises
         ------
         InvalidInputError
             If the prefix has `length` tokens or more.
         """
+        prefix = token_ids(prefix, "the prefix", self.vocab_size).tolist()
         if len(prefix) >= self.length:
             raise InvalidInputError(
                 f"the prefix has {len(prefix)} tokens and the tables end at {self.length - 1}: "
@@ -82,7 +87,9 @@ class TabularModel(Model):
         return law
 
     def joint(self, length: int) -> FloatArray:
-        """Law of the first `length` tokens, shape (V, ..., V) with `length` axes."""
+        """Distribution of the first `length` tokens, shape (V, ..., V) with `length` axes."""
+        if whole(length, "length", 0) > self.length:
+            raise InvalidInputError(f"length is {length}: the tables cover {self.length} tokens")
         joint: FloatArray = np.ones(())
         for table in self.tables[:length]:
             joint = joint[..., None] * table
@@ -90,15 +97,15 @@ class TabularModel(Model):
 
     def start(self, context: IntArray) -> None:
         """Begin a text."""
-        self.context = tuple(int(token) for token in context)
+        self.context = tuple(token_ids(context, "the context", self.vocab_size).tolist())
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the laws after the given nodes, shape (m, V)."""
+        """Logarithms of the distributions after the given nodes, shape (m, V)."""
         with np.errstate(divide="ignore"):
             return np.log(self.distributions(tree, nodes))
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Laws after the given nodes, shape (m, V)."""
+        """Distributions after the given nodes, shape (m, V)."""
         return np.stack(
             [
                 self.distribution(self.context + tuple(tree.path(int(node)).tolist()))
@@ -140,12 +147,13 @@ def random_pair(
     Raises
     ------
     InvalidInputError
-        If `vocab_size` or `length` is less than 1.
+        If `vocab_size` or `length` is less than 1, or an argument of another type.
     """
-    if vocab_size < 1 or length < 1:
-        raise InvalidInputError(
-            f"vocab_size is {vocab_size} and length is {length}: both must be at least 1"
-        )
+    whole(vocab_size, "vocab_size")
+    whole(length, "length")
+    is_a(rng, np.random.Generator, "rng")
+    number(spread, "spread", 0.0)
+    number(noise, "noise", 0.0)
     logits = [spread * rng.standard_normal((vocab_size,) * (t + 1)) for t in range(length)]
     noisy = [given + noise * rng.standard_normal(given.shape) for given in logits]
     return _from_logits(noisy, "draft"), _from_logits(logits, "target")

@@ -6,24 +6,26 @@ from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
-from otlp.decode.verification.multipath_martingale import Martingale
+from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
-from otlp.decode.verification.top_down import TopDown
+from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
+from otlp.errors import InvalidInputError
 
 __all__ = [
     "ALGORITHMS",
     "Autoregressive",
     "Block",
     "GreedyMultipath",
-    "Martingale",
+    "MultipathMartingale",
     "MultipathOptimum",
     "Outcome",
     "Speculative",
     "TopDown",
     "Traversal",
     "Verification",
+    "find_verification",
     "multipath_optimum",
 ]
 
@@ -34,11 +36,29 @@ ALGORITHMS: Mapping[str, Verification] = {
     "naive": TopDown("naive"),
     "recursive-rejection": TopDown("recursive-rejection"),
     "k-seq": TopDown("k-seq"),
-    "hub": TopDown("hub", fallback="auto"),
+    "hub": TopDown("hub", fallback="auto", drafts=draft_hub_pairs),
     "optimal": TopDown("auto"),
     "global-resolution": TopDown("global-resolution", fallback="naive"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
-    "martingale": Martingale(),
+    "martingale": MultipathMartingale(),
 }
 """All algorithms by name, with their default settings."""
+
+
+def find_verification(wanted: str | Verification) -> Verification:
+    """Look an algorithm up by name; one that is an object already is handed back.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no algorithm of this name; names those there are.
+    """
+    if isinstance(wanted, Verification):
+        return wanted
+    if not isinstance(wanted, str) or wanted not in ALGORITHMS:
+        raise InvalidInputError(
+            f"there is no verification algorithm {wanted!r}: choose from {', '.join(ALGORITHMS)}, "
+            "or give a Verification"
+        )
+    return ALGORITHMS[wanted]

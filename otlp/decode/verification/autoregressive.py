@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, no_draft
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
@@ -20,6 +20,10 @@ class Autoregressive(Verification):
     """Ignore the draft; meant for `otlp.decode.no_draft()`, valid on every tree."""
 
     name: ClassVar[str] = "autoregressive"
+
+    def drafting(self, paths: int, length: int) -> Drafting:
+        """Nothing."""
+        return no_draft()
 
     def supports(self, drafting: Drafting) -> Capability:
         """Take everything."""

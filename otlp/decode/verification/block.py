@@ -83,6 +83,7 @@ class Block(Verification):
     """
 
     name: ClassVar[str] = "block"
+    one_path: ClassVar[bool] = True
 
     def supports(self, drafting: Drafting) -> Capability:
         """Take one path."""

@@ -25,7 +25,7 @@ from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
-__all__ = ["Martingale", "ScoreLaw"]
+__all__ = ["MultipathMartingale", "ScoreLaw"]
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
@@ -345,7 +345,7 @@ class _TwoSlices:
 
 
 @dataclass(frozen=True)
-class Martingale(PathSelection[ScoreLaw]):
+class MultipathMartingale(PathSelection[ScoreLaw]):
     """Martingale multi-path block verification with the two-slice rule.
 
     With K = 1 it is block verification.  On small tabular models its block efficiency is within

@@ -11,7 +11,7 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
-from otlp.plan.plan import residual_distribution
+from otlp.plan import residual_distribution
 
 __all__ = ["Speculative", "one_path"]
 
@@ -35,6 +35,7 @@ class Speculative(Verification):
     """
 
     name: ClassVar[str] = "speculative"
+    one_path: ClassVar[bool] = True
 
     def supports(self, drafting: Drafting) -> Capability:
         """Take one path."""

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-import otlp
+from otlp import Guarantee, Plan, Problem, Solution, SolveError, Solver, solve
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 from otlp.drafts.by_name import make_scheme
-from otlp.errors import Capability
-from otlp.plan import Plan
-from otlp.solution import Guarantee, Solution, SolveError
+from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
 from otlp.solvers import make_solver
 
-if TYPE_CHECKING:
-    from otlp.solvers.solver import Solver
+__all__ = ["LARGEST_HUB_TREE", "TopDown", "draft_hub_pairs"]
 
-__all__ = ["TopDown"]
+LARGEST_HUB_TREE = 8
+"""Longest binary trees of pairs that are drafted: 2^L leaves."""
+
+
+def draft_hub_pairs(paths: int, length: int) -> Drafting:
+    """Draft SpecHub's pairs on a binary tree; `paths` is the size of a pair.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If other than pairs are asked for, or a tree that is too large.
+    """
+    if paths != 2 or length > LARGEST_HUB_TREE:
+        raise UnsupportedProblemError(
+            f"hub drafts pairs on a binary tree: K must be 2, not {paths}, and L at most "
+            f"{LARGEST_HUB_TREE}, not {length}"
+        )
+    return hub_pairs(length)
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,9 @@ class TopDown(Verification):
         Used at a node that `solver` does not take, or where it finds no plan, or none that holds
         `guarantee`; without one that is an error.
     guarantee : Guarantee
-        What a plan must be.  The default refuses plans that change the target's law.
+        What a plan must be.  The default refuses plans that change the target's distribution.
+    drafts : callable
+        From K and L to the drafting that the rule is made for.
 
     Notes
     -----
@@ -54,6 +71,16 @@ class TopDown(Verification):
     solver: str | Solver = "auto"
     fallback: str | Solver | None = None
     guarantee: Guarantee = Guarantee.LOSSLESS
+    drafts: Callable[[int, int], Drafting] = iid_paths
+
+    def __post_init__(self) -> None:
+        for value in (self.solver, self.fallback):
+            if value is not None and not isinstance(value, (str, Solver)):
+                raise InvalidInputError(f"solver is {value!r:.60}: give a name or a Solver")
+
+    def drafting(self, paths: int, length: int) -> Drafting:
+        """See `drafts`."""
+        return self.drafts(paths, length)
 
     def supports(self, drafting: Drafting) -> Capability:
         """Ask the solver about a small problem of the same kind."""
@@ -62,7 +89,7 @@ class TopDown(Verification):
             return Capability(True)
         uniform = np.full(most + 1, 1.0 / (most + 1))
         scheme = make_scheme(drafting.kind, uniform, most)
-        return make_solver(self.solver).supports(otlp.Problem(uniform, scheme))
+        return make_solver(self.solver).supports(Problem(uniform, scheme))
 
     def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:
         """Solve the problem at one node.
@@ -74,13 +101,13 @@ class TopDown(Verification):
         UnsupportedProblemError
             If there is no fallback and the solver does not take the problem.
         """
-        problem = otlp.Problem(target_distribution, drafts)
+        problem = Problem(target_distribution, drafts)
         solver = make_solver(self.solver)
         if self.fallback is not None and not solver.supports(problem):
             solver = make_solver(self.fallback)
-        solution = otlp.solve(problem, solver, throw=False)
+        solution = solve(problem, solver, throw=False)
         if self.fallback is not None and not self._holds(solution):
-            solution = otlp.solve(problem, self.fallback, throw=False)
+            solution = solve(problem, self.fallback, throw=False)
         if solution.plan is None or not self._holds(solution):
             raise SolveError(solution)
         return solution.plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
@@ -17,14 +17,14 @@ __all__ = ["Outcome", "Verification"]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The accepted prefix, and the law of the correction token that follows it.
+    """The accepted prefix, and the distribution of the correction token that follows it.
 
     Attributes
     ----------
     node : int
         The tokens on the path from the root to this node of the draft tree are accepted.
     correction : ndarray, shape (V,)
-        Law of the next token; sums to one.
+        Distribution of the next token; sums to one.
     """
 
     node: int
@@ -35,11 +35,17 @@ class Verification(ABC):
     """Base class of the verification algorithms; subclasses are frozen dataclasses.
 
     An algorithm is lossless if the accepted tokens, the correction, and then tokens sampled from
-    the target follow the target's law.  It sees only what one call of each model gives: the
-    laws at the nodes of the draft tree.
+    the target follow the target's distribution.  It sees only what one call of each model gives: the
+    distributions at the nodes of the draft tree.
     """
 
     name: ClassVar[str]
+    one_path: ClassVar[bool] = False
+    """Whether it verifies a single path only."""
+
+    def drafting(self, paths: int, length: int) -> Drafting:
+        """What to draft for the algorithm, given K and L: K i.i.d. paths, unless it says other."""
+        return iid_paths(paths, length)
 
     @abstractmethod
     def supports(self, drafting: Drafting) -> Capability:
@@ -54,8 +60,8 @@ class Verification(ABC):
         tree : DraftTree
             What was drafted.
         targets : ndarray, shape (N, V)
-            The target's next-token law p at each node, leaves included; for a cascade, the law
-            that it aims at.
+            The target's next-token distribution p at each node, leaves included; for a cascade,
+            the one that it aims at.
         chooser : Chooser
             Takes the random decisions.
 

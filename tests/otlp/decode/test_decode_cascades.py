@@ -9,7 +9,7 @@ from otlp.decode import (
     ALGORITHMS,
     Block,
     Drafting,
-    Martingale,
+    MultipathMartingale,
     RandomChooser,
     Speculative,
     Traversal,
@@ -126,7 +126,9 @@ def test_greedy_opt_is_greedy_diff(q, p, alpha):
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-@pytest.mark.parametrize("verification", [Speculative(), Block(), Martingale(), Traversal()])
+@pytest.mark.parametrize(
+    "verification", [Speculative(), Block(), MultipathMartingale(), Traversal()]
+)
 def test_decoding_follows_the_transformed_law(transform, verification):
     pair = random_pair(3, 3, np.random.default_rng(1))
     paths = 1 if isinstance(verification, Speculative | Block) else 2

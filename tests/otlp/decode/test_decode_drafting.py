@@ -6,7 +6,7 @@ import pytest
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
-    Martingale,
+    MultipathMartingale,
     RandomChooser,
     Sampling,
     Speculative,
@@ -179,7 +179,7 @@ def test_rounds_advance_both_models():
         model.start(np.array([2]))
     text = [2]
     while len(text) < 5:
-        played = play_round(draft, target, iid_paths(2, 2), Martingale(), rng)
+        played = play_round(draft, target, iid_paths(2, 2), MultipathMartingale(), rng)
         text += played.tokens.tolist()
         assert draft.context == target.context == tuple(text)
         assert len(played.accepted) == len(played.tokens) - 1

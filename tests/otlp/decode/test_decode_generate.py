@@ -19,7 +19,7 @@ from otlp.decode import (  # noqa: E402
     iid_paths,
     play_round,
 )
-from otlp.decode.models.huggingface import load_pair  # noqa: E402
+from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 
 PROMPT = "def main(argv):\n    "

@@ -9,10 +9,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from otlp.decode import ALGORITHMS, Sampling, TokenTree, iid_paths, play_round  # noqa: E402
-from otlp.decode.models.huggingface import (  # noqa: E402
+from otlp.decode import (  # noqa: E402
+    ALGORITHMS,
+    Sampling,
+    TokenTree,
+    generate,
+    iid_paths,
+    play_round,
+)
+from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.models.loading import (  # noqa: E402
     TRAINED_PAIR,
-    HuggingFaceModel,
     check_tokenizers,
     find_model,
     load_model,
@@ -23,6 +30,7 @@ from otlp.errors import (  # noqa: E402
     SizeLimitError,
     UnsupportedProblemError,
 )
+from tests.tiny_models import AS_PATHS, AT_ONCE, REFUSED, SIZE, tiny  # noqa: E402
 
 CONTEXT = np.arange(300, 340)
 
@@ -84,48 +92,78 @@ def test_a_rolled_back_cache_equals_a_fresh_forward(pair, tree_attention):
     np.testing.assert_allclose(found, expected(model, context, tree), atol=1e-4)
 
 
-def tiny(kind, **settings):
-    """A model of another architecture with random weights."""
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(
-        kind, vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, **settings
-    )
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
+def greedy(target, prompt, new, **more):
+    given = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0, **more}
+    return target.generate(prompt, attention_mask=torch.ones_like(prompt), **given)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("gpt2", {}),
-        ("bloom", {}),
-        ("qwen2", {"intermediate_size": 32, "num_key_value_heads": 1}),
-        ("mistral", {"intermediate_size": 32, "num_key_value_heads": 2, "sliding_window": 5}),
-    ],
-)
-def test_other_architectures_score_trees(kind, settings):
-    model = HuggingFaceModel(tiny(kind, **settings))
-    assert kind not in ("bloom", "mistral") or not model.tree_attention
-    rng = np.random.default_rng(7)
-    context = rng.integers(50, size=12)
-    model.start(context)
-    tree = random_tree(rng, 8, 50)
-    np.testing.assert_allclose(
-        model.logits(tree, np.arange(8)), expected(model, context, tree), atol=1e-4
-    )
-    model.advance(tree, 5, 3)
-    after = [*context, *tree.path(5), 3]
-    root = TokenTree(np.array([-1]), np.array([-1]))
-    np.testing.assert_allclose(
-        model.logits(root, np.array([0]))[0], plain_logits(model, after), atol=1e-4
-    )
+def assert_decodes_greedily(kind, prompts, new=10, **settings):
+    """The draft model is another one, so drafts are accepted and rejected."""
+    draft, target = tiny(kind, 1, **settings), tiny(kind, 2, **settings)
+    with torch.no_grad():
+        for ours, theirs in zip(draft.parameters(), target.parameters(), strict=True):
+            ours.mul_(0.1).add_(theirs, alpha=0.9)
+    for tokens in prompts:
+        prompt = torch.from_numpy(np.random.default_rng(tokens).integers(3, SIZE, (1, tokens)))
+        plain = greedy(target, prompt, new)
+        found = greedy(
+            target, prompt, new, custom_generate=generate, draft_model=draft, paths=3, length=3
+        )
+        assert torch.equal(plain, found)
 
 
-def test_a_recurrent_model_is_refused():
-    config = transformers.AutoConfig.for_model(
-        "mamba", vocab_size=50, hidden_size=32, num_hidden_layers=1
-    )
+@pytest.mark.parametrize("kind", ["bloom", "gemma2", "gpt_neo", "llama4_text", "mistral", "mpt"])
+def test_paths_begin_after_one_token(kind):
+    """Greedy text equals that of plain generate, also where a window slides."""
+    assert not HuggingFaceModel(tiny(kind)).tree_attention
+    assert_decodes_greedily(kind, (1, 9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*AT_ONCE, *AS_PATHS])
+def test_architectures_decode_greedily(kind):
+    assert HuggingFaceModel(tiny(kind)).tree_attention == (kind in AT_ONCE)
+    assert_decodes_greedily(kind, (1, 2, 5, 11))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_models_that_do_not_give_their_plain_logits_are_refused(kind):
     with pytest.raises(UnsupportedProblemError, match="rolled back"):
-        HuggingFaceModel(transformers.AutoModelForCausalLM.from_config(config).eval(), name="m")
+        HuggingFaceModel(tiny(kind), name="odd")
+
+
+def longrope():
+    factors = {"short_factor": [1.0] * 8, "long_factor": [5.0] * 8, "type": "longrope"}
+    return {"original_max_position_embeddings": 16, "rope_scaling": factors}
+
+
+def test_longrope_is_not_crossed():
+    """Its embedding of every position changes with the length: on either side all is well."""
+    settings = longrope()
+    assert_decodes_greedily("phi3", (1, 6), **settings)
+    assert_decodes_greedily("phi3", (17, 20), **settings)
+    model = HuggingFaceModel(tiny("phi3", **settings), name="m")
+    assert model.context_limit == 16
+    model.start(np.arange(14))
+    tree = TokenTree(np.array([-1, 1, 2, 3]), np.array([-1, 0, 1, 2]))
+    model.logits(tree, np.array([2]))
+    with pytest.raises(InvalidInputError, match=r"17 tokens .* is 16, where its rotary embedding"):
+        model.logits(tree, np.array([3]))
+    model.start(np.arange(17))
+    assert model.context_limit == 128
+    target, prompt = tiny("phi3", **settings), torch.ones((1, 10), dtype=torch.long)
+    with pytest.raises(InvalidInputError, match=r"20 tokens .* at most 6"):
+        greedy(target, prompt, 10, custom_generate=generate, draft_model=target)
+
+
+def test_a_model_in_training_mode_is_refused():
+    with pytest.raises(InvalidInputError, match=r"model\.eval\(\)"):
+        HuggingFaceModel(tiny("gpt2").train())
+
+
+def test_windows_do_not_take_trees():
+    with pytest.raises(UnsupportedProblemError, match="sliding_window = 6"):
+        HuggingFaceModel(tiny("mistral"), tree_attention=True)
 
 
 @pytest.mark.parametrize("name", ["martingale", "traversal", "k-seq", "optimal"])
@@ -169,7 +207,7 @@ def test_missing_models_are_named(tmp_path: Path):
 
 def test_different_vocabularies_and_tokenizers_are_named(pair, tmp_path: Path):
     draft, target = pair
-    with pytest.raises(InvalidInputError, match=r"50 tokens .* 4096"):
+    with pytest.raises(InvalidInputError, match=r"64 tokens .* 4096"):
         check_tokenizers(HuggingFaceModel(tiny("gpt2"), name="other"), target)
     folder = tmp_path / "swapped"
     shutil.copytree(find_model(TRAINED_PAIR[1]), folder)

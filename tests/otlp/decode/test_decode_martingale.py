@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from otlp.decode import (
     Block,
     GreedyMultipath,
-    Martingale,
+    MultipathMartingale,
     TabularModel,
     iid_paths,
     random_pair,
@@ -49,7 +49,7 @@ def test_pick_is_the_law_of_the_largest_score(paths, seed):
     rng = np.random.default_rng(seed)
     states = [some_law(rng, paths) for _ in range(paths)]
     states[-1] = states[0]
-    found = Martingale().pick(states)
+    found = MultipathMartingale().pick(states)
     # a fine midpoint rule on a grid that holds all edges
     grid = np.unique(np.concatenate([np.linspace(0, 1, 20_001), *(s.edges for s in states)]))
     middle = 0.5 * (grid[1:] + grid[:-1])
@@ -69,8 +69,8 @@ def test_children_mix_to_the_parent(p, q, paths, weight, seed):
     size = min(len(p), len(q))
     p, q = normalised(p[:size]), normalised(q[:size])
     rng = np.random.default_rng(seed)
-    state = some_law(rng, paths) if seed % 2 else Martingale().root(paths)
-    skew = Martingale().skew(state, weight, p, q)
+    state = some_law(rng, paths) if seed % 2 else MultipathMartingale().root(paths)
+    skew = MultipathMartingale().skew(state, weight, p, q)
     tokens = np.flatnonzero(q)
     children = {x: skew.child(int(x)) for x in tokens}
     edges = np.unique(np.concatenate([state.edges, *(c.edges for c in children.values())]))
@@ -100,14 +100,18 @@ def test_intervals_keep_the_mass(p, q, paths):
         assert q[x] * skew.ratio(int(x)) == pytest.approx(law[x], abs=1e-14)
 
 
-@pytest.mark.parametrize("selection", [GreedyMultipath(), Martingale()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "selection", [GreedyMultipath(), MultipathMartingale()], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (4, 1, 4), (3, 3, 2), (4, 3, 2), (4, 2, 3)])
 def test_selected_path_follows_its_closed_form(selection, size):
     assert_selection(selection, *size)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selection", [GreedyMultipath(), Martingale()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "selection", [GreedyMultipath(), MultipathMartingale()], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("size", [(3, 3, 3), (4, 3, 3)])
 def test_selected_path_follows_its_closed_form_on_larger_models(selection, size):
     assert_selection(selection, *size)
@@ -153,6 +157,6 @@ def assert_selection(selection, vocab_size, length, paths):
 def test_flat_interval_takes_its_middle():
     # p = q: every threshold accepts all, and the middle one leaves both slices as wide as can be
     p = np.array([0.3, 0.7])
-    skew = Martingale().skew(Martingale().root(3), 1.0, p, p)
+    skew = MultipathMartingale().skew(MultipathMartingale().root(3), 1.0, p, p)
     assert skew.u == pytest.approx(0.5, abs=1e-9)
     assert skew.ratio(0) == pytest.approx(1.0, abs=1e-12)

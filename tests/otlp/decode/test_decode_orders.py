@@ -7,7 +7,7 @@ from otlp.decode import (
     ALGORITHMS,
     Block,
     GreedyMultipath,
-    Martingale,
+    MultipathMartingale,
     Speculative,
     Traversal,
     iid_paths,
@@ -47,7 +47,7 @@ def test_one_path_is_block_verification(seed):
     pair = random_pair(vocab_size, length + 1, rng)
     drafting = iid_paths(1, length)
     block = round_law(*pair, drafting, Block())
-    for verification in (GreedyMultipath(), Martingale(), Traversal()):
+    for verification in (GreedyMultipath(), MultipathMartingale(), Traversal()):
         other = round_law(*pair, drafting, verification)
         np.testing.assert_allclose(other.lengths, block.lengths, atol=1e-13)
     optimum = multipath_optimum(*pair, 1, length).block_efficiency
@@ -84,7 +84,7 @@ def test_martingale_is_near_the_optimum(seed):
     vocab_size, length, paths = [(2, 4, 2), (3, 3, 3), (4, 2, 4), (2, 3, 4)][seed % 4]
     pair = random_pair(vocab_size, length, rng)
     optimum = multipath_optimum(*pair, paths, length).block_efficiency
-    martingale = selection_efficiency(*pair, Martingale(), paths, length)
+    martingale = selection_efficiency(*pair, MultipathMartingale(), paths, length)
     assert 0.95 * optimum <= martingale <= optimum + OPTIMUM_SLACK
 
 

@@ -11,7 +11,7 @@ from otlp.decode import (
     Block,
     Drafting,
     GreedyMultipath,
-    Martingale,
+    MultipathMartingale,
     RandomChooser,
     Speculative,
     TabularModel,
@@ -39,7 +39,7 @@ EVERY_SIZE = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
 """V, L, K."""
 # more would list too many sets of paths as a whole
 SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
-SELECTIONS = [GreedyMultipath(), Martingale()]
+SELECTIONS = [GreedyMultipath(), MultipathMartingale()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
 MULTIPLE = [name for name in ALGORITHMS if name not in SINGLE and name != "hub"]
@@ -134,7 +134,7 @@ def test_tokens_that_one_model_never_gives(verification, seed):
     assert_lossless(*pair, iid_paths(2, 2), verification)
 
 
-@pytest.mark.parametrize("verification", [Martingale(), Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("verification", [MultipathMartingale(), Traversal()], ids=lambda v: v.name)
 def test_equal_models_accept_everything(verification):
     _, target = random_pair(3, 3, np.random.default_rng(3))
     law = assert_lossless(target, target, iid_paths(2, 2), verification)

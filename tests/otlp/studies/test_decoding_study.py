@@ -142,7 +142,7 @@ class TestOnTheTrainedPair:
     def pair():
         pytest.importorskip("torch")
         pytest.importorskip("transformers")
-        from otlp.decode.models.huggingface import load_pair
+        from otlp.decode.models.loading import load_pair
 
         return load_pair(device="cpu")
 

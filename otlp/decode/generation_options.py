@@ -1,0 +1,168 @@
+"""What `generate` of transformers may be asked for: every option is honoured or refused by name.
+
+The lists are closed.  An option that is on none of them, in whatever version of transformers, is
+refused unless it has the value that stands for nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from otlp.errors import InvalidInputError
+
+__all__ = ["HONOURED", "IDLE", "PROCESSORS", "check_options", "kept_back"]
+
+HONOURED = frozenset(
+    "max_length max_new_tokens min_length min_new_tokens max_time do_sample temperature top_k "
+    "top_p top_h min_p typical_p epsilon_cutoff eta_cutoff repetition_penalty "
+    "encoder_repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
+    "renormalize_logits forced_bos_token_id forced_eos_token_id remove_invalid_values "
+    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens sequence_bias "
+    "watermarking_config return_dict_in_generate pad_token_id bos_token_id eos_token_id".split()
+)
+"""Fields of a generation config that `generate` turns into processors, criteria and lengths."""
+
+IDLE = frozenset(
+    "use_cache prefill_chunk_size compile_config disable_compile decoder_start_token_id "
+    "transformers_version".split()
+)
+"""Fields that do not change the distribution of one sampled or greedy sequence."""
+
+NOTHING = {"guidance_scale": 1, "cache_implementation": "dynamic"}
+"""Values, beside None, False and the default, with which a field asks for nothing."""
+
+PROCESSORS = frozenset(
+    "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor TemperatureLogitsWarper "
+    "RepetitionPenaltyLogitsProcessor EncoderRepetitionPenaltyLogitsProcessor TopPLogitsWarper "
+    "TopKLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper EpsilonLogitsWarper "
+    "EtaLogitsWarper NoRepeatNGramLogitsProcessor EncoderNoRepeatNGramLogitsProcessor "
+    "SequenceBiasLogitsProcessor NoBadWordsLogitsProcessor PrefixConstrainedLogitsProcessor "
+    "ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor "
+    "ExponentialDecayLengthPenalty LogitNormalization SuppressTokensAtBeginLogitsProcessor "
+    "SuppressTokensLogitsProcessor WatermarkLogitsProcessor".split()
+)
+"""Processors of transformers that are functions of the text and its logits alone.
+
+They are called at drafted places, which may never become text, in the order of the tree: a
+processor that remembers its calls would change the distribution.
+"""
+
+INPUTS = frozenset({"attention_mask", "use_cache", "logits_to_keep"})
+PREPARED = INPUTS | {"position_ids", "past_key_values"}
+"""What may be given to the model's forward, and what `generate` may have prepared for it."""
+
+
+def kept_back() -> Mapping[str, Any]:
+    """Arguments that `generate` took and hands to no decoding function of a user's.
+
+    Its streamer, its assistant model and what it was given before it prepared the rest are to be
+    had from its own frame only.  Empty outside of a `generate`.
+    """
+    from transformers import GenerationMixin
+
+    code = inspect.unwrap(GenerationMixin.generate).__code__
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back  # type: ignore[assignment]
+    return {} if frame is None else dict(frame.f_locals)
+
+
+def check_options(
+    input_ids: Any,
+    config: Any,
+    processors: Iterable[Any],
+    model_kwargs: Mapping[str, Any],
+    hidden: Mapping[str, Any],
+) -> None:
+    """Refuse what would be left out in silence.
+
+    Parameters
+    ----------
+    input_ids : torch.Tensor, shape (1, T)
+    config : transformers.GenerationConfig
+    processors : iterable of LogitsProcessor
+    model_kwargs : mapping
+        What `generate` would give to the model.
+    hidden : mapping
+        See `kept_back`.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming every option that is not honoured.
+    """
+    if input_ids.shape[0] != 1 or (config.num_beams or 1) > 1:
+        raise InvalidInputError(
+            f"input_ids holds {input_ids.shape[0]} sequences and num_beams is {config.num_beams}: "
+            "generate decodes one sequence by sampling or greedily"
+        )
+    mask = model_kwargs.get("attention_mask")
+    if mask is not None and not bool((mask == 1).all()):
+        raise InvalidInputError("attention_mask masks tokens: give the sequence without padding")
+    asked = [
+        *_odd_fields(config),
+        *_odd_inputs(model_kwargs, hidden, input_ids.shape[1]),
+        *(name for name in ("assistant_model", "synced_gpus") if hidden.get(name)),
+    ]
+    if asked:
+        raise InvalidInputError(
+            f"generate with a draft model does not take {', '.join(sorted(set(asked)))}: leave "
+            "it out, or decode without a draft"
+        )
+    for processor in processors:
+        if not _is_function_of_text(processor):
+            raise InvalidInputError(
+                f"generate with a draft model does not take the logits processor "
+                f"{type(processor).__name__}: only those are taken that are known to be functions "
+                "of the text and its logits, without a memory of earlier calls; a class of your "
+                "own can say that it is one by function_of_text = True"
+            )
+
+
+def _odd_fields(config: Any) -> list[str]:
+    """Fields of a generation config that ask for something else."""
+    from transformers import GenerationConfig
+
+    blank: Any = GenerationConfig()  # type: ignore[no-untyped-call]
+    # since transformers 5 a blank config says None, and generate fills in the defaults
+    defaults = {**vars(blank), **getattr(blank, "_get_default_generation_params", dict)()}
+    return [
+        name
+        for name, value in vars(config).items()
+        if name not in HONOURED | IDLE
+        and not name.startswith("_")
+        and not _is_one_of(value, (None, False, defaults.get(name), NOTHING.get(name)))
+    ]
+
+
+def _odd_inputs(
+    model_kwargs: Mapping[str, Any], hidden: Mapping[str, Any], length: int
+) -> list[str]:
+    """Inputs of the model that are not those of a plain text."""
+    given = hidden.get("kwargs", {})
+    odd = [
+        name for name, value in model_kwargs.items() if name not in PREPARED and value is not None
+    ]
+    places, cache = (model_kwargs.get(name) for name in ("position_ids", "past_key_values"))
+    plain = np.arange(length)[None]
+    if places is not None and not np.array_equal(np.asarray(places.cpu()), plain):
+        odd.append("position_ids")
+    if cache is not None and (given.get("past_key_values") is cache or cache.get_seq_length()):
+        odd.append("past_key_values")
+    return odd
+
+
+def _is_one_of(value: Any, known: tuple[Any, ...]) -> bool:
+    simple = isinstance(value, (bool, int, float, str))
+    return any(value is other or (simple and value == other) for other in known)
+
+
+def _is_function_of_text(processor: Any) -> bool:
+    kind = type(processor)
+    known = kind.__module__ == "transformers.generation.logits_process"
+    return (known and kind.__name__ in PROCESSORS) or vars(kind).get("function_of_text") is True

@@ -1,0 +1,104 @@
+"""Language models of many architectures, tiny and with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SIZE = 64
+"""Vocabulary size of all of them."""
+COMMON = {
+    "vocab_size": SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+LLAMA = {"intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 16}
+EXPERTS = {**LLAMA, "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
+
+AT_ONCE: dict[str, dict[str, Any]] = {
+    "apertus": LLAMA,
+    "arcee": LLAMA,
+    "bert": {"is_decoder": True, "intermediate_size": 48},
+    "biogpt": {"intermediate_size": 48},
+    "cohere": LLAMA,
+    "ctrl": {"dff": 48},
+    "gemma": LLAMA,
+    "glm": LLAMA,
+    "gpt2": {},
+    "gpt_bigcode": {},
+    "gpt_neox": {"intermediate_size": 48},
+    "gptj": {"rotary_dim": 8},
+    "granite": LLAMA,
+    "granitemoe": EXPERTS,
+    "llama": LLAMA,
+    "mixtral": EXPERTS,
+    "olmo2": LLAMA,
+    "olmoe": EXPERTS,
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    "phi": {"intermediate_size": 48},
+    "phi3": LLAMA,
+    "qwen2": LLAMA,
+    "qwen2_moe": {**EXPERTS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+    "qwen3": LLAMA,
+    "smollm3": LLAMA,
+    "stablelm": LLAMA,
+    "starcoder2": LLAMA,
+    "xglm": {"d_model": 32, "ffn_dim": 48, "attention_heads": 2, "num_layers": 2},
+}
+"""Architectures whose trees go through the model in one call under a mask."""
+AS_PATHS: dict[str, dict[str, Any]] = {
+    "bart": {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2},
+    "bloom": {},
+    "exaone4": {**LLAMA, "sliding_window": 6},
+    "gemma2": {**LLAMA, "sliding_window": 6},
+    "gemma3_text": {**LLAMA, "sliding_window": 6},
+    "gpt_neo": {
+        "attention_types": [[["global", "local"], 1]],
+        "num_layers": 2,
+        "num_heads": 2,
+        "window_size": 6,
+    },
+    "gpt_oss": {**EXPERTS, "sliding_window": 6},
+    "llama4_text": {
+        **EXPERTS,
+        "attention_chunk_size": 6,
+        "intermediate_size_mlp": 48,
+        "num_experts_per_tok": 1,
+    },
+    "mistral": {**LLAMA, "sliding_window": 6},
+    "mpt": {"d_model": 32, "n_heads": 2, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 128},
+}
+"""Architectures that take a batch of paths: a window, or positions that a mask does not carry."""
+REFUSED: dict[str, dict[str, Any]] = {
+    "falcon_mamba": {},
+    "mamba": {},
+    "megatron-bert": {"intermediate_size": 48},
+    "openai-gpt": {},
+    "recurrent_gemma": {**LLAMA, "lru_width": 32},
+    "rwkv": {"attention_hidden_size": 32},
+    "xlm": {},
+}
+"""Recurrent models, models without a cache, models that are not causal."""
+
+
+def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
+    """Make a model; skips where the installed transformers does not have the architecture."""
+    torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    if kind not in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        pytest.skip(f"no {kind} in transformers {transformers.__version__}")
+    torch.manual_seed(seed)
+    known = {**AT_ONCE, **AS_PATHS, **REFUSED}.get(kind, {})
+    config = transformers.AutoConfig.for_model(kind, **{**COMMON, **known, **settings})
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            # attention that is nearly uniform would hide what it attends to
+            weight.mul_(6.0 if weight.dim() > 1 else 1.0)
+    return model
