@@ -25,11 +25,12 @@ from tests.instances import distributions, iid_problems, targets
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.coupling import mean_weight, scores, swap  # noqa: E402
-from otlp.batched.histogram import FRACTION_BITS, bin_coupling  # noqa: E402
+from otlp.batched.conditionals import score_laws  # noqa: E402
+from otlp.batched.coupling import scores, swap  # noqa: E402
+from otlp.batched.histogram import FRACTION_BITS, binned_plan  # noqa: E402
+from otlp.batched.martingale import martingale_plan, ranks, sort_rows  # noqa: E402
+from otlp.batched.numerics import before, best_of, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.slices import selection  # noqa: E402
-from otlp.batched.verify import ranks, sort_rows, sorted_coupling  # noqa: E402
 
 G_TESTS = 64
 """At least as many G-tests as there are in both files."""
@@ -81,7 +82,7 @@ def test_slices_equal_the_cpu_solver(seed: int) -> None:
         exact = [law.double().numpy() / law.double().numpy().sum() for law in (target, draft)]
         plan = otlp.solve(otlp.Problem(exact[0], otlp.IID(exact[1], n)), "martingale").plan
         wanted = np.array([plan.conditional(row) for row in tuples.tolist()])
-        found = batched.slices(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
+        found = batched.conditional(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
@@ -101,7 +102,7 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     p, q, n = problem.target, problem.drafts.draft, problem.n
     tuples = all_tuples(q, n)
     target, draft = (spread(torch.tensor(law), len(tuples)) for law in (p, q))
-    slices = batched.slices(target, draft, tuples)
+    slices = batched.conditional(target, draft, tuples)
     mass = draft.gather(1, tuples).prod(1)
     output = (mass[:, None] * slices).sum(0)
     assert np.abs(output.numpy() - p).sum() < tolerance
@@ -134,11 +135,10 @@ def check_bins(problem: otlp.Problem, bits: int) -> None:
     p, q = (torch.tensor(law)[None] for law in (problem.target, problem.drafts.draft))
     tuples = all_tuples(problem.drafts.draft, problem.n)
     count = len(tuples)
-    coupling, index = bin_coupling(prepare(p, q, tuples[:1], validate=True), bits)
-    law = coupling.ratio.gather(1, index) * q
+    coupling, group, law = binned_plan(prepare(p, q, tuples[:1], validate=True), bits)
     whole = type(coupling)(*(spread(part, count) for part in coupling))
-    block = spread(index, count).gather(1, tuples)
-    chosen = selection(whole, block, torch.ones_like(tuples, dtype=torch.bool))
+    cell = whole.cell(spread(group, count).gather(1, tuples))
+    chosen = best_of(score_laws(whole, cell), torch.ones_like(tuples, dtype=torch.bool))
     mass = spread(q, count).gather(1, tuples).prod(1)
     selected = torch.zeros(p.shape[1], dtype=torch.float64)
     selected.scatter_add_(0, tuples.flatten(), (mass[:, None] * chosen).flatten())
@@ -186,7 +186,7 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     """
     target, draft, _ = synthetic_rows(1, 20_000, dtype, seed=n)
     rows = prepare(target, draft, torch.zeros(1, n, dtype=torch.long), validate=False)
-    c, _ = sorted_coupling(rows, rows.ratio())
+    c = martingale_plan(rows).coupling
     mass, up, down = (x.diff(dim=1, prepend=torch.zeros(1, 1)) for x in (c.ends, c.up, c.down))
     cuts = torch.cat([torch.zeros(1, 1), c.up, c.down], 1).sort(1).values
     cuts = torch.minimum(cuts, torch.minimum(c.up[:, -1:], c.down[:, -1:])).contiguous()
@@ -198,7 +198,8 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     back = mass.gather(1, high) * swap(c, high, low, n) * overlap / down.gather(1, high)
     held = mass.scatter_add(1, low, back - sent).scatter_add(1, high, sent - back)
     every = torch.arange(20_000)[None]
-    mean = mean_weight(c._replace(ends=held.cumsum(1)), every, n)
+    ends = held.cumsum(1)
+    mean = mean_of_powers(before(ends, every), ends, n)
     rise = mean.gather(1, high) - mean.gather(1, low)
     law = (mass * mean).scatter_add(1, low, sent * rise).scatter_add(1, high, -back * rise)
     assert float((law - mass * c.ratio).abs().sum()) < 1e-11
@@ -222,13 +223,13 @@ def test_sampled_scores_follow_the_slices(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.multinomial(torch.tensor(q), n, replacement=True, generator=generator)[None]
     rows = prepare(torch.tensor(p)[None], torch.tensor(q)[None], tokens, validate=True)
-    coupling, order = sorted_coupling(rows, rows.ratio())
-    block = rows.at_drafts(ranks(order))
+    coupling, group, _ = martingale_plan(rows)
+    cell = coupling.cell(rows.at_drafts(group))
     count = 100_000
     whole = type(coupling)(*(spread(part, count) for part in coupling))
     numbers = torch.rand(count, 3 * n, dtype=torch.float64, generator=generator)
-    chosen = scores(whole, spread(coupling.cell(block), count), numbers).argmax(1)
-    law = selection(coupling, block, rows.drafted)[0]
+    chosen = scores(whole, spread(cell, count), numbers).argmax(1)
+    law = best_of(score_laws(coupling, cell), rows.drafted)[0]
     counts = torch.bincount(chosen, minlength=n).numpy()
     law = law.numpy() / law.numpy().sum()
     assert not g_test(counts, law, RATE).rejects(RATE)
@@ -303,13 +304,13 @@ def degenerate_rows(dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_degenerate_slices_are_those_of_each_row_alone(dtype) -> None:
     target, draft, tokens = degenerate_rows(dtype)
-    together = batched.slices(target, draft, tokens)
+    together = batched.conditional(target, draft, tokens)
     assert (together >= 0).all()
     assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
     for row in range(len(tokens)):
         real = tokens[row][tokens[row] >= 0]
         kept = real if len(real) else torch.tensor([batched.PADDING])
-        alone = batched.slices(target[row : row + 1], draft[row : row + 1], kept[None])
+        alone = batched.conditional(target[row : row + 1], draft[row : row + 1], kept[None])
         assert (together[row] - alone[0]).abs().max() < 1e-12
     # p = q accepts always; disjoint supports never; without drafts the law is p
     assert float(together[0, tokens[0]].sum()) == pytest.approx(1.0, abs=1e-6)
