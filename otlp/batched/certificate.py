@@ -11,7 +11,7 @@ from torch import Tensor
 from otlp.batched.histogram import FRACTION_BITS, histogram_plan
 from otlp.batched.martingale import BatchedPlan, martingale_plan
 from otlp.batched.numerics import power
-from otlp.batched.rows import Rows, in_chunks, prepare
+from otlp.batched.rows import Rows, by_rows, prepare
 
 __all__ = ["Certificate", "acceptance", "acceptance_histogram"]
 
@@ -88,4 +88,4 @@ def _certify(plan: Callable[[Rows], BatchedPlan], rows: Rows) -> Certificate:
         none = rows.n[:, 0] == 0
         return torch.minimum(p, selection).sum(1), bound.masked_fill(none, 0.0)
 
-    return Certificate(*in_chunks(certified, rows))
+    return Certificate(*by_rows(certified, rows))

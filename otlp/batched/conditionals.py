@@ -8,7 +8,7 @@ from torch import Tensor
 from otlp.batched.coupling import Coupling, swap
 from otlp.batched.martingale import martingale_plan
 from otlp.batched.numerics import TINY, before, best_of
-from otlp.batched.rows import Rows, in_chunks, prepare
+from otlp.batched.rows import Rows, by_rows, prepare
 
 __all__ = ["conditional", "score_laws"]
 
@@ -37,7 +37,9 @@ def conditional(
     -----
     O(V N^2) time and memory a row: meant for V up to a few thousand.
     """
-    (found,) = in_chunks(_conditional, prepare(target, draft, draft_tokens, validate))
+    rows = prepare(target, draft, draft_tokens, validate)
+    # scores on all cells, for each draft left out in turn
+    (found,) = by_rows(_conditional, rows, most=rows.tokens.shape[1] ** 2)
     return found
 
 

@@ -10,12 +10,15 @@ from torch import Tensor
 
 from otlp.batched.coupling import Coupling, couple, scores
 from otlp.batched.rejection import accept_or_replace
-from otlp.batched.rows import Rows, in_chunks, prepare
+from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
 __all__ = ["BatchedPlan", "martingale_plan", "sort_rows", "verify", "verify_by"]
 
 BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+RADIX = 2**15
+"""Integers from which on PyTorch sorts a row by radix on a CPU."""
 
 
 class BatchedPlan(NamedTuple):
@@ -133,7 +136,7 @@ def verify_by(
         selected = found.select(rows, numbers[:, :-2])
         return accept_or_replace(rows, found.selection, selected, numbers[:, -2], numbers[:, -1])
 
-    tokens, accepted = in_chunks(verified, rows, numbers)
+    tokens, accepted = by_rows(verified, rows, numbers)
     return tokens, accepted
 
 
@@ -154,10 +157,11 @@ def sort_rows(ratio: Tensor) -> tuple[Tensor, Tensor]:
     """Sort nonnegative rows (B, V), stably; return them and the order (B, V)."""
     # nonnegative floats are ordered as their bits, which a CPU compares faster
     bits = ratio.view(BITS[ratio.dtype])
-    if bits.device.type != "cpu" or torch.compiler.is_compiling():
+    by_rows = bits.device.type == "cpu" and bits.shape[1] >= RADIX
+    if not by_rows or torch.compiler.is_compiling():
         ordered, order = torch.sort(bits, dim=1, stable=True)
         return ordered.view(ratio.dtype), order
-    # for one wide row of integers, and no more, PyTorch has a radix sort, six times as fast
+    # PyTorch has a radix sort, six times as fast, for one wide row of integers but not for several
     ordered, order = torch.empty_like(bits), torch.empty_like(bits, dtype=torch.long)
     for row, values, index in zip(bits, ordered, order, strict=True):
         torch.sort(row, stable=True, out=(values, index))

@@ -50,9 +50,11 @@ def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """
     cumulative = weights.cumsum(1)
     index, _ = invert(cumulative, uniform)
-    # prefix sums worked out in parallel, as on a GPU, may rise by rounding where a weight is 0
-    heaviest = weights.argmax(1, keepdim=True)
-    return torch.where(weights.gather(1, index) > 0, index, heaviest), cumulative[:, -1:]
+    if weights.device.type != "cpu":
+        # prefix sums worked out in parallel may rise by rounding where a weight is 0
+        heaviest = weights.argmax(1, keepdim=True)
+        index = torch.where(weights.gather(1, index) > 0, index, heaviest)
+    return index, cumulative[:, -1:]
 
 
 def invert(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:

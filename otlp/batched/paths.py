@@ -16,9 +16,10 @@ from otlp.batched.checks import (
     reads_values,
 )
 from otlp.batched.numerics import TINY, draw_index
-from otlp.batched.rows import PADDING, row_sums
+from otlp.batched.rows import PADDING, in_chunks, row_sums
 from otlp.batched.sampling import uniforms
 from otlp.batched.two_slice import (
+    SECTIONS,
     BatchedScoreLaw,
     TwoSlice,
     child,
@@ -111,16 +112,25 @@ def verify_paths(
     Notes
     -----
     B K L nodes of `two_slice_step`, L of them in sequence.  Prefixes that paths share are
-    worked out once for each path, to keep shapes fixed.  It takes the memory of some ten float64
-    copies of one level of the rows, and of one copy of all.
+    worked out once for each path, to keep shapes fixed.  Rows of the batch are
+    worked on in chunks, as by `otlp.batched.verify`.
     """
     check_tokens(draft_tokens, "draft_tokens", "B, K, L")
     numbers = uniforms(draft_tokens, generator, validate=validate)
     _check_form(target, draft, draft_tokens)
     target, draft, tokens = target.detach(), draft.detach(), draft_tokens.long()
-    batch, paths, length = tokens.shape
     if reads_values(validate, target):
         _check_values(target, draft, tokens)
+    # one level of the rows is worked on at a time, beside float64 copies of all
+    _, paths, levels, vocab_size = target.shape
+    width = paths * levels * max(vocab_size, SECTIONS)
+    return BatchedRound(*in_chunks(_verify, width, target, draft, tokens, numbers))
+
+
+def _verify(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, paths, length = tokens.shape
     p, q = _normalise(target), _normalise(draft)
     leaves, splits, weights = path_laws(p, q, tokens)
     scores = draw_scores(leaves, numbers[:, :paths].reshape(-1))
@@ -130,17 +140,16 @@ def verify_paths(
     of_path = rows * paths + path
     chosen = [TwoSlice(*(part[of_path] for part in split)) for split in splits]
     blocks = block_weights(
-        p[rows, path], q[rows, path], chosen, weights.view(batch, paths, -1)[rows, path]
+        p[rows, path], q[rows, path], chosen, weights.view(batch, paths, length + 1)[rows, path]
     )
-    # the longest prefix that passes is accepted: a longer one is asked before a shorter
     passed = numbers[:, paths : paths + length + 1] < blocks.stop
     depth = torch.arange(length + 1, device=tokens.device)
+    # the longest prefix that passes is accepted
     accepted = torch.where(passed, depth, 0).amax(1)
     last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
     prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=PADDING)
     output = torch.where(depth < accepted[:, None], prefix, PADDING)
-    output = torch.where(depth == accepted[:, None], last, output)
-    return BatchedRound(output, accepted, path)
+    return torch.where(depth == accepted[:, None], last, output), accepted, path
 
 
 def path_laws(
@@ -204,8 +213,10 @@ def block_weights(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor)
     for level, split in enumerate(splits):
         drafted = q[:, level] * split.ratio(p[:, level], q[:, level])
         left.append((weights[:, level, None] * p[:, level] - drafted).clamp(min=0.0))
-    residual = torch.stack([*left, p[:, -1]], 1)
-    mass = residual[:, :-1].sum(2)
+    residual = torch.stack(left, 1)
+    mass = residual.sum(2)
+    # a prefix without residual is the longest accepted by rounding only
+    residual = torch.cat([torch.where(mass[..., None] > 0, residual, p[:, :-1]), p[:, -1:]], 1)
     # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
     stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=TINY)
     stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otlp.batched.numerics import draw_index
+from otlp.batched.numerics import TINY, draw_index
 from otlp.batched.rows import Rows
 
 __all__ = ["accept_or_replace", "is_drafted"]
@@ -36,11 +36,12 @@ def accept_or_replace(
     """
     target = rows.target / rows.target_sum  # float64, and not the caller's own
     wanted, drawn = target.gather(1, selected)[:, 0], selection.gather(1, selected)[:, 0]
-    left = target.sub_(selection).clamp_(min=0.0)
-    drawn_anew, total = draw_index(left, replace[:, None])
-    # a row without drafts selects nothing; a row without residual can reject by rounding only
-    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0) | (total[:, 0] <= 0)
-    tokens = torch.where(keep, selected[:, 0], drawn_anew[:, 0])
+    # a trace of p, lost beside any other residual: rounding may leave none at all
+    left = target.sub_(selection).clamp_(min=0.0).add_(rows.target, alpha=TINY)
+    anew, _ = draw_index(left, replace[:, None])
+    # a row without drafts selects nothing
+    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0)
+    tokens = torch.where(keep, selected[:, 0], anew[:, 0])
     return tokens, is_drafted(rows, tokens)
 
 

@@ -18,7 +18,7 @@ from otlp.batched.checks import (
 )
 from otlp.errors import InvalidInputError
 
-__all__ = ["CHUNK", "PADDING", "Rows", "chunks", "in_chunks", "prepare", "row_sums"]
+__all__ = ["CHUNK", "PADDING", "Rows", "by_rows", "chunks", "in_chunks", "prepare", "row_sums"]
 
 PADDING = -1
 """The token id that stands where a row has fewer drafts than the widest."""
@@ -97,7 +97,7 @@ def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool)
     Returns
     -------
     Rows
-        As they were passed, outside autograd; `in_chunks` makes them ready for arithmetic.
+        As they were passed, outside autograd; `by_rows` makes them ready for arithmetic.
 
     Raises
     ------
@@ -139,32 +139,55 @@ def row_sums(values: Tensor) -> Tensor:
 
 
 def in_chunks(
-    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor
+    function: Callable[..., tuple[Tensor, ...]], width: int, *parts: Tensor
 ) -> tuple[Tensor, ...]:
-    """Apply a function to chunks of rows, which bounds the memory it takes.
+    """Apply a function to chunks of rows, which bounds the memory that it takes.
 
     Parameters
     ----------
     function : callable
-        Takes some of the rows, made ready, and as many of the others; returns tensors with one
-        row for each.
-    rows : Rows
-        B rows from `prepare`.
-    *others : Tensor, shape (B, ...)
+        Takes the same rows of all parts; returns tensors with one row for each.
+    width : int
+        Entries that a row counts for.
+    *parts : Tensor, shape (B, ...)
 
     Returns
     -------
     tuple of Tensor
         What the function returns for all rows.
     """
-    kind = torch.promote_types(rows.target.dtype, rows.draft.dtype)
-    kind = torch.promote_types(kind, torch.float32)
-    found = []
-    for some in chunks(*rows.target.shape):
-        part = Rows(*(values[some] for values in rows))
-        target, draft = (values.to(kind).contiguous() for values in part[:2])
-        part = part._replace(target=target, draft=draft)
-        found.append(function(part, *(other[some] for other in others)))
+    cuts = chunks(parts[0].shape[0], width)
+    found = [function(*(part[some] for part in parts)) for some in cuts]
     if len(found) == 1:
         return found[0]
-    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+    return tuple(torch.cat(pieces) for pieces in zip(*found, strict=True))
+
+
+def by_rows(
+    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor, most: int = 1
+) -> tuple[Tensor, ...]:
+    """Apply a function to some `Rows` at a time, ready for arithmetic; see `in_chunks`.
+
+    Parameters
+    ----------
+    function : callable
+        Takes rows, and as many of the others.
+    rows : Rows
+        B rows from `prepare`.
+    *others : Tensor, shape (B, ...)
+    most : int
+        How many times (B, V) the largest arrays of the function are.
+
+    Returns
+    -------
+    tuple of Tensor
+    """
+    fields = len(rows)
+
+    def ready(*parts: Tensor) -> tuple[Tensor, ...]:
+        target, draft, *rest = parts[:fields]
+        kind = torch.promote_types(torch.promote_types(target.dtype, draft.dtype), torch.float32)
+        wide = target.to(kind).contiguous(), draft.to(kind).contiguous()
+        return function(Rows(*wide, *rest), *parts[fields:])
+
+    return in_chunks(ready, most * rows.target.shape[1], *rows, *others)

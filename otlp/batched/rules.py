@@ -12,7 +12,7 @@ from torch import Tensor
 
 from otlp.batched.numerics import TINY, draw_index, inclusion_probability
 from otlp.batched.rejection import accept_or_replace, is_drafted
-from otlp.batched.rows import Rows, in_chunks, prepare
+from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
 __all__ = ["k_seq", "recursive_rejection", "single_draft", "speculative_sampling"]
@@ -84,7 +84,7 @@ def _verify(
 ) -> tuple[Tensor, Tensor]:
     rows = prepare(target, draft, draft_tokens, validate)
     numbers = uniforms(draft_tokens, generator, validate=validate)
-    tokens, accepted = in_chunks(rule, rows, numbers)
+    tokens, accepted = by_rows(rule, rows, numbers)
     return tokens, accepted
 
 
