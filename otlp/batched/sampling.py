@@ -1,9 +1,8 @@
 """What comes before verification: probabilities, drafts sampled from them, random numbers.
 
-Drafts are sampled in float64.  `torch.multinomial` adds up float32 rows in float32, where tokens
-of less than about 1e-8 disappear in the sum: of 128,256 tokens it may never draw two thirds.
-What it draws then follows no distribution that a verifier could be told, so nothing after it is
-lossless.
+Drafts are sampled in float64.  `torch.multinomial` adds up float32 rows in float32, where
+probabilities below 6e-8 vanish: it can leave out most tokens of a large vocabulary.  Its drafts do
+not follow the q that the verifier is told, and nothing after that is lossless.
 """
 
 from __future__ import annotations

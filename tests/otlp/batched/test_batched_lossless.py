@@ -20,6 +20,7 @@ from otlp.batched.rows import CHUNK, prepare  # noqa: E402
 
 P, Q = [0.6, 0.4], [0.4, 0.6]
 
+
 def bins(target, draft, drafts, *numbers):
     """Verify by coarse bins, on rows with enough masked tokens for bins to be used."""
     target, draft = (torch.nn.functional.pad(rows, (0, 20)) for rows in (target, draft))

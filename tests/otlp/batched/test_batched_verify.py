@@ -345,7 +345,12 @@ def test_outputs_stay_in_the_support(data) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
     draft = spread(torch.tensor(q), 8)
     drafts = batched.sample(draft, n, generator)
-    for verify in [*VERIFIERS, batched.speculative_sampling, batched.recursive_rejection, batched.k_seq]:
+    for verify in [
+        *VERIFIERS,
+        batched.speculative_sampling,
+        batched.recursive_rejection,
+        batched.k_seq,
+    ]:
         tokens, accepted = verify(spread(torch.tensor(p), 8), draft, drafts, generator)
         assert (torch.tensor(p)[tokens] > 0).all()
         assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
