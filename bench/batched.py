@@ -1,6 +1,6 @@
 """Time the batched verifiers against each other and against the floor, on synthetic rows.
 
-    python bench/batched.py --batch 1 8 --vocab 4096 128256 --drafts 1 4
+    python bench/batched.py --batch 1,8 --vocab 4096,128256 --drafts 1,4
 
 Every algorithm runs on the same rows in the same process, in turn, and the median over the
 rounds is reported, with the ratio to `torch.sort` of the same batch.  The floor is a copy, a
@@ -10,7 +10,6 @@ and write at least once (two rows in, a token out), so bytes / time is a lower b
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -18,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import click
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -30,11 +31,35 @@ from otlp import batched
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "sort": batched.verify,
     "histogram": batched.verify_histogram,
-    "single-draft": batched.single_draft,
+    "speculative-sampling": batched.speculative_sampling,
     "recursive-rejection": batched.recursive_rejection,
     "k-seq": batched.k_seq,
 }
+PLANS: dict[str, Callable[..., batched.Certificate]] = {
+    "sort": batched.acceptance,
+    "histogram": batched.acceptance_histogram,
+}
 FLOOR = ("torch.clone", "torch.softmax", "torch.sort")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says; see ``--help``."""
+
+    batch: list[int]
+    vocab: list[int]
+    drafts: list[int]
+    algorithms: list[str]
+    dtype: str
+    device: str
+    threads: int
+    rounds: int
+    samples: int
+    seed: int
+    validate: bool
+    compile: bool
+    memory: float
+    json: Path | None
 
 
 @dataclass(frozen=True)
@@ -64,10 +89,7 @@ def synthetic_rows(
     noise = torch.randn(batch, vocab_size, generator=generator, device=device)
     draft = batched.softmax(logits).to(dtype)
     target = batched.softmax(logits + noise).to(dtype)
-    law = draft.double().cumsum(1)
-    uniform = torch.rand(batch, drafts, dtype=torch.float64, generator=generator, device=device)
-    tokens = torch.searchsorted(law, uniform * law[:, -1:], right=True)
-    return target, draft, tokens.clamp(max=vocab_size - 1), generator
+    return target, draft, batched.sample(draft, drafts, generator), generator
 
 
 def elapsed(action: Callable[[], object], device: str) -> float:
@@ -81,9 +103,7 @@ def elapsed(action: Callable[[], object], device: str) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def measure(
-    shape: tuple[int, int, int], names: list[str], options: argparse.Namespace
-) -> list[Result]:
+def measure(shape: tuple[int, int, int], names: list[str], options: Options) -> list[Result]:
     """Time everything on one shape."""
     dtype = getattr(torch, options.dtype)
     target, draft, tokens, generator = synthetic_rows(shape, dtype, options.device, options.seed)
@@ -130,22 +150,13 @@ def mean_acceptance(
     """Exact for our plans; for the baselines the share of accepted rows over fresh drafts."""
     if name in FLOOR:
         return None
-    if name == "sort":
-        found = batched.acceptance(target, draft, tokens, validate=False)
-        return float(found.acceptance.mean())
-    if name == "histogram":
-        found = batched.acceptance_histogram(target, draft, tokens, validate=False)
-        return float(found.acceptance.mean())
+    if name in PLANS:
+        return float(PLANS[name](target, draft, tokens, validate=False).acceptance.mean())
     if samples == 0:
         return None
-    law = draft.double().cumsum(1)
     hits = 0
     for _ in range(samples):
-        uniform = torch.rand(
-            tokens.shape, dtype=torch.float64, generator=generator, device=tokens.device
-        )
-        drafts = torch.searchsorted(law, uniform * law[:, -1:], right=True)
-        drafts = drafts.clamp(max=draft.shape[1] - 1)
+        drafts = batched.sample(draft, tokens.shape[1], generator, validate=False)
         _, accepted = VERIFIERS[name](target, draft, drafts, generator, validate=False)
         hits += int(accepted.sum())
     return hits / (samples * tokens.shape[0])
@@ -174,34 +185,41 @@ def show(results: list[Result], console: Console, title: str) -> None:
         console.print(table)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 64, 256])
-    parser.add_argument("--vocab", type=int, nargs="+", default=[4096, 32_000, 128_256, 256_000])
-    parser.add_argument("--drafts", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--algorithms", nargs="+", choices=list(VERIFIERS), default=list(VERIFIERS))
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--samples", type=int, default=20, help="verified batches of a baseline")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--validate", action="store_true", help="check the values of the input")
-    parser.add_argument("--compile", action="store_true", help="under torch.compile")
-    parser.add_argument("--memory", type=float, default=4.0, help="skip shapes above, in GiB")
-    parser.add_argument("--json", type=Path, help="write the results here")
-    return parser.parse_args()
+def whole_numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
+    """Read a list such as 1,8,64."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise click.BadParameter(f"{text!r} is no list of whole numbers such as 1,8,64")
+    return found
 
 
-def main() -> None:
-    options = parse()
+@click.command(help=__doc__.replace("\n\n    python", "\n\n\b\n    python"))
+@click.option("--batch", default="1,8,64,256", callback=whole_numbers, help="Rows at once.")
+@click.option("--vocab", default="4096,32000,128256,256000", callback=whole_numbers)
+@click.option("--drafts", default="1,2,4,8", callback=whole_numbers, help="Drafts of a row.")
+@click.option(
+    "--algorithms", multiple=True, type=click.Choice(list(VERIFIERS)), default=list(VERIFIERS)
+)
+@click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16", "float16"]))
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--threads", default=1, help="CPU threads.")
+@click.option("--rounds", default=7)
+@click.option("--samples", default=20, help="Verified batches of a baseline.")
+@click.option("--seed", default=0)
+@click.option("--validate", is_flag=True, help="Check the values of the input.")
+@click.option("--compile", is_flag=True, help="Under torch.compile.")
+@click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
+@click.option("--json", type=click.Path(path_type=Path), help="Write the results here.")
+def main(**given: Any) -> None:
+    options = Options(**given)
     torch.set_num_threads(options.threads)
     console = Console()
     shapes = list(product(options.batch, options.vocab, options.drafts))
-    # about thirty float64 tensors of the shape live at once
-    fits = [s for s in shapes if 30 * 8 * s[0] * s[1] <= options.memory * 2**30]
+    # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays
+    fits = [s for s in shapes if 32 * s[0] * s[1] + 2**29 <= options.memory * 2**30]
     for shape in shapes:
         if shape not in fits:
             console.print(f"skipped (B, V, n) = {shape}: needs more than --memory")
@@ -215,7 +233,7 @@ def main() -> None:
         document = {
             "data": "synthetic",
             "torch": torch.__version__,
-            "options": {k: str(v) for k, v in vars(options).items()},
+            "options": {k: str(v) for k, v in asdict(options).items()},
             "results": [asdict(result) for result in results],
         }
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -16,28 +16,31 @@ except ImportError as error:
     ) from error
 
 from otlp.batched.certificate import Certificate, acceptance, acceptance_histogram
+from otlp.batched.conditionals import conditional
 from otlp.batched.histogram import certified_loss, verify_histogram
-from otlp.batched.paths import Round, verify_paths
-from otlp.batched.rows import PADDING, softmax, uniforms
-from otlp.batched.rules import k_seq, recursive_rejection, single_draft
-from otlp.batched.slices import slices
-from otlp.batched.two_slice import ScoreLaw, TwoSlice, two_slice_step
-from otlp.batched.verify import verify
+from otlp.batched.martingale import verify
+from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.batched.rows import PADDING
+from otlp.batched.rules import k_seq, recursive_rejection, single_draft, speculative_sampling
+from otlp.batched.sampling import sample, softmax, uniforms
+from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
 
 __all__ = [
     "PADDING",
+    "BatchedRound",
+    "BatchedScoreLaw",
     "Certificate",
-    "Round",
-    "ScoreLaw",
     "TwoSlice",
     "acceptance",
     "acceptance_histogram",
     "certified_loss",
+    "conditional",
     "k_seq",
     "recursive_rejection",
+    "sample",
     "single_draft",
-    "slices",
     "softmax",
+    "speculative_sampling",
     "two_slice_step",
     "uniforms",
     "verify",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import power
-from otlp.batched.histogram import FRACTION_BITS, bin_coupling
-from otlp.batched.rows import Rows, prepare
-from otlp.batched.verify import sorted_coupling
+from otlp.batched.histogram import FRACTION_BITS, histogram_plan
+from otlp.batched.martingale import BatchedPlan, martingale_plan
+from otlp.batched.numerics import power
+from otlp.batched.rows import Rows, by_rows, prepare
 
 __all__ = ["Certificate", "acceptance", "acceptance_histogram"]
 
@@ -43,16 +44,11 @@ def acceptance(
     Returns
     -------
     Certificate
-        From the unrounded p and the selection law as used.  The sets S are all prefixes of the
-        sorted tokens, so `upper_bound` is the optimum.  Costs as much as `verify`.
+        From the unrounded p and the selection distribution as used.  The sets S are all
+        prefixes of the sorted tokens, so `upper_bound` is the optimum.  Costs as much as `verify`.
     """
     rows = prepare(target, draft, draft_tokens, validate)
-    ratio = rows.ratio()
-    coupling, order = sorted_coupling(rows, ratio)
-    p, q = rows.normalised()
-    law = torch.clamp(ratio.double(), coupling.floor, coupling.ceiling).mul_(q)
-    held = p.masked_fill(q == 0, 0.0).gather(1, order)
-    return _certificate(rows, law, held, q.gather(1, order))
+    return _certify(martingale_plan, rows)
 
 
 def acceptance_histogram(
@@ -76,18 +72,20 @@ def acceptance_histogram(
         The sets S are all unions of lowest bins, so `upper_bound` is at least the optimum.
     """
     rows = prepare(target, draft, draft_tokens, validate)
-    coupling, index = bin_coupling(rows, fraction_bits)
-    p, q = rows.normalised()
-    law = coupling.ratio.gather(1, index).mul_(q)
-    empty = torch.zeros_like(coupling.ends)
-    held = empty.scatter_add(1, index, p.masked_fill(q == 0, 0.0))
-    return _certificate(rows, law, held, empty.scatter_add(1, index, q))
+    return _certify(histogram_plan(rows, fraction_bits), rows)
 
 
-def _certificate(rows: Rows, law: Tensor, held: Tensor, mass: Tensor) -> Certificate:
-    """Compare the law y with p, and prefix sums P of `held` with Q^n, for prefix sums Q of q."""
-    none = rows.n[:, 0] == 0
-    accepted = torch.minimum(rows.target.double() / rows.target_sum, law).sum(1)
-    drafted = power(mass.cumsum(1), rows.n.clamp(min=1.0))
-    bound = 1.0 + (held.cumsum(1) - drafted).amin(1).clamp(max=0.0)
-    return Certificate(accepted.masked_fill(none, 0.0), bound.masked_fill(none, 0.0))
+def _certify(plan: Callable[[Rows], BatchedPlan], rows: Rows) -> Certificate:
+    """Compare y with p, and P(S) with Q(S)^n, where S are the groups up to each."""
+
+    def certified(rows: Rows) -> tuple[Tensor, Tensor]:
+        coupling, group, selection = plan(rows)
+        p, q = rows.normalised()
+        empty = torch.zeros_like(coupling.ends)
+        held = empty.scatter_add(1, group, p.masked_fill(q == 0, 0.0)).cumsum_(1)
+        drafted = power(empty.scatter_add(1, group, q).cumsum_(1), rows.n.clamp(min=1.0))
+        bound = 1.0 + held.sub_(drafted).amin(1).clamp(max=0.0)
+        none = rows.n[:, 0] == 0
+        return torch.minimum(p, selection).sum(1), bound.masked_fill(none, 0.0)
+
+    return Certificate(*by_rows(certified, rows))

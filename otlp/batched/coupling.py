@@ -1,11 +1,11 @@
 """Swapped cells by prefix sums and binary searches: the plan of the `martingale` solver.
 
-Tokens (or bins of tokens) lie on [0, 1] in ascending order of their ratio r = y / q, each on a
-cell as long as its mass; the tokens at the level c share the first cell, and those at C the
-last.  A draft scores on its own cell, where W = n u^(n-1) has mean m, or on its partner's, such
-that the mean of W is r.  Cells that need a larger mean, by mass (r - m) > 0, swap with later
-cells that need a smaller one, first come, first served: so partners are where two prefix sums
-of the needs agree, and only drafted tokens are scored.  No sequential pass, no roots.
+Groups of tokens (single tokens, or bins) lie on [0, 1] in ascending order of their ratio
+r = y / q, each on a cell as long as its mass; the groups at the level c share the first cell, and
+those at C the last.  A draft scores on its own cell, where W = n u^(n-1) has mean m, or on its
+partner's, such that the mean of W is r.  Cells that need a larger mean, by mass (r - m) > 0, swap
+with later cells that need a smaller one, first come, first served: so partners are where two
+prefix sums of the needs agree, and only drafted tokens are scored.  No sequential pass, no roots.
 """
 
 from __future__ import annotations
@@ -15,37 +15,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Coupling",
-    "before",
-    "couple",
-    "draw_index",
-    "levels",
-    "mean_weight",
-    "power",
-    "scores",
-    "swap",
-]
+from otlp.batched.numerics import TINY, before, mean_of_powers, power
 
-TINY = 1e-300
-"""Keeps 0 / 0 from being NaN."""
+__all__ = ["Coupling", "couple", "levels", "scores", "swap"]
 
 
 class Coupling(NamedTuple):
-    """A coupling of M blocks of each row with a uniform score.
+    """A coupling of M groups of each row with a uniform score.
 
     Attributes
     ----------
     n : Tensor, shape (B, 1)
         Number of drafts, at least 1.
     floor, ceiling : Tensor, shape (B, 1)
-        The levels c and C; the selection law is q clip(ratio, c, C).
+        The levels c and C; the selection distribution is q clip(ratio, c, C).
     first, last : Tensor, shape (B, 1), int64
-        Blocks before `first` share cell 0, blocks from `last` on share cell M - 1.
+        Groups before `first` share cell 0, groups from `last` on share cell M - 1.
     ratio : Tensor, shape (B, M)
-        r of each block, and of each cell, ascending.
+        r of each group, and of each cell, ascending.
     ends : Tensor, shape (B, M)
-        Right ends of the cells; cells that no block has are empty.
+        Right ends of the cells; cells that no group has are empty.
     up, down : Tensor, shape (B, M)
         Prefix sums of the needs of the cells that need a larger mean of W, and of the others.
     """
@@ -60,57 +49,33 @@ class Coupling(NamedTuple):
     up: Tensor
     down: Tensor
 
-    def cell(self, block: Tensor) -> Tensor:
-        """The cells of some blocks (B, ...), of the same shape."""
+    def cell(self, group: Tensor) -> Tensor:
+        """The cells of some groups (B, ...), of the same shape."""
         most = self.ends.shape[1] - 1
-        inner = block.masked_fill(block < self.first, 0)
-        return inner.masked_fill(block >= self.last, most)
+        inner = group.masked_fill(group < self.first, 0)
+        return inner.masked_fill(group >= self.last, most)
 
+    def needs(self, cell: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+        """Where cells (B, m) lie in the sum of needs like theirs, and the sum of their partners'.
 
-def power(base: Tensor, exponent: Tensor) -> Tensor:
-    """``base ** exponent`` in place, for base >= 0 and exponent > 0; faster than `torch.pow`."""
-    return base.log_().mul_(exponent).exp_()
-
-
-def before(prefix: Tensor, index: Tensor) -> Tensor:
-    """Read an inclusive prefix sum (B, M) just before `index` (B, ...); 0 at index 0."""
-    return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0.0)
-
-
-def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw one index a row by inversion of the weights' prefix sums.
-
-    Parameters
-    ----------
-    weights : Tensor, shape (B, M)
-        Nonnegative, in float64; the sum need not be 1.
-    uniform : Tensor, shape (B,)
-
-    Returns
-    -------
-    index : Tensor, shape (B,), int64
-        The last index where a row has no weight at all.
-    total : Tensor, shape (B,)
-        The sum of the weights.
-    """
-    cumulative = weights.cumsum(1)
-    total = cumulative[:, -1:]
-    scaled = torch.minimum(
-        uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total))
-    )
-    found = torch.searchsorted(cumulative, scaled, right=True)
-    return found[:, 0].clamp(max=weights.shape[1] - 1), total[:, 0]
+        Two triples (start, stop, partners), for needs of a larger and of a smaller mean; in one
+        of them a cell is empty.  It swaps with a partner as much as their intervals overlap.
+        """
+        return tuple(
+            (before(own, cell), own.gather(1, cell), other)
+            for own, other in ((self.up, self.down), (self.down, self.up))
+        )
 
 
 def levels(
     ratio: Tensor, ends: Tensor, held: Tensor, ends_power: Tensor, scratch: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Find the levels c and C of the best selection law q clip(ratio, c, C).
+    """Find the levels c and C of the best selection distribution q clip(ratio, c, C).
 
     Parameters
     ----------
     ratio : Tensor, shape (B, M)
-        p / q of each block, ascending.
+        p / q of each group, ascending.
     ends, held : Tensor, shape (B, M)
         Prefix sums of q and of q ratio.
     ends_power : Tensor, shape (B, M)
@@ -122,9 +87,9 @@ def levels(
     -------
     floor, ceiling : Tensor, shape (B, 1)
         With delta = max (Q^n - P)^+: the excess of c q over p sums to delta, and so does the
-        excess of p over C q, so that the selection law sums to one.
+        excess of p over C q, so that the selection distribution sums to one.
     first, last : Tensor, shape (B, 1), int64
-        Blocks before `first`, at least one, are at the floor, and those from `last` on, perhaps
+        Groups before `first`, at least one, are at the floor, and those from `last` on, perhaps
         none, at the ceiling; first <= last.
 
     Notes
@@ -150,15 +115,15 @@ def levels(
     return floor, torch.maximum(floor, ceiling), first, torch.maximum(first, last)
 
 
-def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> Coupling:
-    """Build the coupling of the best selection law.
+def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> tuple[Coupling, Tensor]:
+    """Build the coupling of the best selection distribution.
 
     Parameters
     ----------
     ratio : Tensor, shape (B, M), any floating type
-        p / q of each block, ascending; entries above n count as n.
+        p / q of each group, ascending; entries above n count as n.
     mass : Tensor, shape (B, M), any floating type
-        q of each block, up to a factor.
+        q of each group, up to a factor.
     total : Tensor, shape (B, 1), float64
         What each row of `mass` sums to.
     n : Tensor, shape (B, 1), float64
@@ -166,16 +131,20 @@ def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> Coupling:
 
     Returns
     -------
-    Coupling
+    coupling : Coupling
         About 40 passes over (B, M), nearly all in place, four of them prefix sums.
+    scratch : Tensor, shape (2, B, M), float64
+        Memory that the coupling has no more use for.
 
     Notes
     -----
     All is done in place in one block of memory: on a CPU, fresh memory costs more than the
     arithmetic, and the C library keeps as much as was freed at once.
     """
-    work = ratio.new_empty((6, *ratio.shape), dtype=torch.float64)
-    wide, ends, ends_power, held, up, down = work.unbind()
+    memory = ratio.new_empty((6, *ratio.shape), dtype=torch.float64)
+    wide, sums, scratch, needs = memory[0], memory[1:3], memory[2:4], memory[4:]
+    ends, ends_power, held = memory[1:4].unbind()
+    up, down = needs.unbind()
     wide.copy_(ratio)
     ends.copy_(mass).div_(total)
     held.copy_(ends).mul_(wide)
@@ -185,41 +154,19 @@ def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> Coupling:
     floor, ceiling, first, last = levels(wide, ends, held, ends_power, up)
     torch.minimum(torch.maximum(wide, floor, out=wide), ceiling, out=wide)
 
-    # one cell for all blocks at the floor, and one for all at the ceiling; those between are empty
-    for sums in (ends, ends_power):
-        low, high = before(sums, first), before(sums, last).clamp(max=1.0)
-        torch.minimum(torch.maximum(sums, low, out=sums), high, out=sums)
-        sums[:, -1] = 1.0
+    # one cell for all groups at the floor, and one for all at the ceiling; those between are empty
+    for prefix in sums:
+        low, high = before(prefix, first), before(prefix, last).clamp(max=1.0)
+        torch.minimum(torch.maximum(prefix, low, out=prefix), high, out=prefix)
+        prefix[:, -1] = 1.0
     # each difference by itself: it is as small as what it is compared with
-    lengths = work[4:].copy_(work[1:3])
-    lengths[..., 1:].sub_(work[1:3, :, :-1])
+    needs.copy_(sums)
+    needs[..., 1:].sub_(sums[..., :-1])
+    # mass times r, less mass times the mean of W on the cell, which is b^n - a^n
     up.mul_(wide).sub_(down)
     down.copy_(up).neg_()
-    work[4:].clamp_(min=0.0).cumsum_(2)
-    return Coupling(n, floor, ceiling, first, last, wide, ends, up, down)
-
-
-def mean_weight(coupling: Coupling, cell: Tensor, most: int) -> Tensor:
-    """Mean of W = n u^(n-1) over cells.
-
-    Parameters
-    ----------
-    coupling : Coupling
-    cell : Tensor, shape (B, m), int64
-    most : int
-        N >= n.
-
-    Returns
-    -------
-    Tensor, shape (B, m), float64
-        (b^n - a^n) / (b - a) = sum of a^i b^(n-1-i) over i < n, without cancellation.
-    """
-    left, right = before(coupling.ends, cell), coupling.ends.gather(1, cell)
-    mean, left_power = torch.ones_like(left), left
-    for degree in range(1, most):
-        mean = torch.where(degree < coupling.n, mean * right + left_power, mean)
-        left_power = left_power * left
-    return mean
+    needs.clamp_(min=0.0).cumsum_(2)
+    return Coupling(n, floor, ceiling, first, last, wide, ends, up, down), scratch
 
 
 def swap(coupling: Coupling, cell: Tensor, partner: Tensor, most: int) -> Tensor:
@@ -237,7 +184,9 @@ def swap(coupling: Coupling, cell: Tensor, partner: Tensor, most: int) -> Tensor
     Tensor, shape (B, m), float64
         (r - m) / (m' - m), where m and m' are the means of W over the two cells.
     """
-    here, there = mean_weight(coupling, torch.cat([cell, partner], 1), most).chunk(2, 1)
+    both = torch.cat([cell, partner], 1)
+    left, right = before(coupling.ends, both), coupling.ends.gather(1, both)
+    here, there = mean_of_powers(left, right, most, coupling.n).chunk(2, 1)
     gap = there - here
     chance = (coupling.ratio.gather(1, cell) - here) / torch.where(gap == 0, TINY, gap)
     return chance.clamp(0.0, 1.0)
@@ -259,18 +208,17 @@ def scores(coupling: Coupling, cell: Tensor, numbers: Tensor) -> Tensor:
     Tensor, shape (B, N), float64
         In [0, 1]; uniform over random drafts.
     """
-    c, most = coupling, cell.shape[1]
     which, move, place = numbers.chunk(3, 1)
     # rounding may leave one of the sums larger: neither is searched beyond its end
-    top = torch.minimum(c.up[:, -1:], c.down[:, -1:])
+    top = torch.minimum(coupling.up[:, -1:], coupling.down[:, -1:])
     top = torch.nextafter(top, torch.zeros_like(top))
-    found = []
-    for own, other in ((c.up, c.down), (c.down, c.up)):
-        start = before(own, cell)
-        level = start + which * (own.gather(1, cell) - start)
-        found.append(torch.searchsorted(other, torch.minimum(level, top), right=True))
-    rises = c.up.gather(1, cell) > before(c.up, cell)
-    partner = torch.where(rises, found[0], found[1]).clamp(max=c.ends.shape[1] - 1)
-    cell = torch.where(move < swap(c, cell, partner, most), partner, cell)
-    start = before(c.ends, cell)
-    return start + (c.ends.gather(1, cell) - start) * place
+    ends = coupling.ends
+    partner = cell
+    for start, stop, partners in coupling.needs(cell):
+        level = torch.minimum(start + which * (stop - start), top)
+        found = torch.searchsorted(partners, level, right=True)
+        partner = torch.where(stop > start, found, partner)
+    partner = partner.clamp(max=ends.shape[1] - 1)
+    cell = torch.where(move < swap(coupling, cell, partner, cell.shape[1]), partner, cell)
+    start = before(ends, cell)
+    return start + (ends.gather(1, cell) - start) * place

@@ -1,25 +1,27 @@
 """Verification without a sort: tokens of nearly equal ratio share a bin, and so a score law.
 
 The bins are read off the bits of p / q: its exponent and ten bits of its fraction.  All tokens
-of a bin are scored alike, with the bin's mean ratio, so the selection law y = q clip(ratio of
-the bin, c, C) is known exactly and the output follows p exactly.  Only acceptance is lost, at
-most `certified_loss`.
+of a bin are scored alike, with the bin's mean ratio, so the selection distribution
+y = q clip(ratio of the bin, c, C) is known exactly and the output follows p exactly.  Only
+acceptance is lost, at most `certified_loss`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import Coupling, couple
-from otlp.batched.rejection import accept_or_replace
-from otlp.batched.rows import Rows, prepare, uniforms
-from otlp.batched.verify import select
+from otlp.batched.coupling import couple
+from otlp.batched.martingale import BatchedPlan, martingale_plan, verify_by
+from otlp.batched.numerics import TINY
+from otlp.batched.rows import Rows, prepare
+from otlp.batched.sampling import uniforms
 from otlp.errors import InvalidInputError
 
-__all__ = ["FRACTION_BITS", "Bins", "bin_coupling", "certified_loss", "verify_histogram"]
+__all__ = ["FRACTION_BITS", "binned_plan", "certified_loss", "histogram_plan", "verify_histogram"]
 
 FRACTION_BITS = 10
 """Bits of the fraction that tell bins apart: 2^10 bins an octave, some 17,000 in all."""
@@ -39,21 +41,6 @@ def certified_loss(fraction_bits: int = FRACTION_BITS) -> float:
     return 2.0 ** -(fraction_bits + 2) + 2.0 ** -(OCTAVES_BELOW + 2)
 
 
-class Bins(NamedTuple):
-    """The bins of each row.
-
-    Attributes
-    ----------
-    coupling : Coupling
-        Of the M bins.
-    of_token : Tensor, shape (B, V), int64
-        The bin of every token.
-    """
-
-    coupling: Coupling
-    of_token: Tensor
-
-
 def verify_histogram(
     target: Tensor,
     draft: Tensor,
@@ -71,45 +58,67 @@ def verify_histogram(
     ----------
     fraction_bits : int
         Fineness of the bins, 0 to 23; the acceptance is within ``certified_loss(fraction_bits)``
-        of the optimum, and the output law is exact for every choice.
-
-    Notes
-    -----
-    No sort: two scattered sums into the bins and some ten passes over (B, V).
-    """
-    rows = prepare(target, draft, draft_tokens, validate)
-    numbers = uniforms(draft_tokens, generator)
-    coupling, index = bin_coupling(rows, fraction_bits)
-    law = coupling.ratio.gather(1, index)
-    selected = select(rows, coupling, rows.at_drafts(index), numbers)
-    law.mul_(rows.draft).div_(rows.draft_sum)
-    return accept_or_replace(rows, law, selected, numbers[:, -2], numbers[:, -1])
-
-
-def bin_coupling(rows: Rows, fraction_bits: int = FRACTION_BITS) -> Bins:
-    """Sort the tokens into bins by the bits of their ratio, and couple the bins.
+        of the optimum, and the output follows p exactly for every choice.
 
     Raises
     ------
     InvalidInputError
-        If `fraction_bits` is not within 0 to 23.
+        Also if `fraction_bits` is not an int within 0 to 23.
+
+    Notes
+    -----
+    No sort: two scattered sums into the bins and some ten passes over (B, V).  Rows of no more
+    tokens than there are bins (some 17,000 by default) are verified as by `otlp.batched.verify`,
+    which costs less there and nothing in acceptance.  So the bins take no more memory than the
+    rows do, and the limit is that of `otlp.batched.verify`.
     """
-    if not 0 <= fraction_bits <= 23:
-        raise InvalidInputError(f"fraction_bits is {fraction_bits}: a float32 has 0 to 23 of them")
+    rows = prepare(target, draft, draft_tokens, validate)
+    plan = histogram_plan(rows, fraction_bits)
+    return verify_by(plan, rows, uniforms(draft_tokens, generator, validate=validate))
+
+
+def histogram_plan(rows: Rows, fraction_bits: int) -> Callable[[Rows], BatchedPlan]:
+    """Choose the plan for rows of this width: bins, or the optimal one where it is no larger.
+
+    Raises
+    ------
+    InvalidInputError
+        If `fraction_bits` is not an int within 0 to 23.
+    """
+    known = isinstance(fraction_bits, int) and not isinstance(fraction_bits, bool)
+    if not known or not 0 <= fraction_bits <= 23:
+        raise InvalidInputError(
+            f"fraction_bits is {fraction_bits!r}: it must be an int, and a float32 has 0 to 23 "
+            "of them"
+        )
+    if rows.target.shape[1] <= bin_count(rows, fraction_bits):
+        return martingale_plan
+    return partial(binned_plan, fraction_bits=fraction_bits)
+
+
+def bin_count(rows: Rows, fraction_bits: int) -> int:
+    """Bins of the ratios up to N."""
+    return (OCTAVES_BELOW + rows.tokens.shape[1].bit_length()) << fraction_bits
+
+
+def binned_plan(rows: Rows, fraction_bits: int) -> BatchedPlan:
+    """Sort the tokens into bins by the bits of their ratio, and couple the bins."""
     shift = 23 - fraction_bits
     lowest = (127 - OCTAVES_BELOW) << fraction_bits
+    count = bin_count(rows, fraction_bits)
     ratio = rows.ratio()
-    count = (OCTAVES_BELOW + rows.tokens.shape[1].bit_length()) << fraction_bits
     bits = ratio.float().view(torch.int32) >> shift
-    index = bits.sub_(lowest).clamp_(0, count - 1).long()
+    group = bits.sub_(lowest).clamp_(0, count - 1).long()
 
     draft = rows.draft.double() / rows.draft_sum
     empty = draft.new_zeros(draft.shape[0], count)
-    mass = empty.scatter_add(1, index, draft)
-    held = empty.scatter_add(1, index, draft.mul_(ratio))
+    mass = empty.scatter_add(1, group, draft)
+    held = empty.scatter_add(1, group, draft.mul_(ratio))
     # the mean lies in the bin; clamping it there also gives empty bins a ratio in order
     edges = torch.arange(lowest, lowest + count + 1, device=draft.device, dtype=torch.int32)
     edges = (edges << shift).view(torch.float32).double()
-    mean = torch.clamp(held / mass.clamp(min=1e-300), edges[:-1], edges[1:])
-    mean[:, 0] = held[:, 0] / mass[:, 0].clamp(min=1e-300)
-    return Bins(couple(mean, mass, torch.ones_like(rows.n), rows.n.clamp(min=1.0)), index)
+    mean = held / mass.clamp(min=TINY)
+    mean[:, 1:] = torch.clamp(mean[:, 1:], edges[1:-1], edges[2:])
+    coupling, _ = couple(mean, mass, torch.ones_like(rows.n), rows.n.clamp(min=1.0))
+    selection = coupling.ratio.gather(1, group).mul_(rows.draft).div_(rows.selection_sum())
+    return BatchedPlan(coupling, group, selection)

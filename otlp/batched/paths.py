@@ -7,23 +7,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import draw_index
-from otlp.batched.rows import check_devices, check_distribution, recording
+from otlp.batched.checks import (
+    check_devices,
+    check_distribution,
+    check_drafted,
+    check_floats,
+    check_tokens,
+    reads_values,
+)
+from otlp.batched.numerics import TINY, draw_index
+from otlp.batched.rows import PADDING, in_chunks, row_sums
+from otlp.batched.sampling import uniforms
 from otlp.batched.two_slice import (
-    ScoreLaw,
+    SECTIONS,
+    BatchedScoreLaw,
     TwoSlice,
     child,
     draw_scores,
     root_law,
     two_slice_step,
 )
-from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+from otlp.distribution import SUM_TOLERANCE
+from otlp.errors import InvalidInputError
 
-__all__ = ["Blocks", "Round", "block_weights", "path_laws", "verify_paths"]
+__all__ = ["BatchedRound", "Blocks", "block_weights", "path_laws", "verify_paths"]
 
 
-class Round(NamedTuple):
-    """What a round gives.
+AXES = ("row", "path", "level")
+
+
+class BatchedRound(NamedTuple):
+    """What a round gives each row.
 
     Attributes
     ----------
@@ -63,49 +77,60 @@ def verify_paths(
     generator: torch.Generator | Tensor | None = None,
     *,
     validate: bool = True,
-) -> Round:
+) -> BatchedRound:
     """Verify K i.i.d. paths of L drafted tokens a row: lossless, two-slice selection.
 
     Parameters
     ----------
     target : Tensor, shape (B, K, L + 1, V)
-        Next-token distributions of the target after each prefix of each path, in any floating
-        precision; those of equal prefixes must be equal.
+        Next-token distributions of the target after each prefix of each path, in float16,
+        bfloat16, float32 or float64; those of equal prefixes must be equal.
     draft : Tensor, shape (B, K, L, V)
-        Those of the draft model, which the paths were sampled from.
+        Those of the draft model, which the paths were sampled from; see `otlp.batched.sample`.
     draft_tokens : Tensor of int, shape (B, K, L)
-        The drafted paths.
+        The drafted paths.  There is no padding: the scores of K paths and the blocks of L tokens
+        belong together, so rows with fewer or shorter paths are verified in a call of their own.
     generator : torch.Generator, Tensor or None
-        On the same device; or uniform numbers, float64 of shape (B, K + L + 2), drawn outside.
+        On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
+        (B, K + L + 2), drawn outside: see `otlp.batched.uniforms`.
     validate : bool
         Look at the values of the input, which waits for the device.  Left out under
         `torch.compile` and CUDA graph capture.
 
     Returns
     -------
-    Round
+    BatchedRound
         Accepted tokens and one more, distributed as if the target had been sampled.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        On bad input, naming the row.
+        On bad input, naming the argument and the row.  Distributions after equal prefixes may
+        differ by rounding, up to the tolerance of their sums; what they differ by, the output
+        may be off by.
 
     Notes
     -----
     B K L nodes of `two_slice_step`, L of them in sequence.  Prefixes that paths share are
-    worked out once for each path, to keep shapes fixed.
+    worked out once for each path, to keep shapes fixed.  Rows of the batch are
+    worked on in chunks, as by `otlp.batched.verify`.
     """
-    batch, paths, length = _check_form(target, draft, draft_tokens)
-    tokens = draft_tokens.long()
-    check_devices(target=target, draft=draft, draft_tokens=draft_tokens, generator=generator)
-    if validate and not recording(target.device):
+    check_tokens(draft_tokens, "draft_tokens", "B, K, L")
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    _check_form(target, draft, draft_tokens)
+    target, draft, tokens = target.detach(), draft.detach(), draft_tokens.long()
+    if reads_values(validate, target):
         _check_values(target, draft, tokens)
-    if isinstance(generator, Tensor):
-        numbers = generator
-    else:
-        shape = (batch, paths + length + 2)
-        numbers = torch.rand(shape, dtype=torch.float64, device=tokens.device, generator=generator)
+    # one level of the rows is worked on at a time, beside float64 copies of all
+    _, paths, levels, vocab_size = target.shape
+    width = paths * levels * max(vocab_size, SECTIONS)
+    return BatchedRound(*in_chunks(_verify, width, target, draft, tokens, numbers))
+
+
+def _verify(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, paths, length = tokens.shape
     p, q = _normalise(target), _normalise(draft)
     leaves, splits, weights = path_laws(p, q, tokens)
     scores = draw_scores(leaves, numbers[:, :paths].reshape(-1))
@@ -115,19 +140,21 @@ def verify_paths(
     of_path = rows * paths + path
     chosen = [TwoSlice(*(part[of_path] for part in split)) for split in splits]
     blocks = block_weights(
-        p[rows, path], q[rows, path], chosen, weights.view(batch, paths, -1)[rows, path]
+        p[rows, path], q[rows, path], chosen, weights.view(batch, paths, length + 1)[rows, path]
     )
     passed = numbers[:, paths : paths + length + 1] < blocks.stop
     depth = torch.arange(length + 1, device=tokens.device)
+    # the longest prefix that passes is accepted
     accepted = torch.where(passed, depth, 0).amax(1)
-    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1])
-    prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=-1)
-    output = torch.where(depth < accepted[:, None], prefix, -1)
-    output = torch.where(depth == accepted[:, None], last[:, None], output)
-    return Round(output, accepted, path)
+    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
+    prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=PADDING)
+    output = torch.where(depth < accepted[:, None], prefix, PADDING)
+    return torch.where(depth == accepted[:, None], last, output), accepted, path
 
 
-def path_laws(p: Tensor, q: Tensor, tokens: Tensor) -> tuple[ScoreLaw, list[TwoSlice], Tensor]:
+def path_laws(
+    p: Tensor, q: Tensor, tokens: Tensor
+) -> tuple[BatchedScoreLaw, list[TwoSlice], Tensor]:
     """Score laws of drafted paths, built from the root down.
 
     Parameters
@@ -139,7 +166,7 @@ def path_laws(p: Tensor, q: Tensor, tokens: Tensor) -> tuple[ScoreLaw, list[TwoS
 
     Returns
     -------
-    leaves : ScoreLaw
+    leaves : BatchedScoreLaw
         Of B K paths; ``leaves.gain`` is Gamma(path) / Q(path).
     splits : list of TwoSlice
         One for each level, of B K nodes.
@@ -186,10 +213,12 @@ def block_weights(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor)
     for level, split in enumerate(splits):
         drafted = q[:, level] * split.ratio(p[:, level], q[:, level])
         left.append((weights[:, level, None] * p[:, level] - drafted).clamp(min=0.0))
-    residual = torch.stack([*left, p[:, -1]], 1)
-    mass = residual[:, :-1].sum(2)
+    residual = torch.stack(left, 1)
+    mass = residual.sum(2)
+    # a prefix without residual is the longest accepted by rounding only
+    residual = torch.cat([torch.where(mass[..., None] > 0, residual, p[:, :-1]), p[:, -1:]], 1)
     # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
-    stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=1e-300)
+    stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=TINY)
     stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)
     return Blocks(stop, residual)
 
@@ -199,39 +228,43 @@ def _normalise(rows: Tensor) -> Tensor:
     return wide / wide.sum(-1, keepdim=True)
 
 
-def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> tuple[int, int, int]:
-    if draft_tokens.ndim != 3 or draft_tokens.is_floating_point() or draft_tokens.numel() == 0:
-        raise InvalidInputError(
-            f"draft_tokens has shape {tuple(draft_tokens.shape)} and type {draft_tokens.dtype}: "
-            "it must hold integer token ids of shape (B, K, L)"
-        )
+def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> None:
+    check_floats(target, "target", 4)
+    check_floats(draft, "draft", 4)
     batch, paths, length = draft_tokens.shape
-    wanted = {"target": (batch, paths, length + 1), "draft": (batch, paths, length)}
-    for name, rows in (("target", target), ("draft", draft)):
-        if tuple(rows.shape[:-1]) != wanted[name] or rows.shape[-1] != target.shape[-1]:
+    vocab_size = target.shape[-1]
+    for name, rows, levels in (("target", target, length + 1), ("draft", draft, length)):
+        wanted = (batch, paths, levels, vocab_size)
+        if tuple(rows.shape) != wanted:
             raise InvalidInputError(
                 f"{name} has shape {tuple(rows.shape)}: with drafts of shape "
-                f"{tuple(draft_tokens.shape)} it must be {(*wanted[name], target.shape[-1])}"
+                f"{tuple(draft_tokens.shape)} it must be {wanted}"
             )
-    return batch, paths, length
+    check_devices(target=target, draft=draft, draft_tokens=draft_tokens)
 
 
 def _check_values(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     for name, rows in (("target", target), ("draft", draft)):
-        check_distribution(rows, rows.sum(-1, keepdim=True, dtype=torch.float64), name)
-    vocab_size = target.shape[-1]
-    outside = (tokens < 0) | (tokens >= vocab_size)
-    if bool(outside.any()):
-        row, path, level = (int(i) for i in outside.nonzero()[0])
-        raise TokenOutOfRangeError(
-            f"draft_tokens row {row}, path {path}, level {level}: token id "
-            f"{int(tokens[row, path, level])} lies outside the vocabulary [0, {vocab_size})"
-        )
-    never = draft.gather(3, tokens[..., None])[..., 0] == 0
-    if bool(never.any()):
-        row, path, level = (int(i) for i in never.nonzero()[0])
-        raise ZeroProbabilityError(
-            f"draft_tokens row {row}, path {path}, level {level}: token "
-            f"{int(tokens[row, path, level])} has draft probability 0: pass the distribution "
-            "that the path was sampled from"
-        )
+        sums = row_sums(rows.reshape(-1, rows.shape[-1])).view(*rows.shape[:-1], 1)
+        check_distribution(rows, sums, name)
+        _check_shared(rows, tokens, name)
+    padding = f"a path has no padding ({PADDING}): verify shorter paths in a call of their own"
+    check_drafted(tokens, torch.ones_like(tokens, dtype=torch.bool), draft, AXES, padding)
+
+
+def _check_shared(rows: Tensor, tokens: Tensor, name: str) -> None:
+    """Raise `InvalidInputError` unless rows after equal prefixes are equal."""
+    tolerance = SUM_TOLERANCE[rows.element_size()]
+    for level in range(rows.shape[2]):
+        prefix, here = tokens[..., :level], rows[:, :, level]
+        same = (prefix[:, :, None] == prefix[:, None]).all(3)
+        first = same.to(torch.int8).argmax(2)
+        gap = here - here.gather(1, first[..., None].expand(here.shape))
+        apart = gap.abs().amax(2) > tolerance
+        if bool(apart.any()):
+            row, path = apart.nonzero()[0].tolist()
+            raise InvalidInputError(
+                f"{name} row {row}: paths {int(first[row, path])} and {path} share their first "
+                f"{level} tokens, but the distributions after them differ by "
+                f"{float(gap[row, path].abs().amax()):.3g}: they must be equal"
+            )

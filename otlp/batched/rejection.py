@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import draw_index
+from otlp.batched.numerics import TINY, draw_index
 from otlp.batched.rows import Rows
 
 __all__ = ["accept_or_replace", "is_drafted"]
 
 
 def accept_or_replace(
-    rows: Rows, selection_law: Tensor, selected: Tensor, accept: Tensor, replace: Tensor
+    rows: Rows, selection: Tensor, selected: Tensor, accept: Tensor, replace: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Accept the selected token i with probability min(1, p_i / y_i), or replace it.
 
-    The replacement follows (p - y)^+, so the output follows p exactly if y is the true law of
-    the selected token.
+    The replacement follows (p - y)^+, so the output follows p exactly if y is the true
+    distribution of the selected token.
 
     Parameters
     ----------
     rows : Rows
-    selection_law : Tensor, shape (B, V), float64
-        y.
+    selection : Tensor, shape (B, V), float64
+        y; 0 in rows without drafts.
     selected : Tensor, shape (B, 1), int64
     accept, replace : Tensor, shape (B,)
         Independent uniform numbers.
@@ -35,12 +35,13 @@ def accept_or_replace(
         Whether the token is one of the drafted ones.
     """
     target = rows.target / rows.target_sum  # float64, and not the caller's own
-    wanted, drawn = target.gather(1, selected)[:, 0], selection_law.gather(1, selected)[:, 0]
-    left = target.sub_(selection_law).clamp_(min=0.0)
-    drawn_anew, total = draw_index(left, replace)
-    # a row without drafts selects nothing; a row without residual can reject by rounding only
-    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0) | (total <= 0)
-    tokens = torch.where(keep, selected[:, 0], drawn_anew)
+    wanted, drawn = target.gather(1, selected)[:, 0], selection.gather(1, selected)[:, 0]
+    # a trace of p, lost beside any other residual: rounding may leave none at all
+    left = target.sub_(selection).clamp_(min=0.0).add_(rows.target, alpha=TINY)
+    anew, _ = draw_index(left, replace[:, None])
+    # a row without drafts selects nothing
+    keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0)
+    tokens = torch.where(keep, selected[:, 0], anew[:, 0])
     return tokens, is_drafted(rows, tokens)
 
 

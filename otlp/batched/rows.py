@@ -1,28 +1,34 @@
-"""Rows: target and draft distributions as they lie on the device, checked and made comparable."""
+"""Rows: target and draft distributions as they lie on the device, and drafts from them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from otlp.distribution import SUM_TOLERANCE
-from otlp.errors import (
-    InvalidDistributionError,
-    InvalidInputError,
-    TokenOutOfRangeError,
-    ZeroProbabilityError,
+from otlp.batched.checks import (
+    check_devices,
+    check_distribution,
+    check_drafted,
+    check_floats,
+    check_tokens,
+    reads_values,
 )
+from otlp.errors import InvalidInputError
 
-__all__ = ["PADDING", "Rows", "prepare", "softmax", "uniforms"]
+__all__ = ["CHUNK", "PADDING", "Rows", "by_rows", "chunks", "in_chunks", "prepare", "row_sums"]
 
 PADDING = -1
 """The token id that stands where a row has fewer drafts than the widest."""
 
+CHUNK = 2**22
+"""Entries (rows times tokens) that are worked on at once: 32 MiB an array in float64."""
+
 
 class Rows(NamedTuple):
-    """B rows, ready for arithmetic.
+    """B rows, as they were passed or ready for arithmetic.
 
     Half precision becomes float32 without rounding; float32 and float64 stay as they are.  Rows
     are divided by their sums, in float64, only where they are used.
@@ -52,8 +58,8 @@ class Rows(NamedTuple):
     def ratio(self) -> Tensor:
         """Ratios p / q in the precision of the rows, at most N; shape (B, V).
 
-        No selection law exceeds n q, so ratios above N need not be told apart.  Where q is 0 the
-        ratio is 0 or N, and of no meaning.
+        No selection distribution exceeds n q, so ratios above N need not be told apart.  Where q
+        is 0 the ratio is 0 or N, and of no meaning.
         """
         scale = (self.draft_sum / self.target_sum).to(self.draft.dtype)
         ratio = self.draft.clamp(min=torch.finfo(self.draft.dtype).tiny)
@@ -64,76 +70,20 @@ class Rows(NamedTuple):
         """Both p and q in float64, each row of sum one; shape (B, V) each."""
         return self.target.double() / self.target_sum, self.draft.double() / self.draft_sum
 
+    def selection_sum(self) -> Tensor:
+        """What to divide y = ratio times draft by, shape (B, 1): a row without drafts has y = 0.
+
+        It selects nothing, so its token follows (p - 0)^+ = p.
+        """
+        return self.draft_sum.masked_fill(self.n == 0, torch.inf)
+
     def at_drafts(self, values: Tensor) -> Tensor:
         """Read `values` (B, V) at the drafted tokens, shape (B, N); anything at padding."""
         return values.gather(1, self.tokens.clamp(min=0))
 
 
-def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Turn logits into probabilities, in float32 (float64 for float64 logits).
-
-    Parameters
-    ----------
-    logits : Tensor, shape (..., V)
-        Logits in any floating precision; minus infinity masks a token.
-    temperature : float
-        Divides the logits; greater than 0.
-
-    Returns
-    -------
-    Tensor, shape (..., V)
-        The drafts must be sampled from these very numbers.
-
-    Raises
-    ------
-    InvalidInputError
-        If the temperature is not greater than 0.
-    """
-    if not temperature > 0.0:
-        raise InvalidInputError(
-            f"temperature is {temperature}: it must be greater than 0 "
-            "(for greedy decoding use a point mass on the arg max)"
-        )
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.softmax(wide / temperature, dim=-1)
-
-
-def uniforms(draft_tokens: Tensor, source: torch.Generator | Tensor | None) -> Tensor:
-    """Draw the random numbers that one verification of these drafts needs.
-
-    Parameters
-    ----------
-    draft_tokens : Tensor, shape (B, N)
-    source : torch.Generator, Tensor or None
-        A generator on the device of `draft_tokens`; None is PyTorch's own; numbers drawn
-        earlier are checked and returned.
-
-    Returns
-    -------
-    Tensor, shape (B, 3 N + 2), float64, in [0, 1)
-        May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
-        graph reads and that is refilled before each replay.
-
-    Raises
-    ------
-    InvalidInputError
-        If the source is on another device, or the numbers have another shape or type.
-    """
-    check_devices(draft_tokens=draft_tokens, generator=source)
-    batch, most = draft_tokens.shape
-    shape = (batch, 3 * most + 2)
-    if not isinstance(source, Tensor):
-        return torch.rand(shape, dtype=torch.float64, device=draft_tokens.device, generator=source)
-    if tuple(source.shape) != shape or source.dtype != torch.float64:
-        raise InvalidInputError(
-            f"the random numbers have shape {tuple(source.shape)} and type {source.dtype}: "
-            f"otlp.batched.uniforms gives float64 of shape {shape}"
-        )
-    return source
-
-
 def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool) -> Rows:
-    """Check the input and widen it.
+    """Check the input.
 
     Parameters
     ----------
@@ -147,105 +97,97 @@ def prepare(target: Tensor, draft: Tensor, draft_tokens: Tensor, validate: bool)
     Returns
     -------
     Rows
+        As they were passed, outside autograd; `by_rows` makes them ready for arithmetic.
 
     Raises
     ------
     InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
         With the row in the message.
     """
-    _check_form(target, draft, draft_tokens)
-    wide = torch.promote_types(torch.promote_types(target.dtype, draft.dtype), torch.float32)
-    tokens = draft_tokens.long()
+    check_floats(target, "target", 2)
+    check_floats(draft, "draft", 2)
+    check_tokens(draft_tokens, "draft_tokens", "B, N")
+    if target.shape != draft.shape or draft_tokens.shape[0] != target.shape[0]:
+        raise InvalidInputError(
+            f"target has shape {tuple(target.shape)}, draft {tuple(draft.shape)} and draft_tokens "
+            f"{tuple(draft_tokens.shape)}: all must have B rows, and the first two V tokens"
+        )
+    check_devices(target=target, draft=draft, draft_tokens=draft_tokens)
+    target, draft, tokens = target.detach(), draft.detach(), draft_tokens.long()
     drafted = tokens != PADDING
-    rows = Rows(
-        target.to(wide),
-        draft.to(wide),
-        target.sum(1, keepdim=True, dtype=torch.float64),
-        draft.sum(1, keepdim=True, dtype=torch.float64),
-        tokens,
-        drafted,
-        drafted.sum(1, keepdim=True, dtype=torch.float64),
-    )
-    if validate and not recording(target.device):
+    n = drafted.sum(1, keepdim=True, dtype=torch.float64)
+    rows = Rows(target, draft, row_sums(target), row_sums(draft), tokens, drafted, n)
+    if reads_values(validate, target):
         check_distribution(target, rows.target_sum, "target")
         check_distribution(draft, rows.draft_sum, "draft")
-        _check_tokens(rows)
+        check_drafted(tokens, drafted, draft, ("row",), f"padding is {PADDING}")
     return rows
 
 
-def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> None:
-    for name, values in (("target", target), ("draft", draft)):
-        if values.ndim != 2 or values.shape[1] == 0 or not values.is_floating_point():
-            raise InvalidInputError(
-                f"{name} has shape {tuple(values.shape)} and type {values.dtype}: it must hold "
-                "floating-point probabilities of shape (B, V)"
-            )
-    if target.shape != draft.shape:
-        raise InvalidInputError(
-            f"target has shape {tuple(target.shape)} and draft {tuple(draft.shape)}: "
-            "both must have one row for each row of drafts, over the same vocabulary"
-        )
-    integers = not draft_tokens.is_floating_point() and draft_tokens.dtype != torch.bool
-    fits = draft_tokens.ndim == 2 and draft_tokens.shape[0] == target.shape[0]
-    if not (integers and fits and draft_tokens.shape[1] > 0):
-        raise InvalidInputError(
-            f"draft_tokens has shape {tuple(draft_tokens.shape)} and type {draft_tokens.dtype}: "
-            f"it must hold integer token ids of shape ({target.shape[0]}, N)"
-        )
-    check_devices(target=target, draft=draft, draft_tokens=draft_tokens)
+def chunks(batch: int, width: int) -> list[slice]:
+    """Cut rows into chunks of at most `CHUNK` entries, or of one row; at least one chunk."""
+    size = max(1, CHUNK // width)
+    return [slice(start, start + size) for start in range(0, max(batch, 1), size)]
 
 
-def check_devices(**parts: Tensor | torch.Generator | None) -> None:
-    """Raise `InvalidInputError` unless all parts lie on one device."""
-    devices = {name: part.device for name, part in parts.items() if part is not None}
-    if len({(d.type, d.index or 0) for d in devices.values()}) > 1:
-        listed = ", ".join(f"{name} on {device}" for name, device in devices.items())
-        raise InvalidInputError(f"{listed}: move all of them to one device")
+def row_sums(values: Tensor) -> Tensor:
+    """Sum rows (B, V) in float64, shape (B, 1), with no float64 copy of all of them."""
+    parts = [
+        values[some].sum(1, keepdim=True, dtype=torch.float64) for some in chunks(*values.shape)
+    ]
+    return torch.cat(parts)
 
 
-def check_distribution(values: Tensor, sums: Tensor, name: str) -> None:
-    """Raise `InvalidDistributionError`, naming the row, unless every row is a distribution.
+def in_chunks(
+    function: Callable[..., tuple[Tensor, ...]], width: int, *parts: Tensor
+) -> tuple[Tensor, ...]:
+    """Apply a function to chunks of rows, which bounds the memory that it takes.
 
     Parameters
     ----------
-    values : Tensor, shape (..., V)
-    sums : Tensor, shape (..., 1), float64
-    name : str
-        What the rows are called in the message.
+    function : callable
+        Takes the same rows of all parts; returns tensors with one row for each.
+    width : int
+        Entries that a row counts for.
+    *parts : Tensor, shape (B, ...)
+
+    Returns
+    -------
+    tuple of Tensor
+        What the function returns for all rows.
     """
-    tolerance = SUM_TOLERANCE[values.element_size()]
-    low = values.amin(-1)
-    good = (low >= 0) & ((sums[..., 0] - 1.0).abs() <= tolerance)
-    if not bool(good.all()):
-        row = tuple(good.logical_not().nonzero()[0].tolist())
-        where = ", ".join(str(place) for place in row)
-        raise InvalidDistributionError(
-            f"{name} row {where} sums to {float(sums[row]):.9g} and its least entry is "
-            f"{float(low[row]):.3g}: entries must be finite and at least 0, and the sum within "
-            f"{tolerance:g} of 1 for {values.dtype} (for logits use otlp.batched.softmax)"
-        )
+    cuts = chunks(parts[0].shape[0], width)
+    found = [function(*(part[some] for part in parts)) for some in cuts]
+    if len(found) == 1:
+        return found[0]
+    return tuple(torch.cat(pieces) for pieces in zip(*found, strict=True))
 
 
-def _check_tokens(rows: Rows) -> None:
-    vocab_size = rows.draft.shape[1]
-    outside = rows.drafted & ((rows.tokens < 0) | (rows.tokens >= vocab_size))
-    if bool(outside.any()):
-        row, place = (int(i) for i in outside.nonzero()[0])
-        raise TokenOutOfRangeError(
-            f"draft_tokens row {row}: token id {int(rows.tokens[row, place])} lies outside the "
-            f"vocabulary [0, {vocab_size}); padding is {PADDING}"
-        )
-    never = rows.drafted & (rows.at_drafts(rows.draft) == 0)
-    if bool(never.any()):
-        row, place = (int(i) for i in never.nonzero()[0])
-        raise ZeroProbabilityError(
-            f"draft_tokens row {row}: token {int(rows.tokens[row, place])} has draft probability "
-            "0: pass the distribution that the drafts were sampled from"
-        )
+def by_rows(
+    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor, most: int = 1
+) -> tuple[Tensor, ...]:
+    """Apply a function to some `Rows` at a time, ready for arithmetic; see `in_chunks`.
 
+    Parameters
+    ----------
+    function : callable
+        Takes rows, and as many of the others.
+    rows : Rows
+        B rows from `prepare`.
+    *others : Tensor, shape (B, ...)
+    most : int
+        How many times (B, V) the largest arrays of the function are.
 
-def recording(device: torch.device) -> bool:
-    """Whether the device is being traced or captured, so that no value may be read."""
-    if torch.compiler.is_compiling():
-        return True
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    Returns
+    -------
+    tuple of Tensor
+    """
+    fields = len(rows)
+
+    def ready(*parts: Tensor) -> tuple[Tensor, ...]:
+        target, draft, *rest = parts[:fields]
+        kind = torch.promote_types(torch.promote_types(target.dtype, draft.dtype), torch.float32)
+        wide = target.to(kind).contiguous(), draft.to(kind).contiguous()
+        return function(Rows(*wide, *rest), *parts[fields:])
+
+    return in_chunks(ready, most * rows.target.shape[1], *rows, *others)

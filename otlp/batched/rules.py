@@ -1,24 +1,27 @@
 """What engines verify i.i.d. drafts with today, in batched form: baselines.
 
-All three are lossless; `otlp.batched.verify` is also optimal.
+All three are lossless; `otlp.batched.verify` is also optimal.  They are named as the solvers are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from otlp.batched.coupling import draw_index
+from otlp.batched.numerics import TINY, draw_index, inclusion_probability
 from otlp.batched.rejection import accept_or_replace, is_drafted
-from otlp.batched.rows import prepare, uniforms
+from otlp.batched.rows import Rows, by_rows, prepare
+from otlp.batched.sampling import uniforms
 
-__all__ = ["k_seq", "recursive_rejection", "single_draft"]
+__all__ = ["k_seq", "recursive_rejection", "single_draft", "speculative_sampling"]
 
 BISECTIONS = 30
 """Steps for the division factor of K-SEQ; the upper end is used, which is always valid."""
 
 
-def single_draft(
+def speculative_sampling(
     target: Tensor,
     draft: Tensor,
     draft_tokens: Tensor,
@@ -31,12 +34,11 @@ def single_draft(
     Parameters, results and errors are those of `otlp.batched.verify`, but `accepted` is about
     the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
     """
-    rows = prepare(target, draft, draft_tokens, validate)
-    numbers = uniforms(draft_tokens, generator)
-    law = rows.draft.double() / rows.draft_sum
-    first = rows.tokens.gather(1, rows.drafted.to(torch.int8).argmax(1, keepdim=True))
-    tokens, _ = accept_or_replace(rows, law, first.clamp(min=0), numbers[:, -2], numbers[:, -1])
-    return tokens, tokens == first[:, 0]
+    return _verify(_speculative_sampling, target, draft, draft_tokens, generator, validate)
+
+
+single_draft = speculative_sampling
+"""The former name."""
 
 
 def recursive_rejection(
@@ -52,23 +54,7 @@ def recursive_rejection(
     Parameters, results and errors are those of `otlp.batched.verify`.  Source: Miao et al. 2024
     (SpecInfer), Algorithm 2, for i.i.d. drafts; N passes of single-draft sampling.
     """
-    rows = prepare(target, draft, draft_tokens, validate)
-    numbers = uniforms(draft_tokens, generator)
-    wanted, law = rows.normalised()
-    at_drafts = rows.at_drafts(law)
-    verified = torch.full_like(rows.tokens[:, 0], -1)
-    for place in range(rows.tokens.shape[1]):
-        token = rows.tokens[:, place].clamp(min=0)
-        p = wanted.gather(1, token[:, None])[:, 0]
-        take = rows.drafted[:, place] & (numbers[:, place] * at_drafts[:, place] < p)
-        verified = torch.where(take & (verified < 0), token, verified)
-        left = (wanted - law).clamp_(min=0.0)
-        total = left.sum(1, keepdim=True)
-        # p = q leaves nothing and rejects by rounding only; padding rejects nothing
-        rejected = rows.drafted[:, place, None] & (total > 0)
-        wanted = torch.where(rejected, left / total, wanted)
-    tokens = torch.where(verified < 0, draw_index(wanted, numbers[:, -1])[0], verified)
-    return tokens, is_drafted(rows, tokens)
+    return _verify(_recursive_rejection, target, draft, draft_tokens, generator, validate)
 
 
 def k_seq(
@@ -85,30 +71,71 @@ def k_seq(
     in [1, n] solves 1 - (1 - beta)^n = rho beta, beta = sum min(p / rho, q), found by
     `BISECTIONS` passes.  Source: Sun et al. 2023 (SpecTr), Algorithm 2.
     """
+    return _verify(_k_seq, target, draft, draft_tokens, generator, validate)
+
+
+def _verify(
+    rule: Callable[[Rows, Tensor], tuple[Tensor, Tensor]],
+    target: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None,
+    validate: bool,
+) -> tuple[Tensor, Tensor]:
     rows = prepare(target, draft, draft_tokens, validate)
-    numbers = uniforms(draft_tokens, generator)
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    tokens, accepted = by_rows(rule, rows, numbers)
+    return tokens, accepted
+
+
+def _speculative_sampling(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    selection = rows.draft / rows.selection_sum()
+    place = rows.drafted.to(torch.int8).argmax(1, keepdim=True)
+    first = rows.tokens.gather(1, place)
+    tokens, _ = accept_or_replace(
+        rows, selection, first.clamp(min=0), numbers[:, -2], numbers[:, -1]
+    )
+    return tokens, tokens == first[:, 0]
+
+
+def _recursive_rejection(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    wanted, q = rows.normalised()
+    at_drafts = rows.at_drafts(q)
+    verified = torch.full_like(rows.tokens[:, 0], -1)
+    for place in range(rows.tokens.shape[1]):
+        token = rows.tokens[:, place].clamp(min=0)
+        p = wanted.gather(1, token[:, None])[:, 0]
+        take = rows.drafted[:, place] & (numbers[:, place] * at_drafts[:, place] < p)
+        verified = torch.where(take & (verified < 0), token, verified)
+        left = (wanted - q).clamp_(min=0.0)
+        total = left.sum(1, keepdim=True)
+        # p = q leaves nothing and rejects by rounding only; padding rejects nothing
+        rejected = rows.drafted[:, place, None] & (total > 0)
+        wanted = torch.where(rejected, left / total, wanted)
+    anew, _ = draw_index(wanted, numbers[:, -1:])
+    tokens = torch.where(verified < 0, anew[:, 0], verified)
+    return tokens, is_drafted(rows, tokens)
+
+
+def _k_seq(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     p, q = rows.normalised()
     n = rows.n.clamp(min=1.0)
     low, high = torch.ones_like(n), n.clone()
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
         beta = torch.minimum(p / middle, q).sum(1, keepdim=True)
-        short = _any_of(beta, n) > middle * beta
+        short = inclusion_probability(beta, n) > middle * beta
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
     once = torch.minimum(p / high, q)
     beta = once.sum(1, keepdim=True)
-    each = rows.at_drafts(once) / rows.at_drafts(q).clamp(min=1e-300)
+    each = rows.at_drafts(once) / rows.at_drafts(q).clamp(min=TINY)
     take = rows.drafted & (numbers[:, : rows.tokens.shape[1]] < each)
     first = take.to(torch.int8).argmax(1, keepdim=True)
     verified = rows.tokens.clamp(min=0).gather(1, first)[:, 0]
     none = rows.n == 0
-    taken = once * (_any_of(beta, n) / beta.clamp(min=1e-300)).masked_fill(none, 0.0)
+    taken = once * (inclusion_probability(beta, n) / beta.clamp(min=TINY)).masked_fill(none, 0.0)
     left = (p - taken).clamp_(min=0.0)
     left = torch.where(left.sum(1, keepdim=True) > 0, left, p)
-    tokens = torch.where(take.any(1), verified, draw_index(left, numbers[:, -1])[0])
+    anew, _ = draw_index(left, numbers[:, -1:])
+    tokens = torch.where(take.any(1), verified, anew[:, 0])
     return tokens, is_drafted(rows, tokens)
-
-
-def _any_of(beta: Tensor, n: Tensor) -> Tensor:
-    """1 - (1 - beta)^n, accurate for small beta."""
-    return -torch.expm1(n * torch.log1p(-beta.clamp(max=1.0)))

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["ScoreLaw", "TwoSlice", "child", "draw_scores", "root_law", "two_slice_step"]
+from otlp.batched.numerics import TINY, invert, mean_of_powers
+
+__all__ = ["BatchedScoreLaw", "TwoSlice", "child", "draw_scores", "root_law", "two_slice_step"]
 
 ROOT_STEPS = 26
 """Evaluations in the search for the threshold: each reads p and q once."""
@@ -24,11 +26,9 @@ SECTIONS, SECTION_STEPS = 32, 9
 SPREAD = 1e-12
 """Slices whose means differ by less, or with less mass, are not told apart: children inherit."""
 
-TINY = 1e-300
 
-
-class ScoreLaw(NamedTuple):
-    """Laws of the scores of B nodes of equal depth, as step densities on [0, 1].
+class BatchedScoreLaw(NamedTuple):
+    """Score laws of B nodes of equal depth, as step densities on [0, 1].
 
     Attributes
     ----------
@@ -90,18 +90,18 @@ class TwoSlice(NamedTuple):
         return share * self.lower_mean + (1.0 - share) * self.upper_mean
 
 
-def root_law(nodes: int, like: Tensor) -> ScoreLaw:
+def root_law(nodes: int, like: Tensor) -> BatchedScoreLaw:
     """Return the law of `nodes` roots: uniform scores, R = w = 1, on the device of `like`."""
     one = torch.ones(nodes, 1, dtype=torch.float64, device=like.device)
-    return ScoreLaw(torch.cat([0.0 * one, one], 1), one, one, one)
+    return BatchedScoreLaw(torch.cat([0.0 * one, one], 1), one, one, one)
 
 
-def two_slice_step(law: ScoreLaw, target: Tensor, draft: Tensor, paths: int) -> TwoSlice:
+def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: int) -> TwoSlice:
     """Find how each node shares its scores among its children.
 
     Parameters
     ----------
-    law : ScoreLaw
+    law : BatchedScoreLaw
         Of B nodes.
     target, draft : Tensor, shape (B, V), float64
         Their next-token distributions p and q, each row of sum one.
@@ -145,7 +145,9 @@ def two_slice_step(law: ScoreLaw, target: Tensor, draft: Tensor, paths: int) -> 
     )
 
 
-def child(law: ScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: Tensor) -> ScoreLaw:
+def child(
+    law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: Tensor
+) -> BatchedScoreLaw:
     """Law of the scores of one child of each node.
 
     Parameters
@@ -159,7 +161,7 @@ def child(law: ScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: 
 
     Returns
     -------
-    ScoreLaw
+    BatchedScoreLaw
         One cell more than `law`.
     """
     edges = torch.cat([law.edges, split.threshold], 1).sort(1).values
@@ -170,16 +172,15 @@ def child(law: ScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: 
     factor = torch.where(left < split.threshold, below, above)
     ratio = share * split.lower_mean + (1.0 - share) * split.upper_mean
     weight = (law.weight * target / (draft * ratio).clamp(min=TINY)).clamp(max=1.0)
-    return ScoreLaw(edges, law.density.gather(1, cell) * factor, law.gain * ratio, weight)
+    return BatchedScoreLaw(edges, law.density.gather(1, cell) * factor, law.gain * ratio, weight)
 
 
-def draw_scores(law: ScoreLaw, uniform: Tensor) -> Tensor:
+def draw_scores(law: BatchedScoreLaw, uniform: Tensor) -> Tensor:
     """Draw one score a node by inversion, shape (B,), from uniform numbers of shape (B,)."""
     mass = law.density * law.edges.diff(dim=1)
     cumulative = mass.cumsum(1)
-    wanted = uniform[:, None] * cumulative[:, -1:]
-    cell = torch.searchsorted(cumulative, wanted, right=True).clamp(max=mass.shape[1] - 1)
-    inside = wanted - (cumulative - mass).gather(1, cell)
+    cell, level = invert(cumulative, uniform[:, None])
+    inside = level - (cumulative - mass).gather(1, cell)
     score = law.edges.gather(1, cell) + inside / law.density.gather(1, cell).clamp(min=TINY)
     return torch.minimum(score, law.edges.gather(1, cell + 1))[:, 0]
 
@@ -199,14 +200,16 @@ def _balance(share: Tensor, split: TwoSlice) -> Tensor:
     return torch.where(split.lower_scale < 1.0, lower, 1.0 - split.upper_scale * (1.0 - share))
 
 
-def _cut(law: ScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
+def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
     """Masses and means of W / R on both sides of thresholds (B, m)."""
     u, density = threshold[..., None], law.density[:, None]
     left, right = law.edges[:, None, :-1], law.edges[:, None, 1:]
     below = torch.minimum(left, u), torch.minimum(right, u)
     above = torch.maximum(left, u), torch.maximum(right, u)
     lower, upper = ((density * (b - a)).sum(-1) for a, b in (below, above))
-    low, high = ((density * _rise(a, b, paths)).sum(-1) for a, b in (below, above))
+    low, high = (
+        (density * (b - a) * mean_of_powers(a, b, paths)).sum(-1) for a, b in (below, above)
+    )
     # an empty slice has the mean at its end, which keeps both means rising in the threshold
     gain = law.gain.clamp(min=TINY)
     edge = paths * threshold ** (paths - 1) / gain
@@ -216,18 +219,8 @@ def _cut(law: ScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
     return TwoSlice(threshold, lower, upper, lower_mean, upper_mean, law.weight, one, one)
 
 
-def _rise(left: Tensor, right: Tensor, paths: int) -> Tensor:
-    """right^K - left^K for right >= left >= 0, as a product without cancellation."""
-    total = torch.ones_like(left)
-    power = left
-    for _ in range(paths - 1):
-        total = total * right + power
-        power = power * left
-    return (right - left) * total
-
-
 def _bracket_mean(
-    law: ScoreLaw, paths: int, wanted: Tensor, slice_index: int
+    law: BatchedScoreLaw, paths: int, wanted: Tensor, slice_index: int
 ) -> tuple[Tensor, Tensor]:
     """Bracket the threshold where the lower (0) or upper (1) slice reaches the wanted mean."""
     a, b = torch.zeros_like(wanted), torch.ones_like(wanted)
@@ -242,7 +235,7 @@ def _bracket_mean(
 
 
 def _solve_threshold(
-    law: ScoreLaw, paths: int, wanted: Tensor, draft: Tensor, a: Tensor, b: Tensor
+    law: BatchedScoreLaw, paths: int, wanted: Tensor, draft: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
     """Root in [a, b] of the excess of sum min(max(w p, m0 q), m1 q) over 1, which rises in u."""
 

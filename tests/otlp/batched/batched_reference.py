@@ -31,10 +31,16 @@ def moments(node: Node, u: float, paths: int) -> tuple[float, float, float, floa
     start, stop = np.minimum(left, u), np.maximum(right, u)
     s0 = float((node.density * (low - start)).sum())
     s1 = float((node.density * (stop - high)).sum())
-    m0 = float((node.density * (low**paths - start**paths)).sum()) / node.gain
-    m1 = float((node.density * (stop**paths - high**paths)).sum()) / node.gain
+    m0 = float((node.density * rise(start, low, paths)).sum()) / node.gain
+    m1 = float((node.density * rise(high, stop, paths)).sum()) / node.gain
     at = paths * u ** (paths - 1) / node.gain
     return s0, s1, m0 / s0 if s0 > 0 else at, m1 / s1 if s1 > 0 else at
+
+
+def rise(left: FloatArray, right: FloatArray, paths: int) -> FloatArray:
+    """right^K - left^K, without cancellation in thin slices."""
+    terms = [left**i * right ** (paths - 1 - i) for i in range(paths)]
+    return (right - left) * np.sum(terms, axis=0)
 
 
 def threshold(node: Node, p: FloatArray, q: FloatArray, paths: int) -> float:

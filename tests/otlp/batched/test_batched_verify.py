@@ -25,11 +25,12 @@ from tests.instances import distributions, iid_problems, targets
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.coupling import mean_weight, scores, swap  # noqa: E402
-from otlp.batched.histogram import FRACTION_BITS, bin_coupling  # noqa: E402
+from otlp.batched.conditionals import score_laws  # noqa: E402
+from otlp.batched.coupling import scores, swap  # noqa: E402
+from otlp.batched.histogram import FRACTION_BITS, binned_plan  # noqa: E402
+from otlp.batched.martingale import martingale_plan, ranks, sort_rows  # noqa: E402
+from otlp.batched.numerics import before, best_of, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.slices import selection  # noqa: E402
-from otlp.batched.verify import ranks, sort_rows, sorted_coupling  # noqa: E402
 
 G_TESTS = 64
 """At least as many G-tests as there are in both files."""
@@ -37,6 +38,9 @@ G_TESTS = 64
 RATE = 1e-6 / G_TESTS
 VERIFIERS = [batched.verify, batched.verify_histogram]
 COARSE = {batched.verify: {}, batched.verify_histogram: {"fraction_bits": 2}}
+WIDE = 100
+"""Tokens that are more than the coarse bins."""
+
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -70,7 +74,7 @@ def random_instance(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_slices_equal_the_cpu_solver(seed: int) -> None:
+def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
     """To 1e-12 in float64; given a draft of probability q, rounding costs about 1e-14 / q."""
     p, q, n = random_instance(seed)
     tuples = all_tuples(q, n)
@@ -81,18 +85,18 @@ def test_slices_equal_the_cpu_solver(seed: int) -> None:
         exact = [law.double().numpy() / law.double().numpy().sum() for law in (target, draft)]
         plan = otlp.solve(otlp.Problem(exact[0], otlp.IID(exact[1], n)), "martingale").plan
         wanted = np.array([plan.conditional(row) for row in tuples.tolist()])
-        found = batched.slices(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
+        found = batched.conditional(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
 @settings(max_examples=40, deadline=None)
 @given(iid_problems())
-def test_slices_are_lossless_and_optimal(problem: otlp.Problem) -> None:
+def test_conditionals_are_lossless_and_optimal(problem: otlp.Problem) -> None:
     check_enumerated(problem, 1e-11)
 
 
 @pytest.mark.parametrize("seed", range(30, 50))
-def test_slices_of_random_laws_are_lossless_and_optimal(seed: int) -> None:
+def test_conditionals_of_random_laws_are_lossless_and_optimal(seed: int) -> None:
     p, q, n = random_instance(seed)
     check_enumerated(otlp.Problem(p, otlp.IID(q, n)), 1e-13)
 
@@ -101,13 +105,13 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     p, q, n = problem.target, problem.drafts.draft, problem.n
     tuples = all_tuples(q, n)
     target, draft = (spread(torch.tensor(law), len(tuples)) for law in (p, q))
-    slices = batched.slices(target, draft, tuples)
+    found = batched.conditional(target, draft, tuples)
     mass = draft.gather(1, tuples).prod(1)
-    output = (mass[:, None] * slices).sum(0)
+    output = (mass[:, None] * found).sum(0)
     assert np.abs(output.numpy() - p).sum() < tolerance
     certificate = batched.acceptance(target[:1], draft[:1], tuples[:1])
     drafted = torch.zeros_like(target).scatter_(1, tuples, 1.0)
-    hit = float((mass[:, None] * slices * drafted).sum())
+    hit = float((mass[:, None] * found * drafted).sum())
     optimum = min(problem.dual_value(mask) for mask in every_mask(p.size))
     assert abs(hit - optimum) < tolerance
     assert abs(float(certificate.acceptance) - optimum) < 1e-12
@@ -134,11 +138,10 @@ def check_bins(problem: otlp.Problem, bits: int) -> None:
     p, q = (torch.tensor(law)[None] for law in (problem.target, problem.drafts.draft))
     tuples = all_tuples(problem.drafts.draft, problem.n)
     count = len(tuples)
-    coupling, index = bin_coupling(prepare(p, q, tuples[:1], validate=True), bits)
-    law = coupling.ratio.gather(1, index) * q
+    coupling, group, law = binned_plan(prepare(p, q, tuples[:1], validate=True), bits)
     whole = type(coupling)(*(spread(part, count) for part in coupling))
-    block = spread(index, count).gather(1, tuples)
-    chosen = selection(whole, block, torch.ones_like(tuples, dtype=torch.bool))
+    cell = whole.cell(spread(group, count).gather(1, tuples))
+    chosen = best_of(score_laws(whole, cell), torch.ones_like(tuples, dtype=torch.bool))
     mass = spread(q, count).gather(1, tuples).prod(1)
     selected = torch.zeros(p.shape[1], dtype=torch.float64)
     selected.scatter_add_(0, tuples.flatten(), (mass[:, None] * chosen).flatten())
@@ -186,7 +189,7 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     """
     target, draft, _ = synthetic_rows(1, 20_000, dtype, seed=n)
     rows = prepare(target, draft, torch.zeros(1, n, dtype=torch.long), validate=False)
-    c, _ = sorted_coupling(rows, rows.ratio())
+    c = martingale_plan(rows).coupling
     mass, up, down = (x.diff(dim=1, prepend=torch.zeros(1, 1)) for x in (c.ends, c.up, c.down))
     cuts = torch.cat([torch.zeros(1, 1), c.up, c.down], 1).sort(1).values
     cuts = torch.minimum(cuts, torch.minimum(c.up[:, -1:], c.down[:, -1:])).contiguous()
@@ -198,7 +201,8 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     back = mass.gather(1, high) * swap(c, high, low, n) * overlap / down.gather(1, high)
     held = mass.scatter_add(1, low, back - sent).scatter_add(1, high, sent - back)
     every = torch.arange(20_000)[None]
-    mean = mean_weight(c._replace(ends=held.cumsum(1)), every, n)
+    ends = held.cumsum(1)
+    mean = mean_of_powers(before(ends, every), ends, n)
     rise = mean.gather(1, high) - mean.gather(1, low)
     law = (mass * mean).scatter_add(1, low, sent * rise).scatter_add(1, high, -back * rise)
     assert float((law - mass * c.ratio).abs().sum()) < 1e-11
@@ -217,24 +221,24 @@ def test_rows_are_sorted_stably(dtype) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
-def test_sampled_scores_follow_the_slices(seed: int) -> None:
+def test_sampled_scores_follow_their_laws(seed: int) -> None:
     p, q, n = random_instance(seed)
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.multinomial(torch.tensor(q), n, replacement=True, generator=generator)[None]
+    tokens = batched.sample(torch.tensor(q)[None], n, generator)
     rows = prepare(torch.tensor(p)[None], torch.tensor(q)[None], tokens, validate=True)
-    coupling, order = sorted_coupling(rows, rows.ratio())
-    block = rows.at_drafts(ranks(order))
+    coupling, group, _ = martingale_plan(rows)
+    cell = coupling.cell(rows.at_drafts(group))
     count = 100_000
     whole = type(coupling)(*(spread(part, count) for part in coupling))
     numbers = torch.rand(count, 3 * n, dtype=torch.float64, generator=generator)
-    chosen = scores(whole, spread(coupling.cell(block), count), numbers).argmax(1)
-    law = selection(coupling, block, rows.drafted)[0]
+    chosen = scores(whole, spread(cell, count), numbers).argmax(1)
+    law = best_of(score_laws(coupling, cell), rows.drafted)[0]
     counts = torch.bincount(chosen, minlength=n).numpy()
     law = law.numpy() / law.numpy().sum()
     assert not g_test(counts, law, RATE).rejects(RATE)
 
 
-# --- the output law, sampled ------------------------------------------------------------------
+# --- the output, sampled -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -242,14 +246,14 @@ def test_sampled_scores_follow_the_slices(seed: int) -> None:
 def test_output_law(verify, dtype) -> None:
     generator = torch.Generator().manual_seed(20)
     count, n = 20_000, 3
-    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1]).to(dtype)
-    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0]).to(dtype)
+    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1] + WIDE * [0.0]).to(dtype)
+    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0] + WIDE * [0.0]).to(dtype)
     exact = p.double().numpy() / p.double().numpy().sum()
-    drafts = torch.multinomial(q.double(), count * n, replacement=True, generator=generator)
+    drafts = batched.sample(q, count * n, generator)
     tokens, accepted = verify(
         spread(p, count), spread(q, count), drafts.view(count, n), generator, **COARSE[verify]
     )
-    counts = torch.bincount(tokens, minlength=6).numpy()
+    counts = torch.bincount(tokens, minlength=6 + WIDE).numpy()
     assert not g_test(counts, exact, RATE).rejects(RATE)
     hits = int(accepted.sum())
     if verify is batched.verify:
@@ -261,16 +265,16 @@ def test_output_law(verify, dtype) -> None:
 
 @pytest.mark.parametrize("verify", VERIFIERS)
 def test_output_law_at_size(verify) -> None:
-    """Wide rows, bins of the default fineness; rare tokens are pooled by the test."""
+    """Wide rows, coarse bins; rare tokens are pooled by the test."""
     target, draft, generator = synthetic_rows(1, 4096, torch.float32, seed=9)
     count, n = 250, 4
     p, q = target[0].double() / target[0].double().sum(), draft[0].double()
     counts = torch.zeros(4096, dtype=torch.long)
     for _ in range(8):
-        drafts = torch.multinomial(q, count * n, replacement=True, generator=generator)
+        drafts = batched.sample(q, count * n, generator)
         tokens, _ = verify(
             spread(target, count), spread(draft, count), drafts.view(count, n), generator,
-            validate=False,
+            validate=False, **COARSE[verify],
         )  # fmt: skip
         counts += torch.bincount(tokens, minlength=4096)
     assert not g_test(counts.numpy(), p.numpy(), RATE).rejects(RATE)
@@ -301,15 +305,15 @@ def degenerate_rows(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_degenerate_slices_are_those_of_each_row_alone(dtype) -> None:
+def test_degenerate_conditionals_are_those_of_each_row_alone(dtype) -> None:
     target, draft, tokens = degenerate_rows(dtype)
-    together = batched.slices(target, draft, tokens)
+    together = batched.conditional(target, draft, tokens)
     assert (together >= 0).all()
     assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
     for row in range(len(tokens)):
         real = tokens[row][tokens[row] >= 0]
         kept = real if len(real) else torch.tensor([batched.PADDING])
-        alone = batched.slices(target[row : row + 1], draft[row : row + 1], kept[None])
+        alone = batched.conditional(target[row : row + 1], draft[row : row + 1], kept[None])
         assert (together[row] - alone[0]).abs().max() < 1e-12
     # p = q accepts always; disjoint supports never; without drafts the law is p
     assert float(together[0, tokens[0]].sum()) == pytest.approx(1.0, abs=1e-6)
@@ -340,8 +344,13 @@ def test_outputs_stay_in_the_support(data) -> None:
     p = data.draw(targets(q))
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
     draft = spread(torch.tensor(q), 8)
-    drafts = torch.multinomial(draft, n, replacement=True, generator=generator)
-    for verify in [*VERIFIERS, batched.single_draft, batched.recursive_rejection, batched.k_seq]:
+    drafts = batched.sample(draft, n, generator)
+    for verify in [
+        *VERIFIERS,
+        batched.speculative_sampling,
+        batched.recursive_rejection,
+        batched.k_seq,
+    ]:
         tokens, accepted = verify(spread(torch.tensor(p), 8), draft, drafts, generator)
         assert (torch.tensor(p)[tokens] > 0).all()
         assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
@@ -421,7 +430,7 @@ def test_temperature() -> None:
 # --- compiled ---------------------------------------------------------------------------------
 
 
-TRACED = [*VERIFIERS, batched.single_draft, batched.recursive_rejection, batched.k_seq]
+TRACED = [*VERIFIERS, batched.speculative_sampling, batched.recursive_rejection, batched.k_seq]
 
 
 @pytest.mark.slow
@@ -431,7 +440,7 @@ TRACED = [*VERIFIERS, batched.single_draft, batched.recursive_rejection, batched
 )
 def test_compiled_without_graph_breaks(verify, backend: str) -> None:
     target, draft, generator = synthetic_rows(5, 300, torch.float32, seed=8)
-    drafts = torch.multinomial(draft, 3, replacement=True, generator=generator)
+    drafts = batched.sample(draft, 3, generator)
     numbers = batched.uniforms(drafts, generator)
     try:
         compiled = torch.compile(verify, fullgraph=True, backend=backend)

@@ -1,0 +1,164 @@
+"""What comes before verification: probabilities, drafts sampled from them, random numbers.
+
+Drafts are sampled in float64.  `torch.multinomial` adds up float32 rows in float32, where
+probabilities below 6e-8 vanish: it can leave out most tokens of a large vocabulary.  Its drafts do
+not follow the q that the verifier is told, and nothing after that is lossless.
+"""
+
+from __future__ import annotations
+
+import sys
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from otlp.batched.checks import (
+    check_distribution,
+    check_floats,
+    check_numbers,
+    check_tokens,
+    reads_values,
+)
+from otlp.batched.numerics import draw_index
+from otlp.batched.rows import chunks, row_sums
+from otlp.errors import InvalidInputError
+
+__all__ = ["sample", "softmax", "uniforms"]
+
+
+def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Turn logits into probabilities, in float32 (float64 for float64 logits).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., V)
+        Logits in float16, bfloat16, float32 or float64; minus infinity masks a token.
+    temperature : float
+        Divides the logits; finite and greater than 0.
+
+    Returns
+    -------
+    Tensor, shape (..., V)
+        The drafts must be sampled from these very numbers.  A row that holds NaN or plus
+        infinity, or whose tokens are all masked, becomes NaN, which `sample` and the verifiers
+        refuse: this function does not wait for the device.
+
+    Raises
+    ------
+    InvalidInputError
+        If the logits are no such tensor, or the temperature is no such number.
+    """
+    check_floats(logits, "logits")
+    number = isinstance(temperature, Real) and not isinstance(temperature, bool)
+    if not (number and 0.0 < temperature <= sys.float_info.max):
+        raise InvalidInputError(
+            f"temperature is {temperature!r}: it must be a number, finite and greater than 0 "
+            "(for greedy decoding use a point mass on the arg max)"
+        )
+    kind = torch.promote_types(logits.dtype, torch.float32)
+    limits = torch.finfo(kind)
+    wide = logits.to(kind if limits.tiny <= temperature <= limits.max else torch.float64)
+    # below the largest entry nothing overflows but to minus infinity, whatever the temperature
+    lowered = wide - wide.amax(-1, keepdim=True)
+    return torch.softmax(lowered / float(temperature), dim=-1).to(kind)
+
+
+def sample(
+    probabilities: Tensor,
+    n: int,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    validate: bool = True,
+) -> Tensor:
+    """Sample n i.i.d. drafts of each row, in float64.
+
+    Parameters
+    ----------
+    probabilities : Tensor, shape (..., V)
+        Distributions in float16, bfloat16, float32 or float64, taken as stored: each row is
+        divided by its sum in float64, as the verifiers do.
+    n : int
+        Drafts of each row, at least 1.
+    generator : torch.Generator, Tensor or None
+        On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
+        (..., n), drawn outside.
+    validate : bool
+        Look at the values of the input, which waits for the device.
+
+    Returns
+    -------
+    Tensor, shape (..., n), int64
+        Token ids, never one of probability 0.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError
+        On bad input, naming the row.
+
+    Notes
+    -----
+    By inversion of prefix sums: O(V + n log V) a row.  Random numbers are multiples of 2^-53,
+    so probabilities are met to within 1.1e-16.
+    """
+    check_floats(probabilities, "probabilities")
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise InvalidInputError(f"n is {n!r}: it must be an int of at least 1")
+    *leading, vocab_size = probabilities.shape
+    numbers = random_numbers((*leading, n), generator, probabilities, validate).reshape(-1, n)
+    rows = probabilities.detach().reshape(-1, vocab_size)
+    if reads_values(validate, rows):
+        whole = probabilities.detach()
+        check_distribution(whole, row_sums(rows).view(*leading, 1), "probabilities")
+    found = [draw_index(rows[i].double(), numbers[i])[0] for i in chunks(*rows.shape)]
+    return torch.cat(found).view(*leading, n)
+
+
+def uniforms(
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    validate: bool = True,
+) -> Tensor:
+    """Draw the random numbers that one verification of these drafts needs.
+
+    Parameters
+    ----------
+    draft_tokens : Tensor of int, shape (B, N) or (B, K, L)
+        As for `otlp.batched.verify` or `otlp.batched.verify_paths`.
+    generator : torch.Generator, Tensor or None
+        A generator on the device of `draft_tokens`; None is PyTorch's own; numbers drawn
+        earlier are checked and returned.
+    validate : bool
+        See that numbers drawn earlier lie in [0, 1), which waits for the device.
+
+    Returns
+    -------
+    Tensor, shape (B, 3 N + 2) or (B, K + L + 2), float64, in [0, 1)
+        May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
+        graph reads and that is refilled before each replay.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument has another type, the source lies on another device, or the numbers have
+        another shape, type or range.
+    """
+    paths = isinstance(draft_tokens, Tensor) and draft_tokens.ndim == 3
+    check_tokens(draft_tokens, "draft_tokens", "B, K, L" if paths else "B, N")
+    batch, *sizes = draft_tokens.shape
+    count = sum(sizes) + 2 if paths else 3 * sizes[0] + 2
+    return random_numbers((batch, count), generator, draft_tokens, validate)
+
+
+def random_numbers(
+    shape: tuple[int, ...],
+    generator: torch.Generator | Tensor | None,
+    like: Tensor,
+    validate: bool,
+) -> Tensor:
+    """Draw uniform numbers in float64 on the device of `like`, or check those drawn earlier."""
+    check_numbers(generator, shape, like.device, validate)
+    if isinstance(generator, Tensor):
+        return generator.detach().contiguous()
+    return torch.rand(shape, dtype=torch.float64, device=like.device, generator=generator)

@@ -1,0 +1,192 @@
+"""Every row follows its target exactly: no drafts, some padding, degenerate rows, any layout.
+
+By enumeration: over all drafts through `conditional`, and over a grid of the random numbers that
+a sampler uses.  No test here has a false alarm.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from otlp import batched  # noqa: E402
+from otlp.batched.histogram import bin_count  # noqa: E402
+from otlp.batched.rows import CHUNK, prepare  # noqa: E402
+
+P, Q = [0.6, 0.4], [0.4, 0.6]
+
+
+def bins(target, draft, drafts, *numbers):
+    """Verify by coarse bins, on rows with enough masked tokens for bins to be used."""
+    target, draft = (torch.nn.functional.pad(rows, (0, 20)) for rows in (target, draft))
+    assert bin_count(prepare(target, draft, drafts, True), 0) < target.shape[1]
+    return batched.verify_histogram(target, draft, drafts, *numbers, fraction_bits=0)
+
+
+RULES = {
+    "verify": batched.verify,
+    "verify_histogram": batched.verify_histogram,
+    "bins": bins,
+    "speculative_sampling": batched.speculative_sampling,
+    "recursive_rejection": batched.recursive_rejection,
+    "k_seq": batched.k_seq,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture(params=RULES.values(), ids=RULES)
+def rule(request: pytest.FixtureRequest) -> Callable:
+    return request.param
+
+
+def spread(values, count: int, dtype=torch.float64):
+    return torch.tensor(values, dtype=dtype).expand(count, len(values))
+
+
+def grid(count: int, width: int, axes: tuple[int, ...]):
+    """Random numbers 1/2, but for `axes`, which go over a grid of `count` midpoints each."""
+    points = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    numbers = torch.full((count ** len(axes), width), 0.5, dtype=torch.float64)
+    numbers[:, list(axes)] = torch.cartesian_prod(*[points] * len(axes)).view(-1, len(axes))
+    return numbers
+
+
+def shares(tokens, size: int) -> np.ndarray:
+    return torch.bincount(tokens, minlength=size).double().numpy() / len(tokens)
+
+
+# --- rows without drafts ----------------------------------------------------------------------
+
+
+def test_rows_without_drafts_follow_the_target(rule) -> None:
+    drafts = torch.full((10_000, 2), batched.PADDING)
+    tokens, accepted = rule(spread(P, 10_000), spread(Q, 10_000), drafts, grid(10_000, 8, (7,)))
+    assert shares(tokens, 2).tolist() == P
+    assert not accepted.any()
+
+
+def test_rows_without_drafts_among_others(rule) -> None:
+    """A mixed batch: every third row has no draft, and follows p all the same."""
+    drafts = torch.tensor([[0, 1], [batched.PADDING] * 2, [batched.PADDING, 1]]).repeat(1000, 1)
+    numbers = grid(1000, 8, (7,)).repeat_interleave(3, 0)
+    tokens, _ = rule(spread(P, 3000), spread(Q, 3000), drafts, numbers)
+    assert shares(tokens[1::3], 2).tolist() == P
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_padded_rows_follow_the_target(rule, place: int) -> None:
+    """One draft beside padding: over the draft, and a grid of the numbers that decide."""
+    count, output = 100, np.zeros(2)
+    # what accepts the one draft: its own number in the baselines that go through the drafts
+    accept = {"recursive_rejection": place, "k_seq": place}.get(rule.__name__, 6)
+    for token in (0, 1):
+        drafts = torch.full((count**2, 2), batched.PADDING)
+        drafts[:, place] = token
+        numbers = grid(count, 8, (accept, 7))
+        tokens, _ = rule(spread(P, count**2), spread(Q, count**2), drafts, numbers)
+        output += Q[token] * shares(tokens, 2)
+    assert np.abs(output - P).max() < 0.01
+
+
+# --- all drafts, all patterns of padding, degenerate rows --------------------------------------
+
+DEGENERATE = {
+    "one token": ([1.0], [1.0]),
+    "equal": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
+    "nearly equal": ([0.5, 0.5], [0.5 + 1e-16, 0.5 - 1e-16]),
+    "disjoint": ([0.0, 0.0, 0.5, 0.5], [0.25, 0.75, 0.0, 0.0]),
+    "subnormal draft": ([0.0, 1.0], [5e-324, 1.0]),
+    "subnormals": ([5e-324, 1e-310, 1.0], [1e-310, 1.0, 5e-324]),
+    "tiny": ([1e-300, 0.3, 0.7, 0.0], [0.5, 1e-300, 0.0, 0.5]),
+    "mass outside the draft": ([0.9, 0.05, 0.05], [0.0, 0.3, 0.7]),
+    "ties": ([0.2, 0.2, 0.3, 0.3], [0.1, 0.1, 0.4, 0.4]),
+}
+
+
+@pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("n", [1, 3])
+def test_every_pattern_of_padding_is_lossless(p: list[float], q: list[float], n: int) -> None:
+    """Given which places are padding, the output follows p over all drafts at the others."""
+    support = [token for token, mass in enumerate(q) if mass > 0]
+    rows = torch.tensor(list(product([*support, batched.PADDING], repeat=n)))
+    padded = rows == batched.PADDING
+    found = batched.conditional(spread(p, len(rows)), spread(q, len(rows)), rows)
+    assert (found >= 0).all()
+    mass = torch.where(padded, 1.0, spread(q, 1)[0, rows.clamp(min=0)]).prod(1)
+    for pattern in product([False, True], repeat=n):
+        some = (padded == torch.tensor(pattern)).all(1)
+        output = (mass[some, None] * found[some]).sum(0).numpy() / sum(q) ** (n - sum(pattern))
+        assert np.abs(output - np.array(p) / sum(p)).sum() < 1e-14
+
+
+@pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_degenerate_rows_stay_in_the_support(rule, p: list[float], q: list[float], dtype) -> None:
+    target, draft = torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype)
+    support = draft.nonzero()[:, 0].tolist()
+    drafts = torch.tensor(list(product([*support, batched.PADDING], repeat=2)))
+    corners = torch.tensor([0.0, 0.5, 1.0 - 2**-53], dtype=torch.float64)
+    for corner in corners:
+        numbers = corner.expand(len(drafts), 8)
+        tokens, _ = rule(
+            target.expand(len(drafts), -1), draft.expand(len(drafts), -1), drafts, numbers
+        )
+        assert (target[tokens] > 0).all()
+
+
+# --- what the rows look like in memory ---------------------------------------------------------
+
+
+def test_layouts_make_no_difference(rule) -> None:
+    """Transposed, expanded and sliced tensors, those that require grad, and small token types."""
+    generator = torch.Generator().manual_seed(1)
+    target = batched.softmax(torch.randn(6, 50, generator=generator))
+    draft = batched.softmax(torch.randn(6, 50, generator=generator))
+    drafts = batched.sample(draft, 3, generator)
+    numbers = batched.uniforms(drafts, generator)
+    wanted = rule(target, draft, drafts, numbers)
+    transposed = target.t().contiguous().t()
+    sliced = torch.stack([draft, draft], 2)[..., 0]
+    strided = numbers.t().contiguous().t()
+    for inputs in (
+        (transposed, sliced, drafts.t().contiguous().t(), strided),
+        (target.requires_grad_(), draft.requires_grad_(), drafts.to(torch.int8), numbers),
+        (target.double(), draft, drafts.to(torch.uint8), numbers.requires_grad_()),
+    ):
+        found = rule(*inputs)
+        assert torch.equal(found[0], wanted[0]) and torch.equal(found[1], wanted[1])
+        assert not found[0].requires_grad
+
+
+def test_no_rows(rule) -> None:
+    empty = torch.empty(0, 5)
+    tokens, accepted = rule(empty, empty, torch.empty(0, 2, dtype=torch.long))
+    assert tokens.shape == accepted.shape == (0,)
+    assert batched.sample(empty, 3).shape == (0, 3)
+
+
+def test_chunks_make_no_difference(rule) -> None:
+    """Rows of more entries than are worked on at once, against each row alone."""
+    width = 2**20 + 1
+    assert 5 * width > CHUNK
+    target, draft = torch.zeros(5, width), torch.zeros(5, width)
+    target[:, :2], draft[:, -2:] = torch.tensor(P), torch.tensor(P)
+    target[3, 0], target[3, -1] = 0.0, 0.6
+    drafts = torch.tensor([[width - 1, width - 2]] * 4 + [[-1, -1]])
+    numbers = batched.uniforms(drafts, torch.Generator().manual_seed(2))
+    found = rule(target, draft, drafts, numbers)
+    for row in (3, 4):
+        some = slice(row, row + 1)
+        alone = rule(target[some], draft[some], drafts[some], numbers[some])
+        assert torch.equal(found[0][some], alone[0]) and torch.equal(found[1][some], alone[1])
