@@ -232,7 +232,8 @@ def enumerate_law(
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
     hidden.settle()
     for again in rng.integers(len(followed), size=REPETITIONS) if followed else ():
-        _repeat(program, *followed[again], rng, hidden)
+        drawn, result = followed[again]
+        _repeat(program, drawn, result, rng, hidden)
         repetitions += 1
     if seen := hidden.found():
         raise NotEnumerableError(seen)

@@ -81,12 +81,15 @@ class HiddenInput:
     @contextmanager
     def calls(self) -> Iterator[None]:
         """Watch the calls that are made inside, in this thread."""
-        before = sys.getprofile()
+        before, collecting = sys.getprofile(), gc.isenabled()
+        gc.disable()  # what finalizers and the collector's callbacks call is not the program's
         sys.setprofile(self._note)
         try:
             yield
         finally:
             sys.setprofile(before)
+            if collecting:
+                gc.enable()
 
     def found(self) -> str:
         """What the program uses, in words; empty if nothing was seen."""
@@ -180,7 +183,7 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, (type, ModuleType)):
         return []
     if isinstance(thing, FunctionType):
-        world = (thing.__globals__, thing.__builtins__)
+        world = (thing.__globals__, thing.__globals__.get("__builtins__"))
         parts = [part for part in gc.get_referents(thing) if not any(part is one for one in world)]
         return parts + ([] if _of_a_library(thing.__module__) else _named_globals(thing))
     methods = [] if _of_a_library(type(thing).__module__) else [*vars(type(thing)).values()]

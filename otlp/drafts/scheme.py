@@ -200,6 +200,10 @@ class DraftScheme(ABC):
     def tuple_count(self) -> float:
         """Upper bound on the number of tuples of positive probability; O(V), lists nothing."""
 
+    def repeat_probability(self) -> float:
+        """Probability that a tuple holds a token twice; NaN where only a list would tell."""
+        return float("nan")
+
     def set_count(self) -> tuple[float, float]:
         """Upper bounds on the number of token sets and of their members; lists nothing."""
         count = self.tuple_count()

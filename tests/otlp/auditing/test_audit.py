@@ -111,7 +111,7 @@ def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -
     """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
     with np.errstate(all="ignore"):
         report = audit(guarded_eagle, problem.target, problem.drafts)
-    assert report.verdict is Verdict.LOSSLESS
+    assert report.verdict is Verdict.LOSSLESS, str(report)
 
 
 def guarded_eagle(draft_tokens: Any, p: Any, q: Any, rng: Any) -> int:
