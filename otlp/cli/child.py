@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -69,7 +70,7 @@ def run_in_child(
     sender.close()
     deadline = time.monotonic() + time_limit + GRACE
     try:
-        while receiver.poll(max(0.0, deadline - time.monotonic())):
+        while (left := deadline - time.monotonic()) > 0.0 and receiver.poll(left):
             kind, content = receiver.recv()
             if kind == "result":
                 result: Result = content
@@ -119,9 +120,7 @@ def _child(work: Callable[[Progress], Any], sender: Connection, time_limit: floa
 def _end(child: BaseProcess) -> None:
     """End the child and all that it started."""
     assert child.pid is not None
-    for end in (lambda: os.killpg(child.pid, signal.SIGKILL), child.kill):
-        try:
-            end()
-        except ProcessLookupError:
-            continue
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
     child.join()
