@@ -17,6 +17,7 @@ from otlp.plan import Marginals, Plan
 P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
 Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
 PROBLEM = otlp.Problem(P, otlp.IID(Q, 2))
+SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])
 EXACT, SAMPLED = 100_000, 0
 BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])
 
@@ -116,7 +117,7 @@ def test_samples_that_do_not_follow_the_conditional(max_paths: int) -> None:
     [
         (lambda law: 2.0 * law, "sums to 2"),
         (lambda law: 0.0 * law, "sums to 0"),
-        (lambda law: law + [0.2, 0.0, -0.2, 0.0, 0.0], "negative entry -0.18"),
+        (lambda law: law + SHIFT, "negative entry -0.18"),
         (lambda law: law[:-1], r"shape \(4,\)"),
         (lambda law: law * np.nan, "not finite"),
         (lambda law: "law", "raises ValueError"),
@@ -140,7 +141,7 @@ def test_conditionals_off_by_rounding_pass() -> None:
 def test_a_plan_of_tables_with_bad_rows() -> None:
     tuples = PROBLEM.drafts.enumerate_tuples()
     rows = np.tile(P, (len(tuples.mass), 1))
-    for bad in (0.0 * rows, 2.0 * rows, rows + [0.1, 0.0, -0.1, 0.0, 0.0]):
+    for bad in (0.0 * rows, 2.0 * rows, rows + SHIFT):
         report = audit(otlp.plan.TablePlan(PROBLEM, tuples, bad), P, PROBLEM.drafts)
         assert report.verdict is Verdict.RULE_FAILED
         assert sum(report.failures.values()) == pytest.approx(1.0)
