@@ -36,16 +36,9 @@ _ENTROPY = {os.urandom: "os.urandom"}
 if hasattr(os, "getrandom"):
     _ENTROPY[os.getrandom] = "os.getrandom"
 
-_CLOCKS = (
-    "time",
-    "monotonic",
-    "perf_counter",
-    "process_time",
-    "thread_time",
-    *("time_ns", "monotonic_ns", "perf_counter_ns", "process_time_ns", "thread_time_ns"),
-)
+_CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _READINGS: dict[Any, str] = {
-    **{getattr(time, name): f"time.{name}" for name in _CLOCKS},
+    **{getattr(time, name): f"time.{name}" for name in dir(time) if name.endswith(_CLOCKS)},
     datetime.datetime.now: "datetime.now",
     datetime.datetime.utcnow: "datetime.utcnow",
     datetime.date.today: "date.today",

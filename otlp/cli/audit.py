@@ -227,10 +227,12 @@ def _function(name: str, what: str) -> Callable[..., Any]:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         if path.suffix == ".py":
-            specification = importlib.util.spec_from_file_location(path.stem, path)
+            called = f"_audited_{path.stem}"  # not by the name of a module that exists
+            specification = importlib.util.spec_from_file_location(called, path)
             assert specification is not None
             assert specification.loader is not None
             module = importlib.util.module_from_spec(specification)
+            sys.modules[called] = module
             specification.loader.exec_module(module)
         else:
             module = importlib.import_module(origin)

@@ -32,6 +32,18 @@ def greedy(q, rng):
 constant = 3
 """
 
+CLASSES = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Settings:
+    token: int = 0
+
+def rule(d, p, q, rng):
+    return Settings().token
+"""
+
 HOSTILE = """
 import os, signal, subprocess, sys, time
 
@@ -42,7 +54,7 @@ def ends(d, p, q, rng):
     os._exit(0)
 
 def crashes(d, p, q, rng):
-    os.kill(os.getpid(), signal.SIGSEGV)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 def loops(d, p, q, rng):
     while True:
@@ -174,6 +186,14 @@ def test_bad_input(arguments: list[str], words: str) -> None:
     assert words in result.output
 
 
+def test_a_file_with_the_name_of_a_module_and_with_classes(tmp_path: Path) -> None:
+    path = tmp_path / "random.py"
+    path.write_text(CLASSES)
+    result = run(f"{path}:rule")
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("NOT_LOSSLESS")
+
+
 @pytest.fixture
 def hostile(tmp_path: Path) -> str:
     path = tmp_path / "hostile.py"
@@ -185,7 +205,7 @@ def hostile(tmp_path: Path) -> str:
     ("function", "words"),
     [
         ("ends", "ended its process with status 0"),
-        ("crashes", "ended by SIGSEGV"),
+        ("crashes", "ended by SIGTERM"),
         ("loops", "the time limit of 0.5 s"),
         ("loops_without_alarm", "the time limit of 0.5 s"),
     ],
@@ -238,7 +258,9 @@ def test_a_file_that_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> 
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_audit_leaves_no_process(tmp_path: Path, hostile: str, how: signal.Signals) -> None:
+def test_an_interrupted_audit_leaves_no_process(
+    tmp_path: Path, hostile: str, how: signal.Signals
+) -> None:
     """Ctrl-C ends what the rule started, too; a kill of the command at least the rule."""
     code = "import sys; from otlp.cli import main; main(sys.argv[1:])"
     words = tmp_path / "words"
