@@ -59,6 +59,8 @@ def run_in_child(
     ChildError
         If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
     """
+    if not time_limit > 0.0:
+        raise ChildError(f"the time limit is {time_limit} s: it must be more than 0")
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(work, sender, time_limit))
@@ -90,7 +92,7 @@ def run_in_child(
 
 def _ending(status: int | None) -> str:
     if status is not None and status < 0:
-        return f"it was ended by {signal.Signals(-status).name}"
+        return f"it was ended by signal {-status} ({signal.strsignal(-status)})"
     return f"it ended its process with status {status}"
 
 

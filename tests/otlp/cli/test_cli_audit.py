@@ -205,7 +205,7 @@ def hostile(tmp_path: Path) -> str:
     ("function", "words"),
     [
         ("ends", "ended its process with status 0"),
-        ("crashes", "ended by SIGTERM"),
+        ("crashes", "ended by signal 15"),
         ("loops", "the time limit of 0.5 s"),
         ("loops_without_alarm", "the time limit of 0.5 s"),
     ],
