@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.auditing.gtest import GTest, g_test
-from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.drafts import IID, DraftScheme
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.drafts import DraftScheme
 
-__all__ = ["DraftCheck", "check_drafts", "draft_vectors", "exact_draft_check"]
+__all__ = ["DraftCheck", "check_drafts", "exact_draft_check"]
 
 MOST_TUPLES = 200_000
 """Schemes with more tuples than this are tested through the sets of tokens that they touch."""
@@ -81,17 +81,6 @@ class DraftCheck:
         return "\n".join(lines)
 
 
-def draft_vectors(scheme: DraftScheme) -> FloatArray:
-    """What a verification rule is told of the drafts: q of shape (V,), or (n, V) if they differ.
-
-    For a list of tuples, which has no such vector, the mean law of a drafted token.
-    """
-    for name in ("draft", "drafts"):
-        if hasattr(scheme, name):
-            return np.array(getattr(scheme, name), dtype=np.float64)
-    return np.array(scheme.mean_draft)
-
-
 def exact_draft_check(
     law: Mapping[tuple[int, ...], float], declared: DraftScheme, tolerance: float
 ) -> DraftCheck:
@@ -134,7 +123,7 @@ def check_drafts(
     rate : float
         False-alarm rate of all tests here together.
     rng : numpy.random.Generator
-        Picks a place in each tuple, where the scheme does not say the law at each place.
+        Picks a place in each tuple, where there are too many tuples to tell each place's law.
 
     Returns
     -------
@@ -181,28 +170,18 @@ Counted = dict[str, tuple[IntArray, FloatArray]]
 def _places(tokens: IntArray, declared: DraftScheme, rng: np.random.Generator) -> Counted:
     """Tokens counted by place, with the law at that place."""
     size = declared.vocab_size
-    if isinstance(declared, IID) or declared.tuple_count() <= MOST_TUPLES:
-        laws = _place_laws(declared)
-        return {
-            f"place {place}": (np.bincount(tokens[:, place], minlength=size), law)
-            for place, law in enumerate(laws)
-        }
-    places = rng.integers(declared.n, size=len(tokens))
-    picked = tokens[np.arange(len(tokens)), places]
-    return {"a random place": (np.bincount(picked, minlength=size), declared.mean_draft)}
-
-
-def _place_laws(declared: DraftScheme) -> list[FloatArray]:
-    if isinstance(declared, IID):
-        return [declared.draft] * declared.n
+    if declared.tuple_count() > MOST_TUPLES:
+        places = rng.integers(declared.n, size=len(tokens))
+        picked = tokens[np.arange(len(tokens)), places]
+        return {"a random place": (np.bincount(picked, minlength=size), declared.mean_draft)}
     listed = declared.enumerate_tuples()
-    return [
-        np.asarray(
-            np.bincount(column, weights=listed.mass, minlength=declared.vocab_size),
-            dtype=np.float64,
+    return {
+        f"place {place}": (
+            np.bincount(tokens[:, place], minlength=size),
+            sum_by(listed.tokens[:, place], listed.mass, size),
         )
-        for column in listed.tokens.T
-    ]
+        for place in range(declared.n)
+    }
 
 
 def _tuples(tokens: IntArray, declared: DraftScheme) -> tuple[IntArray, FloatArray]:
@@ -256,18 +235,11 @@ def _repeating(tokens: IntArray) -> Mask:
 
 def _expected_repeats(declared: DraftScheme) -> float:
     """Probability that a tuple holds a token twice; NaN if that is not known."""
-    if isinstance(declared, IID):
-        # m! e_m(q), the chance that m drafts all differ; e_m the elementary symmetric polynomial.
-        different = np.zeros(declared.n + 1)
-        different[0] = 1.0
-        places = np.arange(1, declared.n + 1)
-        for chance in declared.draft[declared.draft > 0.0]:
-            different[1:] += chance * places * different[:-1]
-        return max(0.0, 1.0 - float(different[-1]))
-    if declared.tuple_count() <= MOST_TUPLES:
+    known = declared.repeat_probability()
+    if math.isnan(known) and declared.tuple_count() <= MOST_TUPLES:
         listed = declared.enumerate_tuples()
         return float(listed.mass[_repeating(listed.tokens)].sum())
-    return math.nan
+    return known
 
 
 def _first(tokens: IntArray, chosen: Mask) -> tuple[int, ...]:

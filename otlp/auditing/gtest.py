@@ -114,7 +114,8 @@ def g_test(
     correction = 1.0 + (samples * float((1.0 / means).sum()) - 1.0) / (6.0 * samples * degrees)
     statistic = np.inf if impossible else max(0.0, statistic / correction)
     critical = scipy.special.chdtri(degrees, rate)
-    noncentrality = _noncentrality(float(critical), degrees, power)
+    # At which chi-squared exceeds the critical value with this probability.
+    noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - power)
     return GTest(
         statistic=statistic,
         degrees=degrees,
@@ -139,20 +140,6 @@ def _pools(expected: FloatArray, light: Mask, order: IntArray) -> IntArray:
     if total > 0.0:
         cells[ranked] = np.minimum(before / total * count, count - 1)
     return cells[light]
-
-
-def _noncentrality(critical: float, degrees: int, power: float) -> float:
-    """The noncentrality at which chi-squared exceeds the critical value with this probability."""
-    low, high = 0.0, critical
-    while scipy.special.chndtr(critical, degrees, high) > 1.0 - power:
-        high *= 2.0
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        if scipy.special.chndtr(critical, degrees, middle) > 1.0 - power:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def total_variation(one: FloatArray, other: FloatArray) -> float:

@@ -13,7 +13,7 @@ from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
 from otlp.distribution import FloatArray
 
-__all__ = ["AuditReport", "Verdict"]
+__all__ = ["AuditReport", "Verdict", "commonest", "conclude"]
 
 
 class Verdict(Enum):
@@ -22,13 +22,39 @@ class Verdict(Enum):
     LOSSLESS = "The rule is lossless: its exact output law is the target."
     NOT_REJECTED = "No deviation was found: the sample agrees with the target. That is no proof."
     NOT_LOSSLESS = "The rule is not lossless: its output does not follow the target."
-    RULE_FAILED = "The rule raises an error, or returns what is no token of the vocabulary."
+    RULE_FAILED = "The rule raises an error, or gives what is no token or no distribution."
     DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
+    SAMPLE_DIFFERS = "The plan's sample does not follow its conditional."
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found wrong."""
         return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
+
+
+def conclude(
+    *,
+    failed: bool,
+    drafts: DraftCheck | None,
+    rejected: bool,
+    sample_rejected: bool,
+    exact: bool,
+) -> Verdict:
+    """The verdict: the first thing that is wrong, in the order in which one mends them."""
+    if failed:
+        return Verdict.RULE_FAILED
+    if drafts is not None and not drafts.agrees:
+        return Verdict.DRAFTS_DIFFER
+    if rejected:
+        return Verdict.NOT_LOSSLESS
+    if sample_rejected:
+        return Verdict.SAMPLE_DIFFERS
+    return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
+
+
+def commonest(failures: Mapping[str, float]) -> dict[str, float]:
+    """The five commonest failures."""
+    return dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5])
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +65,8 @@ class AuditReport:
     ----------
     verdict : Verdict
     method : str
-        "enumeration" (exact), "closed form" (exact, from a plan's own marginals) or "sampling".
-    why_sampled : str
-        Why the exact law was not computed; empty if it was.
+        "enumeration" (exact), "conditional" (exact: a plan's conditionals alone, found wrong) or
+        "sampling".
     target, output : ndarray, shape (V,)
         The target, and the law of the rule's output, exact or as sampled.  Failures are missing
         from it.
@@ -52,15 +77,8 @@ class AuditReport:
         sample, if sampled, and then too large by the sampling noise: see `interval`.
     interval : tuple of float
         Bounds on the total variation, at `confidence` if sampled.
-    confidence : float
-        1 if the law is exact.
     tolerance : float
         Largest exact total variation that is called lossless.
-    test : GTest or None
-        The G-test of the sampled output; None if the law is exact.
-    false_alarm_rate : float
-        Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
-        the law is exact.
     failures : mapping of str to float
         What went wrong, and its probability or share of the samples.
     drafts : DraftCheck or None
@@ -69,25 +87,45 @@ class AuditReport:
         Total variation of the q that the rule is told from the declared scheme's own, the largest
         over the drafts; NaN where they cannot be compared (a list of tuples has no q).
     size : int
-        Paths followed, or samples drawn.
+        Paths followed, tuples listed ("conditional"), or samples drawn.
+    why_sampled : str
+        Why the exact law was not computed; empty if it was.
+    confidence : float
+        1 if the law is exact.
+    false_alarm_rate : float
+        Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
+        the law is exact.
+    test : GTest or None
+        The G-test of the sampled output; None if the law is exact.
+    repetitions : int
+        How often a path was run again, always with the same result; 0 if sampled.
+    sample_apart : float
+        Total variation of what a plan samples from its conditionals, over all drafts; 0 if there
+        is no plan, NaN if sampled.
+    sample_test : GTest or None
+        The G-test of what a plan samples against its conditionals; None if there is no plan, or
+        the law is exact.
     """
 
     verdict: Verdict
     method: str
-    why_sampled: str
     target: FloatArray
     output: FloatArray
     acceptance: float
     total_variation: float
     interval: tuple[float, float]
-    confidence: float
     tolerance: float
-    test: GTest | None
-    false_alarm_rate: float
     failures: Mapping[str, float]
     drafts: DraftCheck | None
     told_apart: float
     size: int
+    why_sampled: str = ""
+    confidence: float = 1.0
+    false_alarm_rate: float = 0.0
+    test: GTest | None = None
+    repetitions: int = 0
+    sample_apart: float = 0.0
+    sample_test: GTest | None = None
 
     @property
     def passed(self) -> bool:
@@ -137,20 +175,39 @@ class AuditReport:
             text = f"Total variation from the target {self.total_variation:.3g}"
             if high - low > 1e-9:
                 text += f" (between {low:.3g} and {high:.3g})"
-            paths = f" over {self.size:,} paths" if self.size else ""
-            return [f"{text}, exact by {self.method}{paths}; lossless is up to {self.tolerance:g}."]
-        test = self.test
-        p_value = f"p-value {test.p_value:.3g}"
-        if test.impossible:
-            p_value = f"{test.impossible:,} outputs of target probability 0"
-        return [
+            counted = "paths" if self.method == "enumeration" else "tuples"
+            lines = [
+                f"{text}, exact by {self.method} over {self.size:,} {counted}; "
+                f"lossless is up to {self.tolerance:g}."
+            ]
+            if self.repetitions:
+                lines.append(
+                    f"Run again {self.repetitions:,} times with the same results; no randomness "
+                    "beside rng was seen."
+                )
+            if self.sample_apart > self.tolerance:
+                lines.append(f"Its samples are {self.sample_apart:.3g} off its conditionals.")
+            return lines
+        lines = [
             f"Sampled {self.size:,} times, because {self.why_sampled}.",
             f"Total variation from the target between {low:.3g} and {high:.3g} "
             f"({self.confidence:.0%} confidence).",
-            f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}; "
-            f"false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
-            _power(test),
+            f"{_outcome(self.test)}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
+            _power(self.test),
         ]
+        if self.sample_test is not None:
+            lines.append(
+                f"Samples against conditionals, {self.sample_test.samples:,} of them: "
+                f"{_outcome(self.sample_test)}."
+            )
+        return lines
+
+
+def _outcome(test: GTest) -> str:
+    p_value = f"p-value {test.p_value:.3g}"
+    if test.impossible:
+        p_value = f"{test.impossible:,} outputs of target probability 0"
+    return f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}"
 
 
 def _token(entry: tuple[int, float, float]) -> str:

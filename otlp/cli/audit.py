@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import math
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -18,15 +19,28 @@ from rich.text import Text
 
 from otlp._solve import optimal_acceptance
 from otlp.auditing import AuditReport, audit
+from otlp.auditing.subject import one_line
+from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import open_capture, row_options
-from otlp.cli.output import console, write_json
+from otlp.cli.output import console, fail, write_json
 from otlp.distribution import FloatArray, top_k
-from otlp.errors import OTLPError
+from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import make_solver
 from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = ["command"]
+
+
+def _writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a file that cannot be written before there is anything to write."""
+    if value is not None:
+        folder = next(parent for parent in Path(value).absolute().parents if parent.exists())
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise click.BadParameter(f"cannot write {value}: {error.strerror}") from None
+    return value
 
 
 @click.command(
@@ -64,18 +78,41 @@ Examples:
     type=click.IntRange(1),
     help="Take random p and q over so many tokens [default, without a capture: 5].",
 )
-@click.option("--samples", type=int, default=100_000, show_default=True, help="If sampled.")
-@click.option("--false-alarm-rate", type=float, default=1e-6, show_default=True, help="If sampled.")
-@click.option("--tolerance", type=float, default=1e-6, show_default=True, help="If exact.")
+@click.option(
+    "--samples", type=click.IntRange(1000), default=100_000, show_default=True, help="If sampled."
+)
+@click.option(
+    "--false-alarm-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=1e-6,
+    show_default=True,
+    help="If sampled.",
+)
+@click.option(
+    "--tolerance", type=click.FloatRange(0), default=1e-6, show_default=True, help="If exact."
+)
 @click.option(
     "--max-paths",
-    type=int,
+    type=click.IntRange(0),
     default=100_000,
     show_default=True,
     help="Sample if the exact law needs more paths; 0 samples always.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--json", "json_path", type=click.Path(), help="Write the report to a file.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, 1e6, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds after which the audit is ended, not judged.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False),
+    callback=_writable,
+    help="Write the report to a file.",
+)
 def command(
     rule: str,
     scheme: str,
@@ -90,36 +127,32 @@ def command(
     false_alarm_rate: float,
     tolerance: float,
     max_paths: int,
+    time_limit: float,
     **cut: Any,
 ) -> None:
-    """Say whether a verification rule is lossless; exit status 1 if something is wrong.
+    """Say whether a verification rule is lossless.
 
     RULE is FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, called as function(draft_tokens, p, q,
     rng) and returning a token, or the name of a solver.  Its exact output law is computed where
     its random draws can be followed, otherwise it is sampled and tested.
 
-    The file is run, so audit only what you trust.
+    Exit status 0: nothing was found wrong.  1: something is wrong.  2: it could not be judged
+    (wrong options, a file that cannot be loaded, the time limit, a process that ended).
+
+    The file is run, in a process of its own, so audit only what you trust.
     """
     if vocab_size is not None and (capture is not None or row is not None):
         raise click.UsageError("--random makes p and q up: leave out --capture and --row")
-    if capture is None and row is None:
-        p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
-    else:
-        p, q = open_capture(capture).distributions(row or 0, **cut)
-    declared = make_scheme(scheme, q, n)
-    sampler = None if drafts is None else _function(drafts, "--drafts")
-    checked = _function(rule, "RULE") if ":" in rule else make_solver(rule)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("auditing", total=1.0)
+
+    def work(progress: Callable[..., None]) -> tuple[AuditReport, str]:
+        if capture is None and row is None:
+            p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
+        else:
+            p, q = open_capture(capture).distributions(row or 0, **cut)
+        declared = make_scheme(scheme, q, n)
+        sampler = None if drafts is None else _function(drafts, "--drafts")
         report = audit(
-            checked,
+            _function(rule, "RULE") if ":" in rule else make_solver(rule),
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
@@ -128,16 +161,48 @@ def command(
             tolerance=tolerance,
             max_paths=max_paths,
             rng=np.random.default_rng(seed),
-            progress=lambda label, done: bar.update(task, description=label, completed=done),
+            progress=progress,
         )
+        return report, _optimum(Problem(p, declared))
+
+    report, optimum = _judge(work, time_limit)
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text, soft_wrap=True)
-    console.print(_optimum(Problem(p, declared)), soft_wrap=True)
+    console.print(Text(optimum), soft_wrap=True)
     if json_path:
         write_json(json_path, _record(report))
     if not report.passed:
         raise SystemExit(1)
+
+
+def _judge(
+    work: Callable[[Callable[..., None]], tuple[AuditReport, str]], time_limit: float
+) -> tuple[AuditReport, str]:
+    """Do the work in a child process, with a progress bar; exit status 2 without a report."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("auditing", total=1.0)
+
+    def show(label: str, done: float) -> None:
+        bar.start()  # not before: its thread should not be forked
+        bar.update(task, description=label, completed=done)
+
+    try:
+        return run_in_child(work, time_limit, show)
+    except ChildError as error:
+        reason = str(error)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    finally:
+        bar.stop()
+    fail(f"not judged: {reason}")
 
 
 def _optimum(problem: Problem) -> str:
@@ -162,22 +227,23 @@ def _function(name: str, what: str) -> Callable[..., Any]:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         if path.suffix == ".py":
-            specification = importlib.util.spec_from_file_location(path.stem, path)
+            called = f"_audited_{path.stem}"  # not by the name of a module that exists
+            specification = importlib.util.spec_from_file_location(called, path)
             assert specification is not None
             assert specification.loader is not None
             module = importlib.util.module_from_spec(specification)
+            sys.modules[called] = module
             specification.loader.exec_module(module)
         else:
             module = importlib.import_module(origin)
         found = getattr(module, attribute)
-    except (ImportError, OSError, AttributeError, SyntaxError) as error:
-        raise click.BadParameter(
-            f"cannot load {name!r}: {error}; write it as FILE.py:FUNCTION or "
-            "PACKAGE.MODULE:FUNCTION",
-            param_hint=what,
+    except (Exception, SystemExit) as error:
+        raise InvalidInputError(
+            f"{what}: cannot load {name!r}: {type(error).__name__}: {one_line(error)}; write it as "
+            "FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION"
         ) from None
     if not callable(found):
-        raise click.BadParameter(f"{name!r} is a {type(found).__name__}", param_hint=what)
+        raise InvalidInputError(f"{what}: {name!r} is a {type(found).__name__}, no function")
     function: Callable[..., Any] = found
     return function
 

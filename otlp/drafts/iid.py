@@ -128,6 +128,15 @@ class IID(DraftScheme):
         with np.errstate(over="ignore"):
             return float(np.float64(np.count_nonzero(self.draft)) ** self.n)
 
+    def repeat_probability(self) -> float:
+        """1 - n! e_n(q), with e_n the elementary symmetric polynomial; O(n V)."""
+        different = np.zeros(self.n + 1)
+        different[0] = 1.0
+        places = np.arange(1, self.n + 1)
+        for chance in self.draft[self.draft > 0.0]:
+            different[1:] += chance * places * different[:-1]
+        return max(0.0, 1.0 - float(different[-1]))
+
     def set_count(self) -> tuple[float, float]:
         """Number of sets of 1 to n of the k tokens, and of their members."""
         return set_count(int(np.count_nonzero(self.draft)), self.n)

@@ -180,6 +180,10 @@ class DraftScheme(ReadOnly, ABC):
         with np.errstate(over="ignore"):
             return float(first * np.float64(self.vocab_size) ** (self.n - 1))
 
+    def repeat_probability(self) -> float:
+        """Probability that a tuple holds a token twice; NaN where only a list would tell."""
+        return float("nan")
+
     def set_count(self) -> tuple[float, float]:
         """Upper bounds on the number of token sets and of their members; lists nothing."""
         count = self.tuple_count()

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 import otlp
 from otlp.auditing import Verdict, audit, auditor
 from otlp.auditing.draft_check import check_drafts
-from otlp.errors import InvalidDistributionError, InvalidInputError
+from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
+from otlp.solvers import SOLVERS
 from tests import instances
 from tests.otlp.auditing import rules
 
@@ -111,7 +112,7 @@ def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -
     """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
     with np.errstate(all="ignore"):
         report = audit(guarded_eagle, problem.target, problem.drafts)
-    assert report.verdict is Verdict.LOSSLESS
+    assert report.verdict is Verdict.LOSSLESS, str(report)
 
 
 def guarded_eagle(draft_tokens: Any, p: Any, q: Any, rng: Any) -> int:
@@ -192,7 +193,7 @@ def test_randomness_from_elsewhere_is_sampled() -> None:
     random.seed(0)
     report = audit(hidden, P, otlp.IID(Q, 1), samples=20_000)
     assert report.verdict is Verdict.NOT_REJECTED
-    assert "global random generator" in report.why_sampled
+    assert "from random, a global random generator" in report.why_sampled
 
 
 def test_a_rule_that_rarely_uses_a_private_generator_is_not_misjudged() -> None:
@@ -229,15 +230,18 @@ def test_a_plan_and_its_samples() -> None:
     assert audit(small, P, problem.drafts).verdict is Verdict.RULE_FAILED
 
 
-def test_a_plan_too_large_to_enumerate_speaks_for_itself() -> None:
+def test_a_plan_too_large_to_enumerate_is_sampled() -> None:
+    """Its own account of its marginals is no proof."""
     rng = np.random.default_rng(2)
     p, q = rng.dirichlet(np.ones(20)), rng.dirichlet(np.ones(20))
     problem = otlp.Problem(p, otlp.IID(q, 2))
     tuples = problem.drafts.enumerate_tuples()
     plan = otlp.plan.TablePlan(problem, tuples, np.tile(p, (len(tuples.mass), 1)))
-    report = audit(plan, p, problem.drafts, max_paths=100)
-    assert report.method == "closed form"
-    assert report.verdict is Verdict.LOSSLESS
+    report = audit(plan, p, problem.drafts, max_paths=100, samples=5_000)
+    assert report.method == "sampling"
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert report.sample_test is not None
+    assert report.sample_test.samples == 5_000
 
 
 DRAFTS = {
@@ -361,6 +365,24 @@ def test_the_seed_fixes_the_report() -> None:
     ("arguments", "words"),
     [
         ({"samples": 10}, "at least 1000"),
+        ({"samples": 1e5}, "whole number"),
+        ({"samples": "many"}, "whole number"),
+        ({"max_paths": None}, "whole number"),
+        ({"max_paths": True}, "whole number"),
+        ({"false_alarm_rate": "x"}, "between 0 and 1"),
+        ({"confidence": None}, "between 0 and 1"),
+        ({"tolerance": 1j}, "at least 0"),
+        ({"tolerance": np.nan}, "at least 0"),
+        ({"rng": 3}, "numpy.random.Generator"),
+        ({"progress": 3}, "callable"),
+        ({"told": "q"}, "real numbers"),
+        ({"told": [[0.5], [0.2, 0.3]]}, "real numbers"),
+        ({"told": [1j]}, "real numbers"),
+        ({"target": "p"}, "target"),
+        ({"target": None}, "target"),
+        ({"declared": 3}, "draft scheme"),
+        ({"drafts": otlp.IID, "declared": otlp.IID(Q, 1)}, "sampler"),
+        ({"rule": SOLVERS["max-flow"]}, "pass MaxFlow()"),
         ({"false_alarm_rate": 0.0}, "between 0 and 1"),
         ({"confidence": 1.0}, "between 0 and 1"),
         ({"tolerance": -1.0}, "at least 0"),
@@ -382,6 +404,49 @@ def test_bad_target_and_sampler() -> None:
         audit(rules.leviathan, [0.5, 0.6], otlp.IID([0.5, 0.5], 1))
     with pytest.raises(InvalidInputError, match="n = 2"):
         audit(rules.leviathan, P, lambda rng: [0], declared=otlp.IID(Q, 2), max_paths=SAMPLED)
+
+
+@BOTH
+def test_a_sampler_that_fails_is_named(max_paths: int) -> None:
+    def failing(rng: Any) -> list[int]:
+        raise KeyError("gone")
+
+    def leaving(rng: Any) -> list[int]:
+        raise SystemExit(0)
+
+    for sampler, words in ((failing, "KeyError: 'gone'"), (leaving, "SystemExit: 0")):
+        with pytest.raises(InvalidInputError, match=words):
+            audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), max_paths=max_paths)
+
+
+def test_more_drafts_than_memory_are_refused() -> None:
+    with pytest.raises(SizeLimitError, match="99,999,999"):
+        audit(rules.leviathan, P, otlp.IID(Q, 99_999_999))
+
+
+def test_what_a_rule_says_is_made_harmless() -> None:
+    def loud(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        raise ValueError("\x1b[31mred\x07")
+
+    def leaving(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        raise SystemExit(0)
+
+    def nameless(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        class Nameless:
+            def __repr__(self) -> str:
+                raise RuntimeError
+
+        return Nameless()
+
+    for rule, words in (
+        (loud, r"\x1b[31mred\x07"),
+        (leaving, "raises SystemExit: 0"),
+        (nameless, "returns a Nameless"),
+    ):
+        report = audit(rule, P, otlp.IID(Q, 1))
+        assert report.verdict is Verdict.RULE_FAILED
+        assert words in str(report)
+        assert str(report).replace("\n", "").isprintable()
 
 
 def test_the_example_runs_as_shown() -> None:

@@ -151,7 +151,7 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
         (lambda rng: int(rng.integers(2**62)), "range"),
         (lambda rng: int(rng.choice(100_000)), "more than"),
         (lambda rng: swallowing(rng), "float"),
-        (lambda rng: int(np.random.default_rng().integers(1 << 60)), "elsewhere"),
+        (lambda rng: int(np.random.default_rng().integers(1 << 60)), "os.urandom"),
         (lambda rng: int(np.random.randint(1 << 30)), "global"),
     ],
 )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +30,54 @@ def greedy(q, rng):
     return [int(np.argmax(q))] * 2
 
 constant = 3
+"""
+
+CLASSES = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Settings:
+    token: int = 0
+
+def rule(d, p, q, rng):
+    return Settings().token
+"""
+
+HOSTILE = """
+import os, signal, subprocess, sys, time
+
+def leaves(d, p, q, rng):
+    sys.exit(0)
+
+def ends(d, p, q, rng):
+    os._exit(0)
+
+def crashes(d, p, q, rng):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def loops(d, p, q, rng):
+    while True:
+        pass
+
+def loops_without_alarm(d, p, q, rng):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    loops(d, p, q, rng)
+
+def starts(d, p, q, rng):
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open("pid", "w") as file:
+        file.write(str(other.pid))
+    loops(d, p, q, rng)
+
+def loud(d, p, q, rng):
+    raise ValueError("[/bold] m[v2] \x1b[31mred")
+
+def failing(q, rng):
+    raise KeyError("[/bold]")
+
+def leaving(q, rng):
+    sys.exit(0)
 """
 
 
@@ -115,6 +168,15 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
         ([f"{RULES}:nothing"], "no attribute 'nothing'"),
         ([f"{RULES}:np", "--n", "2"], "is a module"),
         ([f"{RULES}:leviathan", "--random", "5", "--row", "1"], "--random"),
+        ([f"{RULES}:leviathan", "--n", "99999999"], "use fewer samples"),
+        ([f"{RULES}:leviathan", "--samples", "10"], "--samples"),
+        ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),
+        ([f"{RULES}:leviathan", "--time-limit", "0"], "--time-limit"),
+        ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot write"),
+        ([f"{RULES}:loops", "--json", "/"], "directory"),
+        ([f"{RULES}:leviathan", "--row", "99999"], "out of range"),
+        (["nothing"], "no solver is named"),
+        ([":"], "cannot load"),
         ([f"{RULES}:leviathan", "--scheme", "nothing"], "nothing"),
     ],
 )
@@ -122,3 +184,120 @@ def test_bad_input(arguments: list[str], words: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_a_file_with_the_name_of_a_module_and_with_classes(tmp_path: Path) -> None:
+    path = tmp_path / "random.py"
+    path.write_text(CLASSES)
+    result = run(f"{path}:rule")
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("NOT_LOSSLESS")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> str:
+    path = tmp_path / "hostile.py"
+    path.write_text(HOSTILE)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("ends", "ended its process with status 0"),
+        ("crashes", "ended by signal 15"),
+        ("loops", "the time limit of 0.5 s"),
+        ("loops_without_alarm", "the time limit of 0.5 s"),
+    ],
+)
+def test_a_rule_that_cannot_be_judged(hostile: str, function: str, words: str) -> None:
+    began = time.monotonic()
+    result = run(f"{hostile}:{function}", "--time-limit", "0.5")
+    assert time.monotonic() - began < 10.0
+    assert result.exit_code == 2
+    assert "not judged" in result.output
+    assert words in result.output
+
+
+def test_a_rule_that_calls_exit_fails(hostile: str) -> None:
+    result = run(f"{hostile}:leaves")
+    assert result.exit_code == 1
+    assert result.output.startswith("RULE_FAILED")
+    assert "raises SystemExit: 0" in result.output
+
+
+def test_foreign_text_is_shown_as_it_is(hostile: str) -> None:
+    result = run(f"{hostile}:loud")
+    assert result.exit_code == 1
+    assert "[/bold] m[v2] \\x1b[31mred" in result.output
+
+
+@pytest.mark.parametrize("sampler", ["failing", "leaving"])
+def test_a_sampler_that_fails(hostile: str, sampler: str) -> None:
+    result = run(f"{RULES}:leviathan", "--drafts", f"{hostile}:{sampler}")
+    assert result.exit_code == 2
+    assert "the sampler of the drafts raises" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("import os; os._exit(0)", "ended its process with status 0"),
+        ("raise RuntimeError('[/bold]')", "RuntimeError: [/bold]"),
+        ("def rule(:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "file.py"
+    path.write_text(text)
+    result = run(f"{path}:rule")
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_audit_leaves_no_process(
+    tmp_path: Path, hostile: str, how: signal.Signals
+) -> None:
+    """Ctrl-C ends what the rule started, too; a kill of the command at least the rule."""
+    code = "import sys; from otlp.cli import main; main(sys.argv[1:])"
+    words = tmp_path / "words"
+    with words.open("w") as file:
+        audit = subprocess.Popen(
+            [sys.executable, "-c", code, "audit", f"{hostile}:starts", "--time-limit", "100"],
+            cwd=tmp_path,
+            stderr=file,
+        )
+    pid = wait_for(tmp_path / "pid")
+    rule = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    audit.send_signal(how)
+    status = audit.wait(timeout=20)
+    assert gone(rule)
+    if how == signal.SIGINT:
+        assert status == 2
+        assert "interrupted" in words.read_text()
+        assert gone(pid)
+    else:
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(path: Path) -> int:
+    for _ in range(600):
+        if path.exists() and (text := path.read_text()):
+            return int(text)
+        time.sleep(0.1)
+    raise AssertionError(f"{path} was never written")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within five seconds, or waits for its parent to collect it."""
+    end = time.monotonic() + 5.0
+    while True:
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.05)

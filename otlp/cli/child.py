@@ -1,0 +1,128 @@
+"""Foreign code runs in a child process, which may end, crash or loop without harm.
+
+The time limit is an alarm of the kernel in the child: it holds in compiled code too, and if the
+parent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from otlp.auditing.subject import one_line
+from otlp.errors import OTLPError
+
+__all__ = ["ChildError", "run_in_child"]
+
+Result = TypeVar("Result")
+Progress = Callable[..., None]
+
+GRACE = 1.0
+"""Seconds after which the parent ends a child that has put its alarm off."""
+
+BETWEEN_REPORTS = 0.1
+"""Seconds between two reports of progress at least."""
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+
+
+class ChildError(OTLPError, RuntimeError):
+    """The child process gave no result."""
+
+
+def run_in_child(
+    work: Callable[[Progress], Result], time_limit: float, progress: Progress
+) -> Result:
+    """Call a function in a forked child process and return what it returns.
+
+    Parameters
+    ----------
+    work : callable
+        Takes a function that reports progress; returns something that can be pickled.
+    time_limit : float
+        In seconds.
+    progress : callable
+        Called with what `work` reports.
+
+    Raises
+    ------
+    ChildError
+        If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
+    """
+    if not time_limit > 0.0:
+        raise ChildError(f"the time limit is {time_limit} s: it must be more than 0")
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(work, sender, time_limit))
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        # Threads of numerical libraries are warned of; they survive a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child.start()
+    sender.close()
+    deadline = time.monotonic() + time_limit + GRACE
+    try:
+        while (left := deadline - time.monotonic()) > 0.0 and receiver.poll(left):
+            kind, content = receiver.recv()
+            if kind == "result":
+                result: Result = content
+                return result
+            if kind == "error":
+                raise ChildError(content)
+            progress(*content)
+    except (EOFError, ConnectionError):
+        child.join(GRACE)
+        if child.exitcode != -signal.SIGALRM:
+            raise ChildError(_ending(child.exitcode)) from None
+    finally:
+        _end(child)
+        receiver.close()
+    raise ChildError(f"the time limit of {time_limit:g} s was reached")
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"it was ended by signal {-status} ({signal.strsignal(-status)})"
+    return f"it ended its process with status {status}"
+
+
+def _child(work: Callable[[Progress], Any], sender: Connection, time_limit: float) -> None:
+    os.setpgid(0, 0)  # what the code starts ends with it, and Ctrl-C goes to the parent alone
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, time_limit)
+    reported = 0.0
+
+    def progress(*content: Any) -> None:
+        nonlocal reported
+        if time.monotonic() - reported >= BETWEEN_REPORTS:
+            reported = time.monotonic()
+            sender.send(("progress", content))
+
+    try:
+        message: tuple[str, Any] = ("result", work(progress))
+    except OTLPError as error:
+        message = ("error", one_line(error))
+    except (Exception, SystemExit) as error:
+        message = ("error", f"{type(error).__name__}: {one_line(error)}")
+    sender.send(message)
+
+
+def _end(child: BaseProcess) -> None:
+    """End the child and all that it started."""
+    assert child.pid is not None
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.join()

@@ -1,0 +1,179 @@
+"""Rules that use more than their arguments and rng are never called lossless.
+
+Each departs from a right rule with a chance so small that no repetition shows it: what is asserted
+is that its source is seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from os import urandom
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.auditing import Verdict, audit
+from tests.otlp.auditing import rules
+
+P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
+Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
+NEVER = 1e-12
+
+PRIVATE = np.random.default_rng(3)
+LEGACY = np.random.RandomState(3)
+PYTHON = random.Random(3)
+STEPS = itertools.count()
+calls = 0
+
+
+def counted() -> bool:
+    global calls
+    calls += 1
+    return calls > 10**9
+
+
+class Counter:
+    """A rule that counts its calls in a slot."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, d: Any, p: Any, q: Any, rng: Any) -> Any:
+        self.count += 1
+        return 0 if self.count > 10**9 else rules.leviathan(d, p, q, rng)
+
+    def method(self, d: Any, p: Any, q: Any, rng: Any) -> Any:
+        return self(d, p, q, rng)
+
+
+def default(d: Any, p: Any, q: Any, rng: Any, seen: list[int] = [0]) -> Any:  # noqa: B006
+    seen[0] += 1
+    return 0 if seen[0] > 10**9 else rules.leviathan(d, p, q, rng)
+
+
+def departing(when: Callable[[], bool]) -> Any:
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        return 0 if when() else rules.leviathan(draft_tokens, p, q, rng)
+
+    return rule
+
+
+SOURCES: dict[str, tuple[Any, str]] = {
+    "random": (departing(lambda: random.random() < NEVER), "from random"),
+    "numpy's global generator": (departing(lambda: np.random.rand() < NEVER), "from numpy.random"),
+    "secrets": (departing(lambda: secrets.randbelow(10**12) == 0), "os.urandom"),
+    "os.urandom": (departing(lambda: os.urandom(8) == bytes(8)), "os.urandom"),
+    "urandom by name": (departing(lambda: urandom(8) == bytes(8)), "os.urandom"),
+    "uuid": (departing(lambda: uuid.uuid4().int == 0), "os.urandom"),
+    "default_rng()": (departing(lambda: np.random.default_rng().random() < NEVER), "os.urandom"),
+    "Random()": (departing(lambda: random.Random().random() < NEVER), "without a seed"),
+    "time": (departing(lambda: time.time() < 0.0), "time.time"),
+    "datetime": (departing(lambda: datetime.now().year < 0), "datetime.now"),
+    "id": (departing(lambda: id(object()) < 0), "uses id"),
+    "own generator": (departing(lambda: PRIVATE.random() < NEVER), "remembers"),
+    "own legacy generator": (departing(lambda: LEGACY.rand() < NEVER), "remembers"),
+    "own Random": (departing(lambda: PYTHON.random() < NEVER), "remembers"),
+    "itertools": (departing(lambda: next(STEPS) > 10**9), "remembers"),
+    "global counter": (departing(counted), "remembers"),
+    "counter in a slot": (Counter(), "remembers"),
+    "counter of a method": (Counter().method, "remembers"),
+    "counter in a default": (default, "remembers"),
+    "partial": (partial(default, seen=[0]), "remembers"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_source_is_named(name: str) -> None:
+    rule, words = SOURCES[name]
+    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert words in report.why_sampled
+
+
+@pytest.mark.parametrize("kind", ["global", "own", "seed"])
+def test_torch(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    own = torch.Generator()
+    when: dict[str, tuple[Callable[[], bool], str]] = {
+        "global": (lambda: bool(torch.rand(1, dtype=torch.float64) < NEVER), "from torch"),
+        "own": (
+            lambda: bool(torch.rand(1, dtype=torch.float64, generator=own) < NEVER),
+            "remembers",
+        ),
+        "seed": (lambda: torch.Generator().seed() < 0, "torch.Generator.seed"),
+    }
+    report = audit(departing(when[kind][0]), P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert when[kind][1] in report.why_sampled
+
+
+def test_numba() -> None:
+    from numba import njit
+
+    draw = njit(lambda: np.random.random())
+    report = audit(departing(lambda: draw() < NEVER), P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "from numba" in report.why_sampled
+
+
+def test_one_in_a_hundred_by_an_unseen_way_is_found_by_repetition() -> None:
+    """The call is made by compiled code, where no profile function sees it."""
+    deviate = departing(lambda: next(map(urandom, [2])) < b"\x02\x8f")
+    report = audit(deviate, P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is not Verdict.LOSSLESS
+    assert "run again" in report.why_sampled
+
+
+def test_another_answer_at_the_first_call() -> None:
+    seen: list[int] = []
+
+    def once(d: Any, p: Any, q: Any, rng: Any) -> Any:
+        if not seen:
+            seen.append(1)
+            return None
+        return rules.leviathan(d, p, q, rng)
+
+    assert audit(once, P, otlp.IID(Q, 1), samples=1_000).verdict is Verdict.NOT_REJECTED
+
+
+def test_a_sampler_of_drafts_is_watched_too() -> None:
+    def sampler(rng: Any) -> Any:
+        secrets.token_bytes(1)
+        return rng.choice(5, size=1, p=Q)
+
+    report = audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert "os.urandom" in report.why_sampled
+
+
+def test_what_is_harmless_stays_exact() -> None:
+    cache: dict[int, Any] = {}
+
+    def caching(d: Any, p: Any, q: Any, rng: Any) -> Any:
+        ratio = cache.setdefault(int(d[0]), p[d[0]] / q[d[0]])
+        if rng.random() < ratio:
+            return d[0]
+        residual = np.maximum(p - q, 0.0)
+        return rng.choice(len(p), p=residual / residual.sum())
+
+    def seeded(d: Any, p: Any, q: Any, rng: Any) -> Any:
+        np.random.default_rng(5).random()
+        random.Random(5).random()
+        return rules.leviathan(d, p, q, rng)
+
+    for rule in (caching, seeded):
+        report = audit(rule, P, otlp.IID(Q, 1))
+        assert report.verdict is Verdict.LOSSLESS, str(report)
+        assert report.repetitions >= 2_000
