@@ -6,8 +6,9 @@ import importlib
 
 import click
 
-from otlp.cli.output import fail
+from otlp.cli.output import fail, warn
 from otlp.errors import OTLPError
+from otlp.studies.attempt import announced
 
 __all__ = ["main"]
 
@@ -57,11 +58,21 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Turn the library's errors into one line and exit status 2."""
+        """Turn errors into one line and exit status 2, and an interruption into 130."""
         try:
-            return super().invoke(ctx)
+            with announced(lambda: warn("compiling, once; it is in no time that is shown")):
+                return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
+        except MemoryError as error:
+            fail(f"out of memory: {error or 'take fewer rows or tokens'}")
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise  # nobody reads on: click ends quietly
+            fail(str(error))
+        except KeyboardInterrupt:
+            warn("interrupted")
+            raise SystemExit(130) from None
 
 
 @click.command(

@@ -9,13 +9,24 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from otlp.cli.options import capture_argument, integers, names, open_capture
-from otlp.cli.output import console, write_json, write_whole
+from otlp.cli.options import (
+    ListOf,
+    OutputFile,
+    capture_argument,
+    figure_option,
+    json_option,
+    open_capture,
+    rows_option,
+    spread,
+    time_limit_option,
+)
+from otlp.cli.output import console, progress, write_json, write_whole
 from otlp.data.captures import Capture
 from otlp.studies.benchmark import Cell, Size, benchmark
+from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
 
 __all__ = ["command"]
@@ -39,15 +50,15 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--top-k", callback=integers(0), default="10,100,1000", show_default=True)
-@click.option("--n", "drafts", callback=integers(1), default="2,3,4", show_default=True)
-@click.option("--solvers", callback=names, default=",".join(DEFAULT_SOLVERS), show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--time-limit", type=float, default=5.0, show_default=True, help="Seconds a solve.")
+@click.option("--top-k", type=ListOf(click.IntRange(0)), default="10,100,1000", show_default=True)
+@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="2,3,4", show_default=True)
+@click.option("--solvers", type=ListOf(str), default=",".join(DEFAULT_SOLVERS), show_default=True)
+@rows_option(5)
+@time_limit_option(5.0)
 @click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--json", "json_path", type=click.Path(), help="Write every solve to a JSON file.")
-@click.option("--csv", "csv_path", type=click.Path(), help="Write every solve to a CSV file.")
-@click.option("--plot", "plot_path", type=click.Path(), help="Write a figure (needs matplotlib).")
+@json_option("Write every solve to a JSON file.")
+@click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
+@figure_option("Draw time against size.", "--plot")
 def command(
     capture: str | None,
     top_k: tuple[int, ...],
@@ -56,43 +67,41 @@ def command(
     rows: int,
     time_limit: float,
     temperature: float,
-    json_path: str | None,
-    csv_path: str | None,
-    plot_path: str | None,
+    json_path: Path | None,
+    csv_path: Path | None,
+    plot_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.
     """
     data = open_capture(capture)
-    chosen = _spread(len(data), rows)
     sizes = [Size(k, n) for k in top_k for n in drafts]
-    cells = _run(data, sizes, solvers, chosen, time_limit, temperature)
-    synthetic = " (synthetic)" if data.synthetic else ""
-    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
-    console.print(
-        "[dim]Median time (success rate, if not 100%), below it the mean acceptance of the solved "
-        "rows.\nA dash: skipped, for the reason below."
-    )
-    console.print(_parts(cells))
-    for cell in cells:
-        if cell.skipped:
-            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
-            console.print(f"[dim]{size} {cell.solver}: {cell.skipped}")
+    cells = _run(data, sizes, solvers, spread(data, rows), time_limit, temperature)
     if json_path:
         write_json(json_path, [_flat(cell) for cell in cells])
     if csv_path:
         write_whole(csv_path, lambda path: _write_csv(path, cells))
     if plot_path:
-        from otlp.cli.bench_figure import draw
-
-        write_whole(plot_path, lambda path: draw(path, cells))
-
-
-def _spread(available: int, wanted: int) -> list[int]:
-    """Rows evenly spread over the capture."""
-    count = min(available, wanted)
-    return [row * available // count for row in range(count)]
+        write_whole(plot_path, lambda path: draw_times(path, cells))
+    synthetic = " (synthetic)" if data.synthetic else ""
+    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
+    console.print(
+        "Median time (success rate, if not 100%), below it the mean acceptance of the solved "
+        "rows.\nA dash: skipped, for the reason below.",
+        style="dim",
+    )
+    if any(cell.partial for cell in cells):
+        console.print(
+            "*: over the solved rows only, which are fewer than its neighbours': not to be "
+            "compared with them.",
+            style="dim",
+        )
+    console.print(_parts(cells))
+    for cell in cells:
+        if cell.skipped:
+            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
+            console.print(f"{size} {cell.solver}: {cell.skipped}", style="dim")
 
 
 def _run(
@@ -103,25 +112,8 @@ def _run(
     time_limit: float,
     temperature: float,
 ) -> list[Cell]:
-    columns = (
-        TextColumn("{task.description:28}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("warming up", total=len(sizes) * len(solvers) * len(rows))
-        return list(
-            benchmark(
-                data,
-                sizes,
-                solvers,
-                rows,
-                time_limit,
-                temperature,
-                lambda label: bar.update(task, advance=1, description=label),
-            )
-        )
+    with progress("warming up", len(sizes) * len(solvers) * len(rows)) as step:
+        return list(benchmark(data, sizes, solvers, rows, time_limit, temperature, step))
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
@@ -139,13 +131,16 @@ def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
     return table
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell) -> Text:
     if not cell.records:
-        return "-"
+        return Text("-")
     rate = "" if cell.success_rate == 1.0 else f" ({cell.success_rate:.0%})"
     if not cell.solved:
-        return f"failed{rate}"
-    return f"{_digits(cell.milliseconds())}{rate}\n[cyan]{cell.acceptance:.5f}"
+        return Text(f"failed{rate}")
+    mark = f"* {len(cell.solved)} of {cell.rows} rows" if cell.partial else ""
+    return Text.assemble(
+        f"{_digits(cell.milliseconds())}{rate}\n", (f"{cell.acceptance:.5f}{mark}", "cyan")
+    )
 
 
 def _digits(value: float) -> str:
@@ -182,6 +177,10 @@ def _flat(cell: Cell) -> dict[str, object]:
         "solver": cell.solver,
         "skipped": cell.skipped,
         "success_rate": cell.success_rate,
+        "rows": cell.rows,
+        "solved": len(cell.solved),
+        "acceptance": cell.acceptance if cell.solved else None,
+        "partial": cell.partial,
         "solves": [asdict(record) for record in cell.records],
     }
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from otlp._solve import solve
-from otlp.cli.options import capture_argument, open_capture, problem, row_options, scheme_option
+from otlp.cli.options import (
+    capture_argument,
+    json_option,
+    open_capture,
+    problem,
+    row_options,
+    scheme_option,
+)
 from otlp.cli.output import console, write_json
 from otlp.solution import Solution
-from otlp.studies.benchmark import warm
+from otlp.solvers import make_solver
+from otlp.studies.attempt import settled, warm
+from otlp.studies.benchmark import small_problems
 
 __all__ = ["command"]
 
@@ -34,7 +43,7 @@ Examples:
 @row_options
 @click.option("--solver", default="auto", show_default=True, help="A solver's name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
-@click.option("--json", "json_path", type=click.Path(), help="Write the certificate to a file.")
+@json_option("Write the certificate to a file.")
 def command(
     capture: str | None,
     row: int,
@@ -42,17 +51,18 @@ def command(
     top_k: int | None,
     solver: str,
     options: tuple[str, ...],
-    json_path: str | None,
+    json_path: Path | None,
     **cut: Any,
 ) -> None:
     """Solve one row of a capture and print its certificate."""
     data = open_capture(capture)
     instance = problem(data, row, n, top_k=top_k, **cut)
-    warm((solver,), data)
-    solution = solve(instance, solver, throw=False, **dict(map(_parse_option, options)))
-    console.print(_table(solution))
+    chosen = make_solver(solver, **dict(map(_parse_option, options)))
+    warm([chosen], small_problems(data))
+    solution = settled(lambda: chosen.solve(instance))
     if json_path:
         write_json(json_path, certificate(solution))
+    console.print(_table(solution))
     if solution.plan is None:
         raise SystemExit(1)
 
