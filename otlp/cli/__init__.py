@@ -64,12 +64,10 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
-        except MemoryError as error:
-            fail(f"out of memory: {error or 'take fewer rows or tokens'}")
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise  # nobody reads on: click ends quietly
-            fail(str(error))
+        except BrokenPipeError:
+            raise  # nobody reads on: click ends quietly
+        except (MemoryError, OSError) as error:
+            fail(str(error) or "out of memory: take fewer rows or tokens")
         except KeyboardInterrupt:
             warn("interrupted")
             raise SystemExit(130) from None

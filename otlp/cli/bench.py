@@ -186,15 +186,10 @@ def _flat(cell: Cell) -> dict[str, object]:
 
 
 def _write_csv(path: Path, cells: Sequence[Cell]) -> None:
+    solves = [asdict(record) for cell in cells for record in cell.records]
+    parts = [solve.pop("timings") for solve in solves]
+    rows = [solve.pop("size") | solve | part for solve, part in zip(solves, parts, strict=True)]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["k", "n", "solver", "row", "status", "guarantee", "acceptance", "error",
-             "marginal_error", *PARTS]
-        )  # fmt: skip
-        for record in (record for cell in cells for record in cell.records):
-            writer.writerow(
-                [record.size.k, record.size.n, record.solver, record.row, record.status,
-                 record.guarantee, record.acceptance, record.error, record.marginal_error,
-                 *(getattr(record.timings, part) for part in PARTS)]
-            )  # fmt: skip
+        writer = csv.DictWriter(file, rows[0] if rows else ())
+        writer.writeheader()
+        writer.writerows(rows)

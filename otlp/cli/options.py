@@ -17,10 +17,10 @@ from otlp.cli.output import clean
 from otlp.data.captures import Capture, builtin, load
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
+from otlp.studies.canvas import file_types
 from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = [
-    "FigureFile",
     "ListOf",
     "OutputFile",
     "Positive",
@@ -77,46 +77,37 @@ class Positive(click.FloatRange):
 
 
 class OutputFile(click.Path):
-    """A file to write, refused before any work if it could not be written; none is left behind."""
+    """A file to write, refused before any work if it could not be written; none is left behind.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    endings : callable, optional
+        Gives the endings that the name may have; by default any.
+    """
+
+    def __init__(self, endings: Callable[[], tuple[str, ...]] = tuple) -> None:
         super().__init__(dir_okay=False)
+        self.endings = endings
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Try the folder, or the nearest one above that exists."""
+        """Check the ending, then try the folder, or the nearest one above that exists."""
         path = Path(os.fspath(value))
         try:
+            endings = self.endings()
+            if endings and path.suffix.lower() not in endings:
+                self.fail(f"{clean(value)!r} ends in none of {', '.join(endings)}", param, ctx)
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(path.stat().st_mode):
-                    self.fail(f"{str(path)!r} is no ordinary file: name another", param, ctx)
+                    self.fail(f"{clean(value)!r} is no ordinary file: name another", param, ctx)
             folder = path.absolute().parent
             while not folder.exists():
                 folder = folder.parent
             with tempfile.TemporaryFile(dir=folder):
                 pass
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OTLPError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self.fail(f"{clean(str(path))!r} cannot be written: {reason}", param, ctx)
+            self.fail(f"{clean(value)!r} cannot be written: {reason}", param, ctx)
         return path
-
-
-class FigureFile(OutputFile):
-    """A file to draw to: its ending is one that matplotlib, which must be there, writes."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Check the ending, then the folder."""
-        from otlp.studies.figures import file_types
-
-        try:
-            known = file_types()
-        except OTLPError as error:
-            self.fail(str(error), param, ctx)
-        ending = Path(os.fspath(value)).suffix.lower().removeprefix(".")
-        if ending not in known:
-            self.fail(
-                f"{os.fspath(value)!r} does not end in one of .{', .'.join(known)}", param, ctx
-            )
-        return super().convert(value, param, ctx)
 
 
 def json_option(help: str) -> Decorator:
@@ -126,12 +117,8 @@ def json_option(help: str) -> Decorator:
 
 def figure_option(help: str, flag: str = "--figure") -> Decorator:
     """Add an option for a figure, passed as `figure_path`, or after its own flag."""
-    return click.option(
-        flag,
-        f"{flag[2:].replace('-', '_')}_path",
-        type=FigureFile(),
-        help=f"{help} Needs matplotlib.",
-    )
+    name = flag[2:].replace("-", "_") + "_path"
+    return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
 
 
 def rows_option(default: int) -> Decorator:

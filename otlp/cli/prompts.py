@@ -166,24 +166,16 @@ def _read(path: Path) -> list[str]:
         raise InvalidInputError(f"{path} is no {path.suffix} file ({error})") from error
     if not isinstance(found, list):
         raise InvalidInputError(
-            f"{path} holds one {_kind(found)}: a .json file of prompts is a list of strings; "
-            "write an object a line into a .jsonl file"
+            f"{path} holds one {type(found).__name__}: a .json file of prompts is a list of "
+            "strings; an object a line makes a .jsonl file"
         )
-    return [_prompt(path, number, one) for number, one in enumerate(found, start=1)]
-
-
-def _prompt(path: Path, number: int, entry: object) -> str:
-    text = entry.get("prompt") if isinstance(entry, dict) else entry
-    if not isinstance(text, str):
-        missing = ' without a string "prompt"' if isinstance(entry, dict) else ""
-        raise InvalidInputError(
-            f"{path}: prompt {number} is {_kind(entry)}{missing}: write a string, or an object "
-            'with "prompt"'
-        )
-    return text
-
-
-def _kind(value: object) -> str:
-    """What JSON calls it."""
-    names = {dict: "object", list: "list", str: "string", bool: "truth value", type(None): "null"}
-    return names.get(type(value), "number")
+    prompts: list[str] = []
+    for number, one in enumerate(found, start=1):
+        prompt = one.get("prompt") if isinstance(one, dict) else one
+        if not isinstance(prompt, str):
+            raise InvalidInputError(
+                f"{path}: prompt {number} is {str(one):.60}: write a string, or an object with the "
+                'string "prompt"'
+            )
+        prompts.append(prompt)
+    return prompts

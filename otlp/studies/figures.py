@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from otlp.errors import EngineNotFoundError
 from otlp.studies.benchmark import Cell
+from otlp.studies.canvas import figure
 from otlp.studies.cascade_curve import Point
 from otlp.studies.compare import BOUND, OPTIMUM, Summary
 from otlp.studies.decoding import BASELINE, Measurement, Setting
@@ -20,45 +19,10 @@ __all__ = [
     "draw_cascades",
     "draw_time_split",
     "draw_times",
-    "figure",
-    "file_types",
 ]
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = ("draft", "target", "verification", "rest")
-
-
-def file_types() -> tuple[str, ...]:
-    """Endings of the files that a figure can be written to.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If matplotlib is missing.
-    """
-    return tuple(sorted(_empty(1.0, 1.0).canvas.get_supported_filetypes()))
-
-
-@contextmanager
-def figure(path: Path, width: float, height: float, dpi: int = 150) -> Iterator[Any]:
-    """Give an empty matplotlib figure of so many inches, and write it when the block ends.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If matplotlib is missing.
-    """
-    canvas = _empty(width, height)
-    yield canvas
-    canvas.savefig(path, dpi=dpi)
-
-
-def _empty(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
