@@ -175,8 +175,8 @@ def report(results: Times, rates: list[dict[str, float]]) -> None:
             if label in results
         )
         cases.say(
-            f"({k}, {n}): the library's global resolution, whole lossless plan: {cases.shown(ms)} ms, "
-            f"success {100 * rate:.0f}%; the exact solvers, ms: {exact}."
+            f"({k}, {n}): the library's global resolution, whole lossless plan: "
+            f"{cases.shown(ms)} ms, success {100 * rate:.0f}%; the exact solvers, ms: {exact}."
         )
     for label in ("max-flow", "martingale"):
         if label in results:

@@ -8,7 +8,6 @@ import click
 
 from otlp.cli.output import fail, warn
 from otlp.errors import OTLPError
-from otlp.studies.attempt import announced
 
 __all__ = ["main"]
 
@@ -60,14 +59,13 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Turn errors into one line and exit status 2, and an interruption into 130."""
         try:
-            with announced(lambda: warn("compiling, once; it is in no time that is shown")):
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
         except BrokenPipeError:
             raise  # nobody reads on: click ends quietly
-        except (MemoryError, OSError) as error:
-            fail(str(error) or "out of memory: take fewer rows or tokens")
+        except (MemoryError, OverflowError, OSError) as error:
+            fail(f"{type(error).__name__}: {error or 'take fewer rows, tokens or drafts'}")
         except KeyboardInterrupt:
             warn("interrupted")
             raise SystemExit(130) from None

@@ -12,7 +12,7 @@ from otlp.cli.options import ListOf, figure_option, json_option
 from otlp.cli.output import console, progress, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options, passages
 from otlp.decode.models.model import Sampling
-from otlp.studies.cascade_curve import Point, curve, observe
+from otlp.studies.cascade_curve import METHODS, Point, curve, observe
 from otlp.studies.figures import draw_cascades
 
 __all__ = ["command"]
@@ -29,7 +29,13 @@ Examples:
 """
 )
 @model_options(limit=10)
-@click.option("--cascade", "methods", type=ListOf(str), default=DEFAULT, show_default=True)
+@click.option(
+    "--cascade",
+    "methods",
+    type=ListOf(click.Choice(list(METHODS))),
+    default=DEFAULT,
+    show_default=True,
+)
 @click.option(
     "--threshold",
     "alphas",
@@ -58,6 +64,9 @@ def command(
     share of places that follow the target, which is what a sequential cascade (chow) or an oracle
     (bild, diff, opt) would call it for. Means with the half widths of 95% intervals over the texts.
     """
+    for method in methods:
+        for alpha in alphas or ():
+            METHODS[method](alpha)  # refuses a threshold that is none
     if models.prompt_file is None:
         texts = [whole for _, whole in passages()][: models.limit]
     else:

@@ -14,6 +14,7 @@ from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
 from otlp.decode.round import check_round
+from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
@@ -34,7 +35,9 @@ Examples:
 """
 )
 @model_options(limit=4)
-@click.option("--algorithms", type=ListOf(str), default=DEFAULT, show_default=True)
+@click.option(
+    "--algorithms", type=ListOf(click.Choice(list(ALGORITHMS))), default=DEFAULT, show_default=True
+)
 @click.option(
     "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", show_default=True, help="K."
 )

@@ -174,7 +174,7 @@ def _read(path: Path) -> list[str]:
         prompt = one.get("prompt") if isinstance(one, dict) else one
         if not isinstance(prompt, str):
             raise InvalidInputError(
-                f"{path}: prompt {number} is {str(one):.60}: write a string, or an object with the "
+                f"{path}: prompt {number} is {one!s:.60}: write a string, or an object with the "
                 'string "prompt"'
             )
         prompts.append(prompt)

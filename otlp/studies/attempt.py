@@ -6,19 +6,18 @@ in no limit: such a solve is made again (`settled`), whatever path through the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
-
-from numba.core import event
 
 from otlp.errors import OTLPError
 from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.solvers.solver import Solver
 
-__all__ = ["Attempt", "announced", "attempt", "settled", "warm"]
+__all__ = ["Attempt", "attempt", "settled", "warm"]
 
 Result = TypeVar("Result")
 
@@ -76,34 +75,32 @@ def settled(action: Callable[[], Result]) -> Result:
     action : callable
         Called again while it compiles; must give the same again.
     """
+    from numba.core import event
+
+    class Loads(event.Listener):
+        """The lock of the compiler is taken to load, too, what another process compiled."""
+
+        def on_start(self, found: event.Event) -> None:
+            seen.append(found)
+            if found.kind == "numba:compile":
+                _say_once()
+
+        def on_end(self, found: event.Event) -> None:
+            pass
+
     for _ in range(MOST_REPEATS):
-        count = _Count()
-        # the lock is taken to compile as well as to load what was compiled in another run
-        with event.install_listener("numba:compiler_lock", count):
+        seen: list[event.Event] = []
+        with (
+            event.install_listener("numba:compiler_lock", Loads()),
+            event.install_listener("numba:compile", Loads()),
+        ):
             result = action()
-        if not count.events:
+        if not seen:
             break
     return result
 
 
-@contextmanager
-def announced(say: Callable[[], None]) -> Iterator[None]:
-    """Call `say` when something is compiled for the first time within the block."""
-    with event.install_listener("numba:compile", _Count(say)):
-        yield
-
-
-class _Count(event.Listener):
-    """Counts events, and calls `first` at the first."""
-
-    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
-        self.events = 0
-        self.first = first
-
-    def on_start(self, event: object) -> None:
-        self.events += 1
-        if self.events == 1:
-            self.first()
-
-    def on_end(self, event: object) -> None:
-        pass
+@cache
+def _say_once() -> None:
+    # a warning of the logging module: on standard error unless its reader wants it otherwise
+    logging.getLogger(__name__).warning("compiling, once; it is in no time that is shown")
