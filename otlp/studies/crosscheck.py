@@ -11,7 +11,7 @@ from otlp.solution import Solution, Status
 from otlp.solvers import with_time_limit
 from otlp.studies.attempt import Attempt, attempt
 
-__all__ = ["CrossCheck", "cross_check"]
+__all__ = ["CrossCheck", "complaints", "cross_check"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +54,13 @@ def cross_check(
     """
     attempts = {name: attempt(with_time_limit(name, time_limit), problem) for name in solvers}
     solutions = [found.solution for found in attempts.values() if found.solution is not None]
-    return CrossCheck(attempts, tuple(_complaints(solutions, tolerance)))
+    return CrossCheck(attempts, tuple(complaints(solutions, tolerance)))
 
 
-def _complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
+def complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
+    """What does not fit together between solutions of one problem; see `cross_check`."""
     found = [solution for solution in solutions if solution.plan is not None]
-    complaints = [
+    wrong = [
         f"{s.solver}: {s.message}" for s in found if s.status is Status.CERTIFICATE_FAILED
     ]
     lowest = min(found, key=lambda s: s.upper_bound, default=None)
@@ -67,8 +68,8 @@ def _complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
         assert lowest is not None
         excess = solution.acceptance - solution.marginal_error - lowest.upper_bound
         if solution.marginal_error <= LOSSLESS_TOLERANCE and excess > tolerance:
-            complaints.append(
+            wrong.append(
                 f"{solution.solver} accepts {solution.acceptance:.9f}, above the bound "
                 f"{lowest.upper_bound:.9f} that {lowest.solver} certifies"
             )
-    return complaints
+    return wrong
