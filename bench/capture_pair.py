@@ -129,29 +129,16 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ({low:.2f} to {high:.2f})"
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @click.option(
     "--models",
     type=click.Path(file_okay=False, path_type=Path),
     default=BUILTIN.parent / "models",
-    show_default=True,
     help="Folder with the folders target and draft.",
 )
-@click.option(
-    "--builtin",
-    type=OutputFile(),
-    default=BUILTIN,
-    show_default=True,
-    help="Where the small capture goes.",
-)
-@click.option(
-    "--large",
-    type=OutputFile(),
-    default=LARGE,
-    show_default=True,
-    help="Where the large capture goes.",
-)
-@click.option("--seed", default=7, show_default=True, help="Of the choice.")
+@click.option("--builtin", type=OutputFile(), default=BUILTIN, help="Where the small capture goes.")
+@click.option("--large", type=OutputFile(), default=LARGE, help="Where the large capture goes.")
+@click.option("--seed", default=7, help="Of the choice.")
 def main(models: Path, builtin: Path, large: Path, seed: int) -> None:
     """Capture the small and the large set of rows."""
     logging.disable_progress_bar()

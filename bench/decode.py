@@ -23,7 +23,7 @@ import numpy as np
 from rich.table import Table
 
 from otlp.cli.options import ListOf, figure_option, json_option
-from otlp.cli.output import console, progress, write_json, write_whole
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -156,11 +156,7 @@ def paired_rounds(
 
 
 def _row(
-    name: str,
-    setting: Setting,
-    tokens: np.ndarray,
-    middle: dict[str, float],
-    plain_seconds: float,
+    name: str, setting: Setting, tokens: np.ndarray, middle: dict[str, float], plain_seconds: float
 ) -> Row:
     whole = middle["draft"] + middle["target"] + middle[name]
     return Row(
@@ -229,14 +225,11 @@ def synthetic_round(
 
 
 def show(rows: Sequence[Row]) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for head in ("algorithm", "K", "L", "T", "block eff.", "speed-up"):
-        table.add_column(head, no_wrap=True)
-    for head in ("draft ms", "target", "verify", "share"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("K", "L", "T", "block eff.", "speed-up", "draft ms", "target", "verify", "share")
+    made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
     for row in rows:
         whole = row.draft_seconds + row.target_seconds + row.verify_seconds
-        table.add_row(
+        made.add_row(
             row.algorithm,
             str(row.paths),
             str(row.length),
@@ -248,7 +241,7 @@ def show(rows: Sequence[Row]) -> None:
             f"{1e3 * row.verify_seconds:.2f}",
             f"{row.verify_seconds / whole:.1%}",
         )
-    console.print(table)
+    console.print(made)
     console.print(against_leader(rows))
     published = Table("published, other models", "setting", "block efficiency")
     for source, setting, value in PUBLISHED:
@@ -263,15 +256,15 @@ def against_leader(rows: Sequence[Row]) -> Table:
         if row.paths > 1:
             found = settings.setdefault(row.algorithm, {})
             found[row.paths, row.length, row.temperature] = np.array(row.prompt_means)
-    table = Table("algorithm", "mean, K > 1", f"less than {LEADER}, 95% interval")
+    made = table("algorithm", "mean, K > 1", f"less than {LEADER}, 95% interval")
     for name, own in settings.items():
         gaps = np.mean([settings[LEADER][setting] - own[setting] for setting in own], axis=0)
-        table.add_row(
+        made.add_row(
             name if name != HUB else f"{HUB} (K = 2)",
             f"{np.mean(list(own.values())):.3f}",
             "" if name == LEADER else mean(gaps).show(3),
         )
-    return table
+    return made
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -305,18 +298,14 @@ def means(
     return values, [float(np.mean(found)) for found in at]
 
 
-@click.command(help=__doc__)
-@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,3,4", show_default=True)
-@click.option("--length", type=ListOf(click.IntRange(1)), default="4,8", show_default=True)
-@click.option("--temperature", type=ListOf(float), default="0.2,0.4,0.6,0.8,1", show_default=True)
-@click.option("--prompts", "count", type=click.IntRange(1), default=10, show_default=True)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=8, show_default=True, help="For each prompt."
-)
-@click.option("--device", default="auto", show_default=True)
-@click.option(
-    "--vocab-size", default=128_256, show_default=True, help="Tokens of the synthetic laws."
-)
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,3,4")
+@click.option("--length", type=ListOf(click.IntRange(1)), default="4,8")
+@click.option("--temperature", type=ListOf(float), default="0.2,0.4,0.6,0.8,1")
+@click.option("--prompts", "count", type=click.IntRange(1), default=10)
+@click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
+@click.option("--device", default="auto")
+@click.option("--vocab-size", default=128_256, help="Tokens of the synthetic laws.")
 @json_option("Write everything to this file.")
 @figure_option("Draw the block efficiencies.")
 def main(
@@ -370,10 +359,10 @@ def main(
         "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
     )
     show(rows)
-    table = Table(f"verification, synthetic laws, V = {vocab_size}, K 4, L 8", "ms")
+    made = table(f"verification, synthetic laws, V = {vocab_size}, K 4, L 8", "ms")
     for name, milliseconds in synthetic:
-        table.add_row(name, f"{milliseconds:.1f}")
-    console.print(table)
+        made.add_row(name, f"{milliseconds:.1f}")
+    console.print(made)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.table import Table
 
 from otlp.auditing.gtest import LEAST_EXPECTED, GTest, g_test
 from otlp.cli.options import ListOf, Positive, json_option
-from otlp.cli.output import console, progress, write_json
+from otlp.cli.output import console, progress, table, write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
 from otlp.decode.models.huggingface import TRAINED_PAIR, HuggingFaceModel
@@ -138,22 +137,16 @@ def play(
 TESTED = tuple(name for name in ALGORITHMS if name != "autoregressive")
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--algorithms", type=ListOf(click.Choice(TESTED)), default=",".join(TESTED))
+@click.option("--rounds", type=click.IntRange(1), default=20_000)
+@click.option("--paths", type=click.IntRange(1), default=3, help="K.")
+@click.option("--length", type=click.IntRange(1), default=3, help="L.")
+@click.option("--temperature", default=1.0)
 @click.option(
-    "--algorithms", type=ListOf(click.Choice(TESTED)), default=",".join(TESTED), show_default=True
+    "--family", type=Positive(), default=1e-3, help="False-alarm rate of all tests together."
 )
-@click.option("--rounds", type=click.IntRange(1), default=20_000, show_default=True)
-@click.option("--paths", type=click.IntRange(1), default=3, show_default=True, help="K.")
-@click.option("--length", type=click.IntRange(1), default=3, show_default=True, help="L.")
-@click.option("--temperature", default=1.0, show_default=True)
-@click.option(
-    "--family",
-    type=Positive(),
-    default=1e-3,
-    show_default=True,
-    help="False-alarm rate of all tests together.",
-)
-@click.option("--device", default="auto", show_default=True)
+@click.option("--device", default="auto")
 @json_option("Write the table to a file.")
 def main(
     algorithms: tuple[str, ...],
@@ -192,11 +185,10 @@ def main(
                 rows.append(Row(name, rounds, efficiency, cells, g, p, t.detectable))
     if json_path:
         write_json(json_path, {"limit": limit, "rows": [asdict(row) for row in rows]})
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for head in ("algorithm", "rounds", "block eff.", "cells", "G", "p-value", "TV found"):
-        table.add_column(head, no_wrap=True)
+    heads = ("rounds", "block eff.", "cells", "G", "p-value", "TV found")
+    made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
     for row in rows:
-        table.add_row(
+        made.add_row(
             row.algorithm,
             f"{row.rounds:,}",
             f"{row.block_efficiency:.3f}",
@@ -205,7 +197,7 @@ def main(
             f"{row.p_value:.3g}",
             f"{row.detectable:.3f}",
         )
-    console.print(table)
+    console.print(made)
     rejected = [row.algorithm for row in rows if row.p_value < limit]
     console.print(
         f"family false-alarm rate {family:g}: rejected below {limit:.2g}: "

@@ -17,11 +17,10 @@ from time import perf_counter, thread_time
 
 import click
 import numpy as np
-from rich.table import Table
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, write_json
+from otlp.cli.output import console, progress, table, write_json
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
@@ -101,18 +100,17 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
 
 
 def show(timings: list[Timing]) -> None:
-    table = Table(title="martingale on synthetic data: a whole solve, certificate included")
-    for heading in (
+    made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
         *("acceptance", "gap", "marginal error", "score us", "token us", "slice us"),
-    ):
-        table.add_column(heading, justify="left" if heading.startswith("data") else "right")
+        title="martingale on synthetic data: a whole solve, certificate included",
+    )
     last = None
     for row in timings:
         if last and (last.data, last.vocab_size) != (row.data, row.vocab_size):
-            table.add_section()
+            made.add_section()
         last = row
-        table.add_row(
+        made.add_row(
             row.data,
             f"{row.vocab_size:,}",
             str(row.n),
@@ -127,25 +125,20 @@ def show(timings: list[Timing]) -> None:
             f"{1e6 * row.token:.1f}",
             f"{1e6 * row.slice:.0f}",
         )
-    console.print(table, width=None if console.is_terminal else 160)
+    console.print(made, width=None if console.is_terminal else 160)
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
 @click.option(
     "--sizes",
     default="1000,4096,32000,128256,1000000",
-    show_default=True,
     type=ListOf(click.IntRange(1000)),
     help="Vocabulary sizes, each at least 1000.",
 )
 @click.option(
-    "--drafts",
-    default="2,3,4,8,16,64",
-    show_default=True,
-    type=ListOf(click.IntRange(1)),
-    help="Numbers of drafts.",
+    "--drafts", default="2,3,4,8,16,64", type=ListOf(click.IntRange(1)), help="Numbers of drafts."
 )
-@click.option("--seconds", default=1.0, show_default=True, help="Time to repeat each solve for.")
+@click.option("--seconds", default=1.0, help="Time to repeat each solve for.")
 @json_option("Also write all numbers.")
 def main(
     sizes: tuple[int, ...], drafts: tuple[int, ...], seconds: float, json_path: Path | None

@@ -15,10 +15,9 @@ from time import perf_counter
 
 import click
 import numpy as np
-from rich.table import Table
 
 import otlp
-from otlp.cli.output import console, progress
+from otlp.cli.output import console, progress, table
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
@@ -65,18 +64,16 @@ def argsort_seconds(values: FloatArray) -> float:
     return perf_counter() - start
 
 
-@click.command(help=__doc__)
-@click.option("--seeds", default=7, show_default=True, help="Problems a row.")
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--seeds", default=7, help="Problems a row.")
 def main(seeds: int) -> None:
-    table = Table(title="Orderings, on synthetic distributions")
-    for heading in ("synthetic", "drafts", "V", "gap", "ms", "worst ms", "sorts", "orderings",
-                    "worst gap", "alpha*"):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in ("synthetic", "drafts") else "right")
+    heads = ("drafts", "V", "gap", "ms", "worst ms", "sorts", "orderings", "worst gap", "alpha*")
+    made = table("synthetic", *heads, title="Orderings, on synthetic distributions")
     with progress("solving", len(CELLS)) as step:
         for cell in CELLS:
-            table.add_row(*row(*cell, seeds))
+            made.add_row(*row(*cell, seeds))
             step(", ".join(map(str, cell)))
-    console.print(table, width=140)
+    console.print(made, width=140)
 
 
 def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 import click
 import numpy as np
-from rich.table import Table
 
 import otlp
-from otlp.cli.output import console, progress
+from otlp.cli.output import console, progress, table
 from otlp.distribution import FloatArray
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.hub import Hub
@@ -59,17 +58,15 @@ def acceptances(logits: FloatArray, temperature: float, similarity: float) -> li
     ]
 
 
-@click.command(help=__doc__)
-@click.option("--pairs", default=100, show_default=True, help="Random pairs a row.")
-@click.option("--seed", default=0, show_default=True, help="Of the random pairs.")
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--pairs", default=100, help="Random pairs a row.")
+@click.option("--seed", default=0, help="Of the random pairs.")
 def main(pairs: int, seed: int) -> None:
     title = f"Mean acceptance over {pairs} random pairs, +- standard error"
-    table = Table("T", "lambda", "", title=title)
-    for method in METHODS:
-        table.add_column(method, justify="right")
+    made = table("T", "lambda", "", *METHODS, title=title)
     with progress("pairs", len(PAPER) * len(LOGITS)) as step:
         for (temperature, similarity), paper in PAPER.items():
-            table.add_row(str(temperature), str(similarity), "paper", *map("{:.4f}".format, paper))
+            made.add_row(str(temperature), str(similarity), "paper", *map("{:.4f}".format, paper))
             for name, draw in LOGITS.items():
                 rng = np.random.default_rng(seed)
                 rows = np.array(
@@ -77,9 +74,9 @@ def main(pairs: int, seed: int) -> None:
                 )
                 mean, error = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
                 ours = [f"{m:.4f} +- {e:.4f}" for m, e in zip(mean, error, strict=True)]
-                table.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
+                made.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
                 step(f"{name}, T = {temperature}, lambda = {similarity}")
-    console.print(table, width=120)
+    console.print(made, width=120)
 
 
 if __name__ == "__main__":

@@ -283,21 +283,16 @@ def write_model(
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(__file__).parents[1] / "otlp" / "data" / "models",
-    show_default=True,
     help="Folder that gets the folders target and draft.",
 )
-@click.option(
-    "--target-minutes", default=TARGET.minutes, show_default=True, help="To train the target."
-)
-@click.option(
-    "--draft-minutes", default=DRAFT.minutes, show_default=True, help="To train the draft."
-)
-@click.option("--threads", default=2, show_default=True, help="CPU threads.")
+@click.option("--target-minutes", default=TARGET.minutes, help="To train the target.")
+@click.option("--draft-minutes", default=DRAFT.minutes, help="To train the draft.")
+@click.option("--threads", default=2, help="CPU threads.")
 @click.option(
     "--only",
     type=click.Choice(["target", "draft"]),

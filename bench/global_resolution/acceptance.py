@@ -26,7 +26,7 @@ def optimal(capture: Capture, rows: list[int], k: int, n: int) -> float:
     return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(160)
 def main(rows: int) -> None:
     captures = [cases.captured(), cases.synthetic()]

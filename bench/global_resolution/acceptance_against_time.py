@@ -59,10 +59,10 @@ def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, 
     )
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=2.0, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=2.0, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     capture = cases.captured()
     methods = line_up()

@@ -213,11 +213,7 @@ def slice_of(label: str, solver: GlobalResolution) -> Method:
 
 
 def measure(
-    method: Method,
-    cases: Sequence[otlp.Problem],
-    most: float,
-    budget: float,
-    repeats: int = 2,
+    method: Method, cases: Sequence[otlp.Problem], most: float, budget: float, repeats: int = 2
 ) -> list[Run]:
     """Solve case after case, the better of two runs each, until the seconds are used up.
 

@@ -43,7 +43,7 @@ def advantages(capture: Capture, rows: list[int], k: int) -> list[tuple[float, f
     return result
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(80)
 def main(rows: int) -> None:
     captures = [cases.captured(), cases.synthetic()]

@@ -81,10 +81,10 @@ def best_within(
     return best
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=1.5, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=6e5, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=1.5, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=6e5, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     captures = {"captured": cases.captured(), "synthetic": cases.synthetic(rows, 4096)}
     flow = cases.unmerged_flow(cases.engines()[-1])

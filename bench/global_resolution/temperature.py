@@ -121,9 +121,9 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
     return figure
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=1.0, show_default=True, help="Seconds for a method at a point.")
+@click.option("--budget", default=1.0, help="Seconds for a method at a point.")
 def main(rows: int, budget: float) -> None:
     capture = cases.captured()
     ks = [10, 100, 1000, capture.vocab_size]

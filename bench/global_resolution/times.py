@@ -215,10 +215,10 @@ def _about_wins(results: Times, label: str, other: str) -> str:
     return f"{label}, which is exact, is faster than the published global resolution at {where}."
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(40)
-@click.option("--budget", default=6.0, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=6.0, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     results, rates = cells(rows, budget, most_arcs)
     cases.console.print(cases.describe(cases.captured()))

@@ -73,7 +73,11 @@ class LazyGroup(click.Group):
 
 @click.command(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     epilog="Start with:  otlp bench   |   otlp solve --row 3 --n 4   |   otlp check --top-k 10",
 )
 @click.version_option(package_name="otlp")

@@ -23,7 +23,7 @@ from otlp.cli.options import (
     spread,
     time_limit_option,
 )
-from otlp.cli.output import console, progress, write_json, write_whole
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.data.captures import Capture
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
@@ -31,13 +31,7 @@ from otlp.timing import PARTS
 
 __all__ = ["command"]
 
-DEFAULT_SOLVERS = (
-    "linear-program",
-    "max-flow",
-    "slackness",
-    "global-resolution",
-    "martingale",
-)
+DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 
 
 @click.command(
@@ -50,12 +44,12 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--top-k", type=ListOf(click.IntRange(0)), default="10,100,1000", show_default=True)
-@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="2,3,4", show_default=True)
-@click.option("--solvers", type=ListOf(str), default=",".join(DEFAULT_SOLVERS), show_default=True)
+@click.option("--top-k", type=ListOf(click.IntRange(0)), default="10,100,1000")
+@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="2,3,4")
+@click.option("--solvers", type=ListOf(str), default=",".join(DEFAULT_SOLVERS))
 @rows_option(5)
 @time_limit_option(5.0)
-@click.option("--temperature", type=float, default=1.0, show_default=True)
+@click.option("--temperature", type=float, default=1.0)
 @json_option("Write every solve to a JSON file.")
 @click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
 @figure_option("Draw time against size.", "--plot")
@@ -117,18 +111,14 @@ def _run(
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
-    table = Table(
-        title=f"Milliseconds a token and acceptance\n{title}",
-    )
-    table.add_column("(k, n)")
-    for solver in solvers:
-        table.add_column(solver.replace("-", "-\n"), justify="right")
+    heads = (solver.replace("-", "-\n") for solver in solvers)
+    made = table("(k, n)", *heads, title=f"Milliseconds a token and acceptance\n{title}")
     by_size: dict[Size, list[Cell]] = {}
     for cell in cells:
         by_size.setdefault(cell.size, []).append(cell)
     for size, row in by_size.items():
-        table.add_row(f"({size.k or 'V'}, {size.n})", *map(_cell, row))
-    return table
+        made.add_row(f"({size.k or 'V'}, {size.n})", *map(_cell, row))
+    return made
 
 
 def _cell(cell: Cell) -> Text:
@@ -151,23 +141,22 @@ def _digits(value: float) -> str:
 
 
 def _parts(cells: Sequence[Cell]) -> Table:
-    table = Table(title="Where the time goes, median ms", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("(k, n)", no_wrap=True)
-    table.add_column("solver", no_wrap=True)
-    for part in (*PARTS, "error"):
-        table.add_column(part, justify="right", no_wrap=True)
+    title = "Where the time goes, median ms"
+    heads = ("solver", *PARTS, "error")
+    made = table("(k, n)", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    made.columns[1].justify = "left"
     size = None
     for cell in cells:
         if cell.solved:
-            table.add_row(
+            made.add_row(
                 "" if cell.size == size else f"({cell.size.k or 'V'}, {cell.size.n})",
                 cell.solver,
                 *(_digits(cell.milliseconds(part)) for part in PARTS),
                 f"{cell.error:.0e}",
             )
             size = cell.size
-    table.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
-    return table
+    made.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
+    return made
 
 
 def _flat(cell: Cell) -> dict[str, object]:

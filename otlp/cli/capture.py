@@ -26,13 +26,11 @@ Examples:
 )
 @click.argument("output", type=OutputFile())
 @model_options(limit=None)
-@click.option("--steps", type=click.IntRange(1), default=32, show_default=True, help="A prompt.")
-@click.option(
-    "--temperature", type=float, default=1.0, show_default=True, help="Of the text written."
-)
+@click.option("--steps", type=click.IntRange(1), default=32, help="A prompt.")
+@click.option("--temperature", type=float, default=1.0, help="Of the text written.")
 @click.option("--top-k", type=click.IntRange(1), help="Of the text written.")
 @click.option("--top-p", type=float, default=1.0, help="Of the text written.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0)
 def command(
     output: Path,
     models: Models,

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from otlp.cli.options import ListOf, figure_option, json_option
-from otlp.cli.output import console, progress, write_json, write_whole
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options, passages
 from otlp.decode.models.model import Sampling
 from otlp.studies.cascade_curve import METHODS, Point, curve, observe
@@ -29,22 +29,16 @@ Examples:
 """
 )
 @model_options(limit=10)
-@click.option(
-    "--cascade",
-    "methods",
-    type=ListOf(click.Choice(list(METHODS))),
-    default=DEFAULT,
-    show_default=True,
-)
+@click.option("--cascade", "methods", type=ListOf(click.Choice(list(METHODS))), default=DEFAULT)
 @click.option(
     "--threshold",
     "alphas",
     type=ListOf(float),
     help="A list such as 0.1,0.3. [default: a grid for each cascade]",
 )
-@click.option("--length", type=click.IntRange(1), default=5, show_default=True, help="L.")
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--length", type=click.IntRange(1), default=5, help="L.")
+@click.option("--temperature", type=float, default=1.0)
+@click.option("--seed", type=click.IntRange(0), default=0)
 @json_option("Write the curves to a file.")
 @figure_option("Draw the curves.")
 def command(
@@ -91,19 +85,11 @@ def command(
 
 def _table(points: Sequence[Point], title: str) -> Table:
     caption = "gain: against the target alone; ± half of a 95% interval over the texts"
-    table = Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("cascade", no_wrap=True)
-    for head in ("alpha", "log-lik.", "gain", "prob.", "gain", "calls a token", "defer"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("alpha", "log-lik.", "gain", "prob.", "gain", "calls a token", "defer")
+    left = {"title_justify": "left", "caption_justify": "left", "padding": (0, 1, 0, 0)}
+    made = table("cascade", *heads, title=title, caption=caption, box=None, **left)
     for point in points:
-        table.add_row(
+        made.add_row(
             point.method,
             f"{point.alpha:g}",
             f"{point.log_likelihood.mean:.3f}",
@@ -113,4 +99,4 @@ def _table(points: Sequence[Point], title: str) -> Table:
             point.calls.show(3),
             "-" if point.deferral is None else f"{point.deferral.mean:.3f}",
         )
-    return table
+    return made

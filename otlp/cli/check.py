@@ -22,7 +22,7 @@ from otlp.cli.options import (
     spread,
     time_limit_option,
 )
-from otlp.cli.output import console, progress
+from otlp.cli.output import console, progress, table
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -43,8 +43,8 @@ Examples:
 )
 @capture_argument
 @rows_option(10)
-@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
-@click.option("--top-k", type=int, default=10, show_default=True, help="Cut the draft to k tokens.")
+@click.option("--n", type=int, default=2, help="Number of drafts.")
+@click.option("--top-k", type=int, default=10, help="Cut the draft to k tokens.")
 @scheme_option
 @row_options
 @click.option("--solvers", type=ListOf(str), help="Comma-separated names [default: all].")
@@ -52,7 +52,6 @@ Examples:
     "--tolerance",
     type=Positive(),
     default=1e-7,
-    show_default=True,
     help="By how much an acceptance may exceed the bounds that others certify.",
 )
 @time_limit_option(10.0)
@@ -98,13 +97,11 @@ def command(
 
 
 def _table(solutions: Mapping[str, Sequence[Solution]], title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("solver", no_wrap=True)
-    for heading in ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    heads = ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee")
+    made = table("solver", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     for name, planned in solutions.items():
         if planned:
-            table.add_row(
+            made.add_row(
                 name,
                 str(len(planned)),
                 f"{fmean(s.acceptance for s in planned):.7f}",
@@ -113,8 +110,8 @@ def _table(solutions: Mapping[str, Sequence[Solution]], title: str) -> Table:
                 f"{1e3 * median(s.timings.total for s in planned):.3f}",
                 min(s.guarantee for s in planned).name,
             )
-    table.caption = "mean acceptance, largest gap and marginal error, median time"
-    return table
+    made.caption = "mean acceptance, largest gap and marginal error, median time"
+    return made
 
 
 def _solutions(checks: Mapping[int, CrossCheck], name: str) -> list[Solution]:

@@ -22,16 +22,8 @@ from otlp.cli.options import (
     spread,
     time_limit_option,
 )
-from otlp.cli.output import console, progress, write_json, write_whole
-from otlp.studies.compare import (
-    BOUND,
-    OPTIMUM,
-    RULES,
-    SCHEMES,
-    Summary,
-    compare,
-    summarise,
-)
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.studies.compare import BOUND, OPTIMUM, RULES, SCHEMES, Summary, compare, summarise
 from otlp.studies.figures import draw_acceptance
 
 __all__ = ["command"]
@@ -47,12 +39,12 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4", show_default=True)
+@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
 @rows_option(10)
 @click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
 @row_options
-@click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES), show_default=True)
-@click.option("--rules", type=ListOf(str), default=",".join(RULES), show_default=True)
+@click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES))
+@click.option("--rules", type=ListOf(str), default=",".join(RULES))
 @time_limit_option(10.0)
 @json_option("Write the acceptance on every row to a file.")
 @figure_option("Draw the acceptance over n.")
@@ -102,19 +94,17 @@ def command(
 
 
 def _table(scheme: str, summaries: Sequence[Summary]) -> Table:
-    table = Table(title=scheme, title_justify="left", box=None, pad_edge=False)
-    table.add_column("rule", no_wrap=True)
     sizes = sorted({found.n for found in summaries})
-    for size in sizes:
-        table.add_column(f"n = {size}", justify="right", no_wrap=True)
+    left = {"title": scheme, "title_justify": "left", "pad_edge": False}
+    made = table("rule", *(f"n = {size}" for size in sizes), box=None, **left)
     by_rule: dict[str, dict[int, Summary]] = {}
     for found in summaries:
         by_rule.setdefault(found.rule, {})[found.n] = found
     for rule, cells in by_rule.items():
         style = {OPTIMUM: "bold", BOUND: "dim"}.get(rule)
         best = by_rule[OPTIMUM]
-        table.add_row(rule, *(_cell(cells[n], best[n]) for n in sizes), style=style)
-    return table
+        made.add_row(rule, *(_cell(cells[n], best[n]) for n in sizes), style=style)
+    return made
 
 
 def _cell(found: Summary, best: Summary) -> str:

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from otlp.cli.options import ListOf, figure_option, json_option
-from otlp.cli.output import console, progress, write_json, write_whole
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
@@ -35,18 +35,14 @@ Examples:
 """
 )
 @model_options(limit=4)
-@click.option(
-    "--algorithms", type=ListOf(click.Choice(list(ALGORITHMS))), default=DEFAULT, show_default=True
-)
-@click.option(
-    "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", show_default=True, help="K."
-)
-@click.option("--length", type=ListOf(click.IntRange(1)), default="4", show_default=True, help="L.")
-@click.option("--temperature", type=ListOf(float), default="1", show_default=True)
+@click.option("--algorithms", type=ListOf(click.Choice(list(ALGORITHMS))), default=DEFAULT)
+@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="K.")
+@click.option("--length", type=ListOf(click.IntRange(1)), default="4", help="L.")
+@click.option("--temperature", type=ListOf(float), default="1")
 @click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
 @click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
-@click.option("--tokens", type=click.IntRange(1), default=48, show_default=True, help="A run.")
-@click.option("--seeds", type=ListOf(click.IntRange(0)), default="0", show_default=True)
+@click.option("--tokens", type=click.IntRange(1), default=48, help="A run.")
+@click.option("--seeds", type=ListOf(click.IntRange(0)), default="0")
 @json_option("Write every run to a file.")
 @figure_option("Draw the block efficiency.")
 @figure_option("Draw where the time goes.", "--time-figure")
@@ -147,15 +143,13 @@ def _measure(
 
 
 def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("algorithm", no_wrap=True)
-    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token")
-    for head in (*heads, "draft", "target", "verify", "accepted"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token", "draft", "target", "verify")
+    left = {"title_justify": "left", "pad_edge": False}
+    made = table("algorithm", *heads, "accepted", title=title, box=None, **left)
     for one, baseline in found:
         setting, split = one.setting, one.time_split
         plain = setting.algorithm == BASELINE
-        table.add_row(
+        made.add_row(
             setting.algorithm,
             "-" if plain else str(setting.paths),
             "-" if plain else str(setting.length),
@@ -166,4 +160,4 @@ def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Tabl
             *(f"{split[part]:.1%}" for part in ("draft", "target", "verification")),
             "" if plain else " ".join(f"{share:.2f}" for share in one.acceptance),
         )
-    return table
+    return made

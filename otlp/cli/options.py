@@ -127,7 +127,6 @@ def rows_option(default: int) -> Decorator:
         "--rows",
         type=click.IntRange(1),
         default=default,
-        show_default=True,
         help="How many rows, evenly spread over the capture.",
     )
 
@@ -135,11 +134,7 @@ def rows_option(default: int) -> Decorator:
 def time_limit_option(default: float) -> Decorator:
     """Add ``--time-limit``, seconds for each solve."""
     return click.option(
-        "--time-limit",
-        type=Positive(),
-        default=default,
-        show_default=True,
-        help="Seconds a solve, roughly.",
+        "--time-limit", type=Positive(), default=default, help="Seconds a solve, roughly."
     )
 
 
@@ -174,7 +169,7 @@ def row_options(command: Command) -> Command:
         click.option(
             "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
         ),
-        click.option("--temperature", type=float, default=1.0, show_default=True),
+        click.option("--temperature", type=float, default=1.0),
         click.option("--top-p", type=float, help="Cut the draft to the top-p nucleus."),
     ):
         command = option(command)
@@ -187,7 +182,6 @@ def scheme_option(command: Command) -> Command:
         "--scheme",
         type=click.Choice(list(SCHEMES)),
         default="iid",
-        show_default=True,
         help="How the n tokens are drafted.",
     )(command)
 

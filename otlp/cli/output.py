@@ -19,9 +19,13 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "console", "fail", "progress", "warn", "write_json", "write_whole"]
+__all__ = [
+    *("clean", "console", "fail", "progress", "table", "warn"),
+    *("write_json", "write_whole"),
+]
 
 
 def clean(text: str) -> str:
@@ -61,6 +65,15 @@ def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(label, total=total)
         yield lambda words: bar.update(task, advance=1, description=clean(words) or None)
+
+
+def table(first: str, *others: str, **options: Any) -> Table:
+    """An empty table: the first column is for names, the others are for numbers."""
+    made = Table(**options)
+    made.add_column(first, no_wrap=True)
+    for heading in others:
+        made.add_column(heading, justify="right", no_wrap=True)
+    return made
 
 
 def warn(message: str) -> None:

@@ -66,12 +66,9 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
             click.option(
                 "--dtype",
                 default="auto",
-                show_default=True,
                 help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
             ),
-            click.option(
-                "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1; auto."
-            ),
+            click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
             click.option(
                 "--prompts",
                 "prompt_file",
@@ -79,12 +76,9 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
                 help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
                 'with "prompt", a line. [default: passages of the built-in capture]',
             ),
-            click.option("--draft", default=TRAINED_PAIR[1], show_default=True),
+            click.option("--draft", default=TRAINED_PAIR[1]),
             click.option(
-                "--target",
-                default=TRAINED_PAIR[0],
-                show_default=True,
-                help="A model folder or a name on the hub.",
+                "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
             ),
         ):
             decorated = option(decorated)

@@ -24,6 +24,8 @@ from otlp.studies.benchmark import small_problems
 
 __all__ = ["command"]
 
+NUMBERS = ("acceptance", "upper_bound", "gap", "marginal_error", "marginal_method")
+
 
 @click.command(
     epilog="""\b
@@ -36,12 +38,12 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--row", type=int, default=0, show_default=True, help="Which row of the capture.")
-@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
+@click.option("--row", type=int, default=0, help="Which row of the capture.")
+@click.option("--n", type=int, default=2, help="Number of drafts.")
 @click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
 @scheme_option
 @row_options
-@click.option("--solver", default="auto", show_default=True, help="A solver's name.")
+@click.option("--solver", default="auto", help="A solver's name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
 @json_option("Write the certificate to a file.")
 def command(
@@ -73,11 +75,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
         "solver": solution.solver,
         "status": solution.status.name,
         "guarantee": solution.guarantee.name,
-        "acceptance": solution.acceptance,
-        "upper_bound": solution.upper_bound,
-        "gap": solution.gap,
-        "marginal_error": solution.marginal_error,
-        "marginal_method": solution.marginal_method,
+        **{name: getattr(solution, name) for name in NUMBERS},
         "subset_size": None if solution.subset is None else int(solution.subset.sum()),
         "seconds": solution.timings.total,
         "message": solution.message,

@@ -197,14 +197,9 @@ def _too_slow(solver: Solver, problem: Problem, pace: float, time_limit: float) 
 
 def _record(size: Size, name: str, row: int, problem: Problem, solution: Solution) -> Record:
     optimum, _ = optimal_acceptance(problem)
+    error = optimum - solution.acceptance
+    status, guarantee = solution.status.name, solution.guarantee.name
     return Record(
-        size=size,
-        solver=name,
-        row=row,
-        status=solution.status.name,
-        guarantee=solution.guarantee.name,
-        acceptance=solution.acceptance,
-        error=optimum - solution.acceptance,
-        marginal_error=solution.marginal_error,
-        timings=solution.timings,
+        *(size, name, row, status, guarantee, solution.acceptance, error),
+        *(solution.marginal_error, solution.timings),
     )

@@ -31,10 +31,7 @@ class CrossCheck:
 
 
 def cross_check(
-    problem: Problem,
-    solvers: Sequence[str],
-    tolerance: float = 1e-7,
-    time_limit: float = 60.0,
+    problem: Problem, solvers: Sequence[str], tolerance: float = 1e-7, time_limit: float = 60.0
 ) -> CrossCheck:
     """Solve a problem with several solvers and compare what they certify.
 
@@ -60,9 +57,7 @@ def cross_check(
 def complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
     """What does not fit together between solutions of one problem; see `cross_check`."""
     found = [solution for solution in solutions if solution.plan is not None]
-    wrong = [
-        f"{s.solver}: {s.message}" for s in found if s.status is Status.CERTIFICATE_FAILED
-    ]
+    wrong = [f"{s.solver}: {s.message}" for s in found if s.status is Status.CERTIFICATE_FAILED]
     lowest = min(found, key=lambda s: s.upper_bound, default=None)
     for solution in found:
         assert lowest is not None

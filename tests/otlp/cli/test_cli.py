@@ -234,24 +234,29 @@ def test_an_interruption_ends_with_status_130(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [3.0, 8.0, 15.0])
+@pytest.mark.parametrize("after", [1.0, 8.0])
 @pytest.mark.parametrize(
     "words",
     ["check --rows 9 --top-k 60 --n 3", "bench", "compare --rows 100", "decode", "cascade"],
 )
-def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from otlp.cli import main; main()", *words.split()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        process.communicate(timeout=after)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        # one second is the promise; a shared machine may need more
-        _, errors = process.communicate(timeout=10.0)
-        assert process.returncode == 130
-        assert "Traceback" not in errors
-    else:
-        assert process.returncode == 0
+def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
+    code = "from otlp.cli import main; print('begun', flush=True); main()"
+    command = [sys.executable, "-c", code, *words.split()]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            process.communicate(timeout=after)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            # one second is the promise; a shared machine may need more
+            _, errors = process.communicate(timeout=10.0)
+            assert process.returncode == 130
+            assert "Traceback" not in errors
+        else:
+            assert process.returncode == 0
 
 
 @pytest.mark.slow
