@@ -10,20 +10,21 @@ writes the small capture that comes with the library and a larger one for benchm
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
 from rich.table import Table
 from train_pair import corpus_files, encode, is_held_out, read_source, standard_library
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from otlp.cli.options import OutputFile
+from otlp.cli.output import console
 from otlp.data.captures import Capture, load, save
 
 BENCH = Path(__file__).parent
@@ -103,7 +104,7 @@ def capture(models: Path, plan: Plan) -> Capture:
     )
 
 
-def describe(captures: dict[str, Capture], console: Console) -> None:
+def describe(captures: dict[str, Capture]) -> None:
     """Print what the captures are like at temperature 1."""
     table = Table("capture", "rows", "entropy (nats)", "top probability", "overlap", "next token")
     for name, rows in captures.items():
@@ -128,48 +129,29 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ({low:.2f} to {high:.2f})"
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--models",
-        type=Path,
-        default=BENCH.parent / "otlp" / "data" / "models",
-        help="folder with the folders target and draft (default: otlp/data/models)",
-    )
-    parser.add_argument(
-        "--builtin",
-        type=Path,
-        default=BUILTIN,
-        help="where the small capture goes (default: otlp/data/capture.safetensors)",
-    )
-    parser.add_argument(
-        "--large",
-        type=Path,
-        default=LARGE,
-        help="where the large capture goes (default: data/standard-library.safetensors "
-        "beside this file)",
-    )
-    parser.add_argument("--seed", type=int, default=7, help="of the choice (default: %(default)s)")
-    return parser.parse_args(arguments)
-
-
-def main() -> None:
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=BUILTIN.parent / "models",
+    help="Folder with the folders target and draft.",
+)
+@click.option("--builtin", type=OutputFile(), default=BUILTIN, help="Where the small capture goes.")
+@click.option("--large", type=OutputFile(), default=LARGE, help="Where the large capture goes.")
+@click.option("--seed", default=7, help="Of the choice.")
+def main(models: Path, builtin: Path, large: Path, seed: int) -> None:
     """Capture the small and the large set of rows."""
-    arguments = parse_arguments()
     logging.disable_progress_bar()
     plans = {
-        arguments.builtin: Plan(passages=10, steps=16, prefix=128, seed=arguments.seed),
-        arguments.large: Plan(passages=45, steps=20, prefix=128, seed=arguments.seed + 1),
+        builtin: Plan(passages=10, steps=16, prefix=128, seed=seed),
+        large: Plan(passages=45, steps=20, prefix=128, seed=seed + 1),
     }
     written = {}
     for path, plan in plans.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(capture(arguments.models, plan), path)
+        save(capture(models, plan), path)
         written[path.name] = load(path)
-    describe(written, Console())
+    describe(written)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,17 @@ papers give for their own, much larger models.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
+import click
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from otlp.cli.output import write_json, write_whole
+from otlp.cli.options import ListOf, figure_option, json_option
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -38,6 +37,7 @@ from otlp.decode import (
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.verification.top_down import LARGEST_HUB_TREE
 from otlp.distribution import IntArray, softmax
+from otlp.studies.canvas import figure
 from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, ratio
 
@@ -157,11 +157,7 @@ def paired_rounds(
 
 
 def _row(
-    name: str,
-    setting: Setting,
-    tokens: np.ndarray,
-    middle: dict[str, float],
-    plain_seconds: float,
+    name: str, setting: Setting, tokens: np.ndarray, middle: dict[str, float], plain_seconds: float
 ) -> Row:
     whole = middle["draft"] + middle["target"] + middle[name]
     return Row(
@@ -229,15 +225,12 @@ def synthetic_round(
     return tree, softmax(logits[tree.depths])
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for head in ("algorithm", "K", "L", "T", "block eff.", "speed-up"):
-        table.add_column(head, no_wrap=True)
-    for head in ("draft ms", "target", "verify", "share"):
-        table.add_column(head, justify="right", no_wrap=True)
+def show(rows: Sequence[Row]) -> None:
+    heads = ("K", "L", "T", "block eff.", "speed-up", "draft ms", "target", "verify", "share")
+    made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
     for row in rows:
         whole = row.draft_seconds + row.target_seconds + row.verify_seconds
-        table.add_row(
+        made.add_row(
             row.algorithm,
             str(row.paths),
             str(row.length),
@@ -249,7 +242,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
             f"{1e3 * row.verify_seconds:.2f}",
             f"{row.verify_seconds / whole:.1%}",
         )
-    console.print(table)
+    console.print(made)
     console.print(against_leader(rows))
     published = Table("published, other models", "setting", "block efficiency")
     for source, setting, value in PUBLISHED:
@@ -264,42 +257,36 @@ def against_leader(rows: Sequence[Row]) -> Table:
         if row.paths > 1:
             found = settings.setdefault(row.algorithm, {})
             found[row.paths, row.length, row.temperature] = np.array(row.prompt_means)
-    table = Table("algorithm", "mean, K > 1", f"less than {LEADER}, 95% interval")
+    made = table("algorithm", "mean, K > 1", f"less than {LEADER}, 95% interval")
     for name, own in settings.items():
         gaps = np.mean([settings[LEADER][setting] - own[setting] for setting in own], axis=0)
-        table.add_row(
+        made.add_row(
             name if name != HUB else f"{HUB} (K = 2)",
             f"{np.mean(list(own.values())):.3f}",
             "" if name == LEADER else mean(gaps).show(3),
         )
-    return table
+    return made
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw mean block efficiencies over K, for each L, and over the temperature, for K > 1."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     lengths = sorted({row.length for row in rows})
-    figure = Figure(figsize=(4.4 * (len(lengths) + 1), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
-    for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
-        style = f"{'os'[number // 10]}-C{number % 10}"
-        own = [row for row in rows if row.algorithm == name]
+    with figure(path, 4.4 * (len(lengths) + 1), 4.2, dpi=80) as canvas:
+        panels = canvas.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
+        for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
+            style = f"{'os'[number // 10]}-C{number % 10}"
+            own = [row for row in rows if row.algorithm == name]
+            for panel, length in zip(panels, lengths, strict=False):
+                panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), style)
+            single = name in SINGLE
+            over = means(own, "temperature", lambda row, n=single: n or row.paths > 1)
+            panels[-1].plot(*over, style, label=name)
         for panel, length in zip(panels, lengths, strict=False):
-            panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), style)
-        single = name in SINGLE
-        panels[-1].plot(
-            *means(own, "temperature", lambda row, n=single: n or row.paths > 1), style, label=name
-        )
-    for panel, length in zip(panels, lengths, strict=False):
-        panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
-        panel.set_xticks(sorted({row.paths for row in rows}))
-    panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
-    panels[0].set_ylabel("tokens per target call")
-    figure.legend(loc="outside right center", fontsize="small")
-    figure.savefig(path, dpi=80)
+            panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
+            panel.set_xticks(sorted({row.paths for row in rows}))
+        panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
+        panels[0].set_ylabel("tokens per target call")
+        canvas.legend(loc="outside right center", fontsize="small")
 
 
 def means(
@@ -312,55 +299,50 @@ def means(
     return values, [float(np.mean(found)) for found in at]
 
 
-def numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--paths", type=numbers, default=[1, 2, 3, 4])
-    parser.add_argument("--length", type=numbers, default=[4, 8])
-    parser.add_argument("--temperature", type=numbers, default=[0.2, 0.4, 0.6, 0.8, 1.0])
-    parser.add_argument("--prompts", type=int, default=10, help="how many (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=8, help="a prompt (default: %(default)s)")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--vocab-size", type=int, default=128_256, help="of the synthetic laws")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
-    parser.add_argument("--figure", type=Path, help="draw the block efficiencies")
-    arguments = parser.parse_args()
-    console = Console()
-    pair = open_pair("trained:draft", "trained:target", arguments.device, "auto", Sampling())
-    prompts = encode_prompts(pair[1], read_prompts(None, arguments.prompts))
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,3,4")
+@click.option("--length", type=ListOf(click.IntRange(1)), default="4,8")
+@click.option("--temperature", type=ListOf(float), default="0.2,0.4,0.6,0.8,1")
+@click.option("--prompts", "count", type=click.IntRange(1), default=10)
+@click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
+@click.option("--device", default="auto")
+@click.option("--vocab-size", default=128_256, help="Tokens of the synthetic laws.")
+@json_option("Write everything to this file.")
+@figure_option("Draw the block efficiencies.")
+def main(
+    paths: tuple[int, ...],
+    length: tuple[int, ...],
+    temperature: tuple[float, ...],
+    count: int,
+    rounds: int,
+    device: str,
+    vocab_size: int,
+    json_path: Path | None,
+    figure_path: Path | None,
+) -> None:
+    pair = open_pair("trained:draft", "trained:target", device, "auto", Sampling())
+    prompts = encode_prompts(pair[1], read_prompts(None, count))
     settings = [
-        Setting(name, int(paths), int(length), temperature)
-        for temperature in arguments.temperature
-        for length in arguments.length
-        for paths in arguments.paths
+        Setting(name, drafted, depth, value)
+        for value in temperature
+        for depth in length
+        for drafted in paths
         for name in (LEADER, HUB)
-        if name != HUB or (paths == 2 and length <= LARGEST_HUB_TREE)
+        if name != HUB or (drafted == 2 and depth <= LARGEST_HUB_TREE)
     ]
     for setting in {setting.paths: setting for setting in settings}.values():
         # what is compiled on first use must not be in a median
         paired_rounds(pair, prompts[:1], setting, 1, 1.0)
     rows: list[Row] = []
-    for setting in track(settings, "decoding", console=console, disable=not console.is_terminal):
-        for model in pair:
-            model.sampling = Sampling(setting.temperature)
-        plain = plain_round(pair, prompts, 6)
-        rows += paired_rounds(pair, prompts, setting, arguments.rounds, plain)
-    console.print(
-        f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {arguments.rounds} "
-        "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
-    )
-    show(rows, console)
-    synthetic = large_vocabulary(MULTIPLE, 4, 8, arguments.vocab_size, 3)
-    table = Table(f"verification, synthetic laws, V = {arguments.vocab_size}, K 4, L 8", "ms")
-    for name, milliseconds in synthetic:
-        table.add_row(name, f"{milliseconds:.1f}")
-    console.print(table)
-    if arguments.json:
+    with progress("decoding", len(settings)) as step:
+        for setting in settings:
+            for model in pair:
+                model.sampling = Sampling(setting.temperature)
+            plain = plain_round(pair, prompts, 6)
+            rows += paired_rounds(pair, prompts, setting, rounds, plain)
+            step(f"{setting.algorithm}, K = {setting.paths}, L = {setting.length}")
+    synthetic = large_vocabulary(MULTIPLE, 4, 8, vocab_size, 3)
+    if json_path:
         content = {
             "prompts": len(prompts),
             "device": str(pair[1].model.device),
@@ -370,9 +352,18 @@ def main() -> None:
             "synthetic": synthetic,
             "published": PUBLISHED,
         }
-        write_json(arguments.json, content)
-    if arguments.figure:
-        write_whole(arguments.figure, lambda path: draw(rows, path))
+        write_json(json_path, content)
+    if figure_path:
+        write_whole(figure_path, lambda path: draw(rows, path))
+    console.print(
+        f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {rounds} "
+        "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
+    )
+    show(rows)
+    made = table(f"verification, synthetic laws, V = {vocab_size}, K 4, L 8", "ms")
+    for name, milliseconds in synthetic:
+        made.add_row(name, f"{milliseconds:.1f}")
+    console.print(made)
 
 
 if __name__ == "__main__":

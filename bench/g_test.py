@@ -12,19 +12,18 @@ of one path verify the same draft trees.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import click
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from otlp.auditing.gtest import LEAST_EXPECTED, GTest, g_test
-from otlp.cli.output import write_json
+from otlp.cli.options import ListOf, Positive, json_option
+from otlp.cli.output import console, progress, table, write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -113,15 +112,14 @@ def play(
     names: tuple[str, ...],
     setting: Setting,
     rounds: int,
-    console: Console,
+    step: Callable[[str], None],
 ) -> dict[str, tuple[Counter[Text], float]]:
     """Texts of each algorithm, filled up from the target, and its block efficiency."""
     draft, target = pair
     chooser = RandomChooser(np.random.default_rng(20240613))
     texts: dict[str, Counter[Text]] = {name: Counter() for name in names}
     lengths = dict.fromkeys(names, 0)
-    label = f"{', '.join(names)}: rounds"
-    for _ in track(range(rounds), label, console=console, disable=not console.is_terminal):
+    for _ in range(rounds):
         for model in pair:
             model.start(prompt)
         tree = setting.drafting.draft(draft, chooser)
@@ -133,64 +131,65 @@ def play(
             while len(text) < TOKENS:
                 text = (*text, chooser.choose(continuation.distribution(text)))
             texts[name][text[:TOKENS]] += 1
+        step(", ".join(names))
     return {name: (texts[name], lengths[name] / rounds) for name in names}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    tested = [name for name in ALGORITHMS if name != "autoregressive"]
-    parser.add_argument(
-        "--algorithms", nargs="+", choices=tested, default=tested, help="default: all that draft"
-    )
-    parser.add_argument("--rounds", type=int, default=20_000, help="default: %(default)s")
-    parser.add_argument("--paths", type=int, default=3, help="K (default: %(default)s)")
-    parser.add_argument("--length", type=int, default=3, help="L (default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
-    parser.add_argument(
-        "--family", type=float, default=1e-3, help="false-alarm rate of all tests together"
-    )
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--json", type=Path, help="write the table to this file")
-    arguments = parser.parse_args()
-    console = Console()
+TESTED = tuple(name for name in ALGORITHMS if name != "autoregressive")
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--algorithms", type=ListOf(click.Choice(TESTED)), default=",".join(TESTED))
+@click.option("--rounds", type=click.IntRange(1), default=20_000)
+@click.option("--paths", type=click.IntRange(1), default=3, help="K.")
+@click.option("--length", type=click.IntRange(1), default=3, help="L.")
+@click.option("--temperature", default=1.0)
+@click.option(
+    "--family", type=Positive(), default=1e-3, help="False-alarm rate of all tests together."
+)
+@click.option("--device", default="auto")
+@json_option("Write the table to a file.")
+def main(
+    algorithms: tuple[str, ...],
+    rounds: int,
+    paths: int,
+    length: int,
+    temperature: float,
+    family: float,
+    device: str,
+    json_path: Path | None,
+) -> None:
     target, draft = TRAINED_PAIR
-    pair = open_pair(draft, target, arguments.device, "auto", Sampling(arguments.temperature))
+    pair = open_pair(draft, target, device, "auto", Sampling(temperature))
     prompt = pair[1].encode(PROMPT)
     continuation = Continuation(pair[1], prompt)
-    expected = bins(continuation, arguments.rounds)
-    several = tuple(name for name in tested if name not in ("hub", *ONE_PATH))
-    groups = (
-        (ONE_PATH, Setting("block", 1, arguments.length)),
-        (("hub",), Setting("hub", 2, arguments.length)),
-        (several, Setting("martingale", arguments.paths, arguments.length)),
-    )
-    limit = arguments.family / len(arguments.algorithms)
+    expected = bins(continuation, rounds)
+    several = tuple(name for name in TESTED if name not in ("hub", *ONE_PATH))
+    groups = {
+        ONE_PATH: Setting("block", 1, length),
+        ("hub",): Setting("hub", 2, length),
+        several: Setting("martingale", paths, length),
+    }
+    chosen = {
+        tuple(name for name in group if name in algorithms): setting
+        for group, setting in groups.items()
+        if set(group) & set(algorithms)
+    }
+    limit = family / len(algorithms)
     rows = []
-    for together, setting in groups:
-        names = tuple(name for name in together if name in arguments.algorithms)
-        if not names:
-            continue
-        found = play(pair, prompt, continuation, names, setting, arguments.rounds, console)
-        for name, (texts, efficiency) in found.items():
-            t = test(expected, texts, limit)
-            rows.append(
-                Row(
-                    name,
-                    arguments.rounds,
-                    efficiency,
-                    t.degrees + 1,
-                    t.statistic,
-                    t.p_value,
-                    t.detectable,
-                )
-            )
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for head in ("algorithm", "rounds", "block eff.", "cells", "G", "p-value", "TV found"):
-        table.add_column(head, no_wrap=True)
+    with progress("rounds", rounds * len(chosen)) as step:
+        for names, setting in chosen.items():
+            found = play(pair, prompt, continuation, names, setting, rounds, step)
+            for name, (texts, efficiency) in found.items():
+                t = test(expected, texts, limit)
+                cells, g, p = t.degrees + 1, t.statistic, t.p_value
+                rows.append(Row(name, rounds, efficiency, cells, g, p, t.detectable))
+    if json_path:
+        write_json(json_path, {"limit": limit, "rows": [asdict(row) for row in rows]})
+    heads = ("rounds", "block eff.", "cells", "G", "p-value", "TV found")
+    made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
     for row in rows:
-        table.add_row(
+        made.add_row(
             row.algorithm,
             f"{row.rounds:,}",
             f"{row.block_efficiency:.3f}",
@@ -199,14 +198,12 @@ def main() -> None:
             f"{row.p_value:.3g}",
             f"{row.detectable:.3f}",
         )
-    console.print(table)
+    console.print(made)
     rejected = [row.algorithm for row in rows if row.p_value < limit]
     console.print(
-        f"family false-alarm rate {arguments.family:g}: rejected below {limit:.2g}: "
+        f"family false-alarm rate {family:g}: rejected below {limit:.2g}: "
         f"{', '.join(rejected) or 'none'}"
     )
-    if arguments.json:
-        write_json(arguments.json, {"limit": limit, "rows": [asdict(row) for row in rows]})
     sys.exit(bool(rejected))
 
 

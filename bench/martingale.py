@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from json import dumps
 from pathlib import Path
 from time import perf_counter, thread_time
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 import otlp
+from otlp.cli.options import ListOf, json_option
+from otlp.cli.output import console, progress, table, write_json
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
@@ -101,19 +99,18 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
     )
 
 
-def show(timings: list[Timing], console: Console) -> None:
-    table = Table(title="martingale on synthetic data: a whole solve, certificate included")
-    for heading in (
+def show(timings: list[Timing]) -> None:
+    made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
         *("acceptance", "gap", "marginal error", "score us", "token us", "slice us"),
-    ):
-        table.add_column(heading, justify="left" if heading.startswith("data") else "right")
+        title="martingale on synthetic data: a whole solve, certificate included",
+    )
     last = None
     for row in timings:
         if last and (last.data, last.vocab_size) != (row.data, row.vocab_size):
-            table.add_section()
+            made.add_section()
         last = row
-        table.add_row(
+        made.add_row(
             row.data,
             f"{row.vocab_size:,}",
             str(row.n),
@@ -128,48 +125,35 @@ def show(timings: list[Timing], console: Console) -> None:
             f"{1e6 * row.token:.1f}",
             f"{1e6 * row.slice:.0f}",
         )
-    console.print(table)
-
-
-def numbers(_: click.Context, option: click.Parameter, text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: pass whole numbers, as in 2,4,16") from None
+    console.print(made, width=None if console.is_terminal else 160)
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
 @click.option(
     "--sizes",
     default="1000,4096,32000,128256,1000000",
-    show_default=True,
-    callback=numbers,
+    type=ListOf(click.IntRange(1000)),
     help="Vocabulary sizes, each at least 1000.",
 )
 @click.option(
-    "--drafts",
-    default="2,3,4,8,16,64",
-    show_default=True,
-    callback=numbers,
-    help="Numbers of drafts.",
+    "--drafts", default="2,3,4,8,16,64", type=ListOf(click.IntRange(1)), help="Numbers of drafts."
 )
-@click.option("--seconds", default=1.0, show_default=True, help="Time to repeat each solve for.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Also write all numbers.")
-def main(sizes: list[int], drafts: list[int], seconds: float, path: Path | None) -> None:
-    console = Console(width=None if Console().is_terminal else 160)
+@click.option("--seconds", default=1.0, help="Time to repeat each solve for.")
+@json_option("Also write all numbers.")
+def main(
+    sizes: tuple[int, ...], drafts: tuple[int, ...], seconds: float, json_path: Path | None
+) -> None:
     timings = []
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("martingale", total=2 * len(sizes) * len(drafts))
+    with progress("martingale", 2 * len(sizes) * len(drafts)) as step:
         for vocab_size in sizes:
             for name, target, draft in pairs(vocab_size):
                 for n in drafts:
-                    progress.update(task, description=f"{name}, V = {vocab_size:,}, n = {n}")
                     problem = otlp.Problem(target, otlp.IID(draft, n))
                     timings.append(measure(name, problem, seconds))
-                    progress.advance(task)
-    show(timings, console)
-    if path is not None:
-        path.write_text(dumps([asdict(timing) for timing in timings], indent=1) + "\n")
+                    step(f"{name}, V = {vocab_size:,}, n = {n}")
+    if json_path:
+        write_json(json_path, [asdict(timing) for timing in timings])
+    show(timings)
 
 
 if __name__ == "__main__":

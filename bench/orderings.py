@@ -10,19 +10,18 @@ median over seeds; the sort is measured between the searches, in the same proces
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from time import perf_counter
 
+import click
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 import otlp
+from otlp.cli.output import console, progress, table
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
+from otlp.studies.attempt import settled
 
 Instance = tuple[FloatArray, list[FloatArray]]
 
@@ -65,33 +64,36 @@ def argsort_seconds(values: FloatArray) -> float:
     return perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=7, help="problems a row (default 7)")
-    options = parser.parse_args()
-    table = Table(title="Orderings, on synthetic distributions")
-    for heading in ("synthetic", "drafts", "V", "gap", "ms", "worst ms", "sorts", "orderings",
-                    "worst gap", "alpha*"):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in ("synthetic", "drafts") else "right")
-    for kind, scheme, size, gap in track(CELLS, description="solving"):
-        make = language_like if kind == "language-like" else dirichlet
-        milliseconds, sorts, orderings, gaps, optima = [], [], [], [], []
-        for seed in range(options.seeds):
-            target, drafts = make(size, seed)
-            problem = otlp.Problem(target, SCHEMES[scheme](drafts))
-            Orderings(gap=gap, max_iterations=2).solve(problem)  # compile, and fill caches
-            solution = Orderings(gap=gap).solve(problem)
-            milliseconds.append(1e3 * solution.timings.solve)
-            sorts.append(1e3 * min(argsort_seconds(target / drafts[0]) for _ in range(5)))
-            orderings.append(solution.details["orderings"])
-            gaps.append(solution.gap)
-            optima.append(solution.upper_bound)
-        table.add_row(
-            kind, scheme, f"{size:,}", f"{gap:.0e}", f"{np.median(milliseconds):.2f}",
-            f"{max(milliseconds):.1f}", f"{np.median(np.divide(milliseconds, sorts)):.0f}",
-            f"{np.median(orderings):.0f}", f"{max(gaps):.1e}", f"{np.median(optima):.4f}",
-        )  # fmt: skip
-    Console(width=140).print(table)
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--seeds", default=7, help="Problems a row.")
+def main(seeds: int) -> None:
+    heads = ("drafts", "V", "gap", "ms", "worst ms", "sorts", "orderings", "worst gap", "alpha*")
+    made = table("synthetic", *heads, title="Orderings, on synthetic distributions")
+    with progress("solving", len(CELLS)) as step:
+        for cell in CELLS:
+            made.add_row(*row(*cell, seeds))
+            step(", ".join(map(str, cell)))
+    console.print(made, width=140)
+
+
+def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:
+    make = language_like if kind == "language-like" else dirichlet
+    milliseconds, sorts, orderings, gaps, optima = [], [], [], [], []
+    for seed in range(seeds):
+        target, drafts = make(size, seed)
+        problem = otlp.Problem(target, SCHEMES[scheme](drafts))
+        Orderings(gap=gap, max_iterations=2).solve(problem)  # fill caches
+        solution = settled(lambda problem=problem: Orderings(gap=gap).solve(problem))
+        milliseconds.append(1e3 * solution.timings.solve)
+        sorts.append(1e3 * min(argsort_seconds(target / drafts[0]) for _ in range(5)))
+        orderings.append(solution.details["orderings"])
+        gaps.append(solution.gap)
+        optima.append(solution.upper_bound)
+    return [
+        kind, scheme, f"{size:,}", f"{gap:.0e}", f"{np.median(milliseconds):.2f}",
+        f"{max(milliseconds):.1f}", f"{np.median(np.divide(milliseconds, sorts)):.0f}",
+        f"{np.median(orderings):.0f}", f"{max(gaps):.1e}", f"{np.median(optima):.4f}",
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

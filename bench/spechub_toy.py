@@ -9,15 +9,13 @@ q = softmax((lambda u_p + (1 - lambda) u_q) / T).  The paper says that u_p and u
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
+import click
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 import otlp
+from otlp.cli.output import console, progress, table
 from otlp.distribution import FloatArray
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.hub import HubSolver
@@ -60,26 +58,25 @@ def acceptances(logits: FloatArray, temperature: float, similarity: float) -> li
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=100, help="random pairs a row (default 100)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random pairs (default 0)")
-    options = parser.parse_args()
-    title = f"Mean acceptance over {options.pairs} random pairs, +- standard error"
-    table = Table("T", "lambda", "", title=title)
-    for method in METHODS:
-        table.add_column(method, justify="right")
-    for (temperature, similarity), paper in track(PAPER.items(), description="pairs"):
-        table.add_row(str(temperature), str(similarity), "paper", *map("{:.4f}".format, paper))
-        for name, draw in LOGITS.items():
-            rng = np.random.default_rng(options.seed)
-            rows = np.array(
-                [acceptances(draw(rng), temperature, similarity) for _ in range(options.pairs)]
-            )
-            mean, error = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
-            ours = [f"{m:.4f} +- {e:.4f}" for m, e in zip(mean, error, strict=True)]
-            table.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
-    Console(width=120).print(table)
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--pairs", default=100, help="Random pairs a row.")
+@click.option("--seed", default=0, help="Of the random pairs.")
+def main(pairs: int, seed: int) -> None:
+    title = f"Mean acceptance over {pairs} random pairs, +- standard error"
+    made = table("T", "lambda", "", *METHODS, title=title)
+    with progress("pairs", len(PAPER) * len(LOGITS)) as step:
+        for (temperature, similarity), paper in PAPER.items():
+            made.add_row(str(temperature), str(similarity), "paper", *map("{:.4f}".format, paper))
+            for name, draw in LOGITS.items():
+                rng = np.random.default_rng(seed)
+                rows = np.array(
+                    [acceptances(draw(rng), temperature, similarity) for _ in range(pairs)]
+                )
+                mean, error = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
+                ours = [f"{m:.4f} +- {e:.4f}" for m, e in zip(mean, error, strict=True)]
+                made.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
+                step(f"{name}, T = {temperature}, lambda = {similarity}")
+    console.print(made, width=120)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ slower machine gets a slightly worse pair.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -23,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
@@ -35,6 +34,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
+
+from otlp.cli.output import console
 
 END_OF_TEXT = "<|endoftext|>"
 VOCABULARY = 4096
@@ -165,7 +166,7 @@ def rate_factor(done: float) -> float:
     return floor + (1 - floor) * cosine
 
 
-def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor, console: Console) -> int:
+def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor) -> int:
     """Train the model until its time is spent; return the number of tokens seen."""
     steps = optimiser(model, recipe)
     model.train()
@@ -282,44 +283,27 @@ def write_model(
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(__file__).parents[1] / "otlp" / "data" / "models",
-        help="folder that gets the folders target and draft (default: otlp/data/models)",
-    )
-    parser.add_argument(
-        "--target-minutes",
-        type=float,
-        default=TARGET.minutes,
-        help="training time of the target (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--draft-minutes",
-        type=float,
-        default=DRAFT.minutes,
-        help="training time of the draft (default: %(default)s)",
-    )
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
-    parser.add_argument(
-        "--only",
-        choices=("target", "draft"),
-        help="train this one alone, beside an existing other (the tokenizer comes out the same)",
-    )
-    return parser.parse_args(arguments)
-
-
-def main() -> None:
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(__file__).parents[1] / "otlp" / "data" / "models",
+    help="Folder that gets the folders target and draft.",
+)
+@click.option("--target-minutes", default=TARGET.minutes, help="To train the target.")
+@click.option("--draft-minutes", default=DRAFT.minutes, help="To train the draft.")
+@click.option("--threads", default=2, help="CPU threads.")
+@click.option(
+    "--only",
+    type=click.Choice(["target", "draft"]),
+    help="Train this one alone, beside an existing other (the tokenizer comes out the same).",
+)
+def main(
+    out: Path, target_minutes: float, draft_minutes: float, threads: int, only: str | None
+) -> None:
     """Train the tokenizer and both models, and write them with their model cards."""
-    arguments = parse_arguments()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(threads)
     logging.disable_progress_bar()
-    console = Console()
     root = standard_library()
     files = corpus_files(root)
     training = [read_source(root / path) for path in files if not is_held_out(path)]
@@ -331,13 +315,13 @@ def main() -> None:
         f"{len(training)} files, {len(train_stream):,} tokens to train on; "
         f"{len(held_out)} files, {len(held_stream):,} tokens held out"
     )
-    for recipe, minutes in ((TARGET, arguments.target_minutes), (DRAFT, arguments.draft_minutes)):
-        if arguments.only not in (None, recipe.name):
+    for recipe, minutes in ((TARGET, target_minutes), (DRAFT, draft_minutes)):
+        if only not in (None, recipe.name):
             continue
         recipe = replace(recipe, minutes=minutes)
         model = build_model(recipe, tokenizer.eos_token_id)
-        seen = train(recipe, model, train_stream, console)
-        folder = arguments.out / recipe.name
+        seen = train(recipe, model, train_stream)
+        folder = out / recipe.name
         saved = write_model(folder, model, tokenizer)
         loss = held_out_loss(saved, held_stream)
         parameters = sum(p.numel() for p in saved.parameters())
@@ -359,13 +343,13 @@ def main() -> None:
             seen=seen,
             epochs=seen / len(train_stream),
             minutes=minutes,
-            threads=arguments.threads,
+            threads=threads,
             batch=recipe.batch,
             learning_rate=recipe.learning_rate,
             seed=SEED,
             command=(
                 f"python bench/train_pair.py --only {recipe.name} "
-                f"--{recipe.name}-minutes {minutes:g} --threads {arguments.threads}"
+                f"--{recipe.name}-minutes {minutes:g} --threads {threads}"
             ),
         )
         (folder / "README.md").write_text(card)

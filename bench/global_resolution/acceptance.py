@@ -7,46 +7,37 @@ No plan is computed: subset selection gives the optimum (Theorem 3.1).
 
 from __future__ import annotations
 
+import cases
 import click
 import numpy as np
-from cases import (
-    captured,
-    console,
-    describe,
-    problems,
-    progress,
-    rows_option,
-    say,
-    spread,
-    synthetic,
-    write,
-)
 from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
+from otlp.cli.options import rows_option
+from otlp.cli.output import progress
 from otlp.data.captures import Capture
 
 COUNTS = range(1, 11)
 
 
 def optimal(capture: Capture, rows: list[int], k: int, n: int) -> float:
-    cases = problems(capture, rows, k, n)
-    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+    instances = cases.problems(capture, rows, k, n)
+    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(160)
 def main(rows: int) -> None:
-    captures = [captured(), synthetic()]
+    captures = [cases.captured(), cases.synthetic()]
     curves: dict[str, dict[str, list[float]]] = {}
     sizes = [
         [*(k for k in (10, 100, 1000, 10_000) if k < c.vocab_size), c.vocab_size] for c in captures
     ]
     with progress("Figure 1", sum(map(len, sizes))) as step:
         for capture, ks in zip(captures, sizes, strict=True):
-            chosen = spread(capture, rows)
-            curves[describe(capture)] = {
+            chosen = cases.spread(capture, rows)
+            curves[cases.describe(capture)] = {
                 str(k): [optimal(capture, chosen, k, n) for n in COUNTS]
                 for k in ks
                 if not step(f"k = {k}")
@@ -58,23 +49,25 @@ def main(rows: int) -> None:
         for k, values in curve.items():
             table.add_row(k, *(f"{100 * value:.2f}" for value in values))
             axes.plot(COUNTS, values, marker="o", markersize=3, label=f"top {int(k):,}")
-        console.print(table)
+        cases.console.print(table)
         axes.set(title=name, xlabel="number of drafts n")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     figure.axes[0].set_ylabel("optimal acceptance")
-    write("figure_1", {"acceptance": curves, "rows": rows}, figure)
+    cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)
     report(curves)
 
 
 def report(curves: dict[str, dict[str, list[float]]]) -> None:
-    console.print("\n[bold]Beside the paper[/] (Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)")
+    cases.console.print(
+        "\nBeside the paper (Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)", style="bold"
+    )
     for name, curve in curves.items():
         at4 = {int(k): 100 * values[3] for k, values in curve.items()}
         gain, rest = at4[1000] - at4[10], max(at4.values()) - at4[1000]
         last, first = list(curve.values())[-1], curve["10"]
         rise, small = 100 * (last[9] - last[1]), 100 * (first[9] - first[1])
-        say(
+        cases.say(
             f"{name}: from k = 10 to 1000 the optimum at n = 4 rises by {gain:.1f} points, from "
             f"1000 to V by {rest:.2f}. The paper: a large rise up to 1000, little beyond 10000: "
             + ("agrees." if gain > 3 * rest else "does not agree."),

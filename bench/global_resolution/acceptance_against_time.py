@@ -10,50 +10,33 @@ from __future__ import annotations
 
 import math
 
+import cases
 import click
 import numpy as np
-from cases import (
-    TAUS,
-    Method,
-    Run,
-    captured,
-    console,
-    describe,
-    measure,
-    problems,
-    progress,
-    rows_option,
-    shown,
-    spread,
-    success,
-    unmerged_flow,
-    unmerged_lp,
-    warm,
-    with_solver,
-    write,
-)
 from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
+from otlp.cli.options import rows_option
+from otlp.cli.output import progress
 from otlp.solvers import SOLVERS, GlobalResolution
 
 SIZES = [(10, 3), (100, 2), (100, 3), (1000, 2), (1000, 4), (4096, 4)]
 TRIVIAL = {"auto", "hub", "greedy"}
 
 
-def line_up() -> list[Method]:
-    methods = [unmerged_lp(5.0), unmerged_flow("ortools")]
-    for tau in TAUS:
+def line_up() -> list[cases.Method]:
+    methods = [cases.unmerged_lp(5.0), cases.unmerged_flow("ortools")]
+    for tau in cases.TAUS:
         methods.append(
-            with_solver(
+            cases.with_solver(
                 f"global resolution as published, tau {tau:g}", GlobalResolution.published(tau)
             )
         )
-        methods.append(with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)))
+        methods.append(cases.with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)))
     for name, kind in SOLVERS.items():
         if name not in TRIVIAL | {"global-resolution"}:
-            methods.append(with_solver(name, kind()))
+            methods.append(cases.with_solver(name, kind()))
     return methods
 
 
@@ -63,52 +46,56 @@ def luck(problem: otlp.Problem) -> float:
     return float(problem.target @ drafted)
 
 
-def point(cases: list[otlp.Problem], runs: list[Run]) -> tuple[float, float]:
+def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, float]:
     """Mean milliseconds, and acceptance as a share of the optimum of the same rows."""
     taken = [
         run.acceptance if run.solved and not math.isnan(run.acceptance) else luck(case)
-        for case, run in zip(cases, runs, strict=False)
+        for case, run in zip(instances, runs, strict=False)
     ]
-    best = [otlp.optimal_acceptance(case)[0] for case in cases[: len(runs)]]
-    every = float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+    best = [otlp.optimal_acceptance(case)[0] for case in instances[: len(runs)]]
+    every = float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
     return 1e3 * float(np.median([run.seconds for run in runs])), every * float(
         np.sum(taken) / np.sum(best)
     )
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=2.0, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=2.0, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
-    capture = captured()
+    capture = cases.captured()
     methods = line_up()
-    warm(methods, capture)
+    cases.warm(methods, capture)
     points: dict[str, dict[str, tuple[float, float, float]]] = {}
     optima = {}
     slow: set[str] = set()
     with progress("Acceptance against time", len(SIZES) * len(methods)) as step:
         for k, n in SIZES:
             size = f"({k}, {n})"
-            cases = list(problems(capture, spread(capture, rows), k, n))
-            optima[size] = float(np.mean([otlp.optimal_acceptance(case)[0] for case in cases]))
+            instances = list(cases.problems(capture, cases.spread(capture, rows), k, n))
+            optima[size] = float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
             points[size] = {}
             for method in methods:
                 step(f"{size} {method.label}")
                 limit = 1e5 if method.label.startswith(("LP", "linear")) else most_arcs
-                runs = [] if method.label in slow else measure(method, cases, limit, budget)
+                runs = (
+                    [] if method.label in slow else cases.measure(method, instances, limit, budget)
+                )
                 if runs:
-                    points[size][method.label] = (*point(cases, runs), success(runs))
-    table = Table("method", *points, title=f"Median ms: acceptance, {describe(capture)}")
+                    points[size][method.label] = (*point(instances, runs), cases.success(runs))
+    table = Table("method", *points, title=f"Median ms: acceptance, {cases.describe(capture)}")
     for method in methods:
         cells = [points[size].get(method.label) for size in points]
         table.add_row(
-            method.label, *(f"{shown(c[0])}: {100 * c[1]:.2f}%" if c else "-" for c in cells)
+            method.label, *(f"{cases.shown(c[0])}: {100 * c[1]:.2f}%" if c else "-" for c in cells)
         )
     table.add_row("optimum", *(f"{100 * value:.2f}%" for value in optima.values()))
-    console.print(table)
+    cases.console.print(table)
     content = {"rows": rows, "optimum": optima, "points": points}
-    write("acceptance_against_time", content, draw(points, optima, [m.label for m in methods]))
+    cases.write(
+        "acceptance_against_time", content, draw(points, optima, [m.label for m in methods])
+    )
 
 
 def draw(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -18,16 +16,14 @@ from typing import Any
 # machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import click
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
-from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import otlp
+from otlp.cli.output import PlainConsole, write_json
 from otlp.data.captures import Capture, builtin
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
@@ -39,12 +35,13 @@ from otlp.solution import SolveError
 from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, MaxFlow, Slackness
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import Solver
+from otlp.studies.attempt import settled
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"
 RESULTS = Path(__file__).parent / "results"
 
-console = Console(width=172)
+console = PlainConsole(width=172, highlight=False)
 
 
 @dataclass(frozen=True)
@@ -215,11 +212,7 @@ def slice_of(label: str, solver: GlobalResolution) -> Method:
 
 
 def measure(
-    method: Method,
-    cases: Sequence[otlp.Problem],
-    most: float,
-    budget: float,
-    repeats: int = 2,
+    method: Method, cases: Sequence[otlp.Problem], most: float, budget: float, repeats: int = 2
 ) -> list[Run]:
     """Solve case after case, the better of two runs each, until the seconds are used up.
 
@@ -230,7 +223,7 @@ def measure(
     runs = []
     end = time.perf_counter() + budget
     for case in cases:
-        tries = [method.run(case)]
+        tries = [settled(lambda case=case: method.run(case))]
         while len(tries) < repeats and time.perf_counter() + tries[0].seconds < end:
             tries.append(method.run(case))
         runs.append(min(tries, key=lambda run: run.seconds))
@@ -263,26 +256,11 @@ def shown(value: float, digits: int = 3) -> str:
     return "-" if math.isnan(value) else f"{value:#.{digits}g}".rstrip(".")
 
 
-@contextmanager
-def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar: call with what comes next."""
-    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-
-        def step(what: str) -> None:
-            bar.update(task, advance=1, description=f"{description}: {what}")
-
-        yield step
-
-
 def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> None:
     """Store a result as JSON, and its figure as PNG for the documentation."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
     machine = f"{platform.machine()}, Python {platform.python_version()}"
-    text = json.dumps({"machine": machine, **content}, indent=1, allow_nan=True)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    console.print(f"[dim]wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}[/]")
+    write_json(RESULTS / f"{name}.json", {"machine": machine, **content})
+    console.print(f"wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}", style="dim")
     if figure is not None:
         FIGURES.mkdir(parents=True, exist_ok=True)
         path = FIGURES / f"{name}.png"
@@ -291,23 +269,13 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
         # Sixty-four colours are enough for lines, at a third of the size.
         Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
         size = path.stat().st_size / 1000
-        console.print(f"[dim]wrote {path.relative_to(REPOSITORY)}, {size:.0f} KB[/]")
+        console.print(f"wrote {path.relative_to(REPOSITORY)}, {size:.0f} KB", style="dim")
 
 
 def say(*lines: str) -> None:
     """Print findings, one a line."""
     for line in lines:
-        console.print(f"- {line}", highlight=False)
-
-
-def rows_option(default: int) -> Any:
-    return click.option(
-        "--rows",
-        default=default,
-        show_default=True,
-        type=click.IntRange(1),
-        help="Rows of the capture, evenly spread.",
-    )
+        console.print(f"- {line}")
 
 
 def engines() -> list[str]:
@@ -319,7 +287,7 @@ def engines() -> list[str]:
             unmerged_flow(name).run(tiny)
             found.append(name)
         except EngineNotFoundError as error:
-            console.print(f"[dim]without {name}: {error}[/]")
+            console.print(f"without {name}: {error}", style="dim")
     return found
 
 

@@ -9,36 +9,15 @@ from __future__ import annotations
 
 import math
 
+import cases
 import click
 import numpy as np
-from cases import (
-    TAUS,
-    Method,
-    Run,
-    captured,
-    console,
-    describe,
-    engines,
-    measure,
-    own_methods,
-    problems,
-    progress,
-    rows_option,
-    say,
-    shown,
-    slice_of,
-    spread,
-    synthetic,
-    unmerged_flow,
-    unmerged_lp,
-    warm,
-    with_solver,
-    write,
-)
 from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
+from otlp.cli.options import rows_option
+from otlp.cli.output import progress
 from otlp.data.captures import Capture
 from otlp.solvers import GlobalResolution
 
@@ -54,34 +33,34 @@ PAPER = {
 }
 
 
-def published_with_fallback(tau: float, fallback: Method) -> Method:
+def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
     """Algorithm 1 for the drafted tuple; where it fails, the exact solver's time on top.
 
     The acceptance is that of the published plan where both its systems succeed, else the optimum,
     from which it then differs by at most 5 tau.
     """
     solver = GlobalResolution.published(tau)
-    piece = slice_of(f"global resolution, tau {tau:g}", solver)
+    piece = cases.slice_of(f"global resolution, tau {tau:g}", solver)
 
-    def run(problem: otlp.Problem) -> Run:
+    def run(problem: otlp.Problem) -> cases.Run:
         first = piece.run(problem)
         seconds = first.seconds if first.solved else first.seconds + fallback.run(problem).seconds
         whole = solver.solve(problem)
         acceptance = whole.acceptance if whole.plan else otlp.optimal_acceptance(problem)[0]
-        return Run(seconds, acceptance, "SOLVED")
+        return cases.Run(seconds, acceptance, "SOLVED")
 
-    return Method(piece.label, run, fallback.size)
+    return cases.Method(piece.label, run, fallback.size)
 
 
 def best_within(
-    method: Method, capture: Capture, rows: list[int], most_arcs: float, budget: float
+    method: cases.Method, capture: Capture, rows: list[int], most_arcs: float, budget: float
 ) -> dict[float, tuple[float, str, float]]:
     """For each limit: acceptance, setting, milliseconds."""
     best = {limit: (math.nan, "none", math.nan) for limit in LIMITS}
     for k in (10, 30, 100, 300, 1000, capture.vocab_size):
         for n in COUNTS:
-            cases = list(problems(capture, rows, k, n))
-            runs = measure(method, cases, most_arcs, budget)
+            instances = list(cases.problems(capture, rows, k, n))
+            runs = cases.measure(method, instances, most_arcs, budget)
             if not runs:
                 break
             mean = 1e3 * float(np.mean([run.seconds for run in runs]))
@@ -90,10 +69,10 @@ def best_within(
             lost = np.mean(
                 [
                     otlp.optimal_acceptance(case)[0] - run.acceptance
-                    for case, run in zip(cases, runs, strict=False)
+                    for case, run in zip(instances, runs, strict=False)
                 ]
             )
-            acceptance = np.mean([otlp.optimal_acceptance(case)[0] for case in cases]) - lost
+            acceptance = np.mean([otlp.optimal_acceptance(case)[0] for case in instances]) - lost
             for limit in LIMITS:
                 if mean <= limit and not acceptance <= best[limit][0]:
                     best[limit] = (float(acceptance), f"({k}, {n})", mean)
@@ -102,39 +81,39 @@ def best_within(
     return best
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=1.5, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=6e5, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=1.5, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=6e5, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
-    captures = {"captured": captured(), "synthetic": synthetic(rows, 4096)}
-    flow = unmerged_flow(engines()[-1])
+    captures = {"captured": cases.captured(), "synthetic": cases.synthetic(rows, 4096)}
+    flow = cases.unmerged_flow(cases.engines()[-1])
     methods = [
-        unmerged_lp(2.0),
+        cases.unmerged_lp(2.0),
         flow,
-        *(published_with_fallback(tau, flow) for tau in TAUS),
-        *(m for m in own_methods() if not m.label.startswith("global")),
+        *(published_with_fallback(tau, flow) for tau in cases.TAUS),
+        *(m for m in cases.own_methods() if not m.label.startswith("global")),
         *(
-            with_solver(
+            cases.with_solver(
                 f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback="slackness")
             )
-            for tau in TAUS
+            for tau in cases.TAUS
         ),
     ]
-    warm(methods, captures["captured"])
+    cases.warm(methods, captures["captured"])
     content = {}
     with progress("Table 2", len(captures) * len(methods)) as step:
         for name, capture in captures.items():
             results = {}
             for method in methods:
                 step(f"{name}, {method.label}")
-                chosen = spread(capture, rows)
+                chosen = cases.spread(capture, rows)
                 results[method.label] = best_within(method, capture, chosen, most_arcs, budget)
             content[name] = results
     for name, results in content.items():
-        show(results, describe(captures[name]))
+        show(results, cases.describe(captures[name]))
         report(results, flow.label)
-    write("table_2", {"rows": rows, "best": content, "paper": PAPER}, draw(content))
+    cases.write("table_2", {"rows": rows, "best": content, "paper": PAPER}, draw(content))
 
 
 def draw(content: dict[str, dict[str, dict[float, tuple[float, str, float]]]]) -> Figure:
@@ -169,20 +148,24 @@ def show(results: dict[str, dict[float, tuple[float, str, float]]], title: str) 
         paper = next((PAPER[name] for name in PAPER if label.startswith(name)), None)
         table.add_row(
             label,
-            *(f"{100 * a:.2f}% at {setting}, {shown(ms)} ms" for a, setting, ms in best.values()),
+            *(
+                f"{100 * a:.2f}% at {setting}, {cases.shown(ms)} ms"
+                for a, setting, ms in best.values()
+            ),
             *(" / ".join(f"{x:g}%" for x in paper[limit]) if paper else "" for limit in LIMITS),
         )
-    console.print(table)
+    cases.console.print(table)
 
 
 def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str) -> None:
-    console.print(
-        "\n[bold]Beside the paper[/] (acceptances are those of other models; differences compare)"
+    cases.console.print(
+        "\nBeside the paper (acceptances are those of other models; differences compare)",
+        style="bold",
     )
     for limit in LIMITS:
         base = results[flow][limit][0]
         gains = {label: 100 * (best[limit][0] - base) for label, best in results.items()}
-        for tau in TAUS:
+        for tau in cases.TAUS:
             gain = gains[f"global resolution, tau {tau:g}"]
             paper = PAPER[f"global resolution, tau {tau:g}"][limit]
             theirs = [
@@ -195,7 +178,7 @@ def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str)
                 if gain > -0.05
                 else "does not agree"
             )
-            say(
+            cases.say(
                 f"{limit:g} ms: global resolution with fallback, tau {tau:g}, gains {gain:+.2f} "
                 f"points on max-flow over all tuples; the paper's gain is {theirs[0]:+.2f} / "
                 f"{theirs[1]:+.2f}: {verdict}."
@@ -203,8 +186,8 @@ def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str)
         leader = max(
             gains, key=lambda label: -math.inf if math.isnan(gains[label]) else gains[label]
         )
-        say(f"{limit:g} ms: the best of all is {leader}, {gains[leader]:+.2f} points.")
-    say(
+        cases.say(f"{limit:g} ms: the best of all is {leader}, {gains[leader]:+.2f} points.")
+    cases.say(
         "Where the gain is smaller than the paper's: max-flow takes a few ms here, not 70, and so "
         "affords the same (k, n); and where T is too large, the fallback is paid on top."
     )

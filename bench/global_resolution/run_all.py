@@ -24,7 +24,7 @@ PARTS = {
 }
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 def main() -> None:
     start = time.perf_counter()
     for part, what in PARTS.items():

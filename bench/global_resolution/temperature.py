@@ -8,30 +8,15 @@ rate of global resolution at tau = 1e-4.
 
 from __future__ import annotations
 
+import cases
 import click
 import numpy as np
-from cases import (
-    captured,
-    console,
-    describe,
-    measure,
-    milliseconds,
-    problems,
-    progress,
-    rows_option,
-    say,
-    shown,
-    slice_of,
-    spread,
-    success,
-    warm,
-    with_solver,
-    write,
-)
 from matplotlib.figure import Figure
 from rich.table import Table
 
 import otlp
+from otlp.cli.options import rows_option
+from otlp.cli.output import progress
 from otlp.solvers import GlobalResolution
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -54,7 +39,9 @@ def acceptances(rows: list[int], ks: list[int]) -> dict[str, dict[str, list[floa
                         np.mean(
                             [
                                 otlp.optimal_acceptance(case)[0]
-                                for case in problems(captured(), rows, k, n, temperature)
+                                for case in cases.problems(
+                                    cases.captured(), rows, k, n, temperature
+                                )
                             ]
                         )
                     )
@@ -66,10 +53,10 @@ def acceptances(rows: list[int], ks: list[int]) -> dict[str, dict[str, list[floa
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
     """Median ms and failure rates over the temperatures: method, then (k, n)."""
     methods = [
-        slice_of("as published", GlobalResolution.published(TAU)),
-        with_solver("this library", GlobalResolution(TAU)),
+        cases.slice_of("as published", GlobalResolution.published(TAU)),
+        cases.with_solver("this library", GlobalResolution(TAU)),
     ]
-    warm(methods, captured())
+    cases.warm(methods, cases.captured())
     result: dict[str, Cells] = {method.label: {} for method in methods}
     with progress("Figure 5", len(methods) * len(ks) * 4) as step:
         for method in methods:
@@ -77,8 +64,12 @@ def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
                 for n in (2, 3, 4, 5):
                     step(f"{method.label}, ({k}, {n})")
                     runs = [
-                        measure(
-                            method, list(problems(captured(), rows, k, n, t)), np.inf, budget, 1
+                        cases.measure(
+                            method,
+                            list(cases.problems(cases.captured(), rows, k, n, t)),
+                            np.inf,
+                            budget,
+                            1,
                         )
                         for t in TEMPERATURES
                     ]
@@ -86,8 +77,8 @@ def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
                         "all_ms": [
                             1e3 * float(np.median([r.seconds for r in cell])) for cell in runs
                         ],
-                        "solved_ms": [milliseconds(cell) for cell in runs],
-                        "failures": [1.0 - success(cell) for cell in runs],
+                        "solved_ms": [cases.milliseconds(cell) for cell in runs],
+                        "failures": [1.0 - cases.success(cell) for cell in runs],
                         "rows": [len(cell) for cell in runs],
                     }
     return result
@@ -130,26 +121,26 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
     return figure
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
-@click.option("--budget", default=1.0, show_default=True, help="Seconds for a method at a point.")
+@click.option("--budget", default=1.0, help="Seconds for a method at a point.")
 def main(rows: int, budget: float) -> None:
-    capture = captured()
+    capture = cases.captured()
     ks = [10, 100, 1000, capture.vocab_size]
-    chosen = spread(capture, rows)
+    chosen = cases.spread(capture, rows)
     curves = acceptances(chosen, ks)
     table = Table(
         "temperature",
         "k",
         *(f"n={n}" for n in COUNTS),
-        title=f"Optimal acceptance, {describe(capture)}",
+        title=f"Optimal acceptance, {cases.describe(capture)}",
     )
     for temperature, by_k in curves.items():
         for k, values in by_k.items():
             table.add_row(temperature, k, *(f"{100 * value:.1f}" for value in values))
         table.add_section()
-    console.print(table)
-    write("figure_4", {"rows": rows, "acceptance": curves}, figure_4(curves))
+    cases.console.print(table)
+    cases.write("figure_4", {"rows": rows, "acceptance": curves}, figure_4(curves))
 
     results = times(chosen, ks, budget)
     table = Table(
@@ -161,9 +152,11 @@ def main(rows: int, budget: float) -> None:
     for label, cells in results.items():
         for size, cell in cells.items():
             pairs = zip(cell["all_ms"], cell["failures"], strict=True)
-            table.add_row(label, size, *(f"{shown(ms)} ({100 * rate:.0f}%)" for ms, rate in pairs))
-    console.print(table)
-    write(
+            table.add_row(
+                label, size, *(f"{cases.shown(ms)} ({100 * rate:.0f}%)" for ms, rate in pairs)
+            )
+    cases.console.print(table)
+    cases.write(
         "figure_5",
         {"rows": rows, "temperatures": TEMPERATURES, "cells": results},
         figure_5(results, ks),
@@ -175,10 +168,12 @@ SEEN = {"0.2": "no gain", "0.4": "no gain", "0.6": "a small gain", "0.8": "a gai
 
 
 def report(curves: dict[str, dict[str, list[float]]], results: dict[str, Cells]) -> None:
-    console.print("\n[bold]Beside the paper[/] (Gemma-2 27B/2B; its figures have no numbers)")
+    cases.console.print(
+        "\nBeside the paper (Gemma-2 27B/2B; its figures have no numbers)", style="bold"
+    )
     for temperature, by_k in curves.items():
         gain = 100 * max(values[3] - by_k["10"][3] for values in by_k.values())
-        say(
+        cases.say(
             f"temperature {temperature}: k beyond 10 gains {gain:+.1f} points at n = 4; the paper "
             f"sees {SEEN[temperature]}."
         )
@@ -189,7 +184,7 @@ def report(curves: dict[str, dict[str, list[float]]], results: dict[str, Cells])
     means = [
         100 * np.mean([cell["failures"] for cell in cells.values()]) for cells in (published, own)
     ]
-    say(
+    cases.say(
         f"failure rates for k > 10 are no lower at temperature 1 than at 0.2 in {grown} of "
         f"{len(wide)} settings; the paper's 'increase significantly with temperature': {agrees}.",
         f"mean failure rate over all settings and temperatures: {means[0]:.0f}% as published, "

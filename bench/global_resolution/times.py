@@ -1,4 +1,4 @@
-"""Tables 1 and 3: times and success rates over (k, n).
+"""Tables 1 and 3: times and cases.success rates over (k, n).
 
     python bench/global_resolution/times.py
 
@@ -11,35 +11,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import cases
 import click
 import numpy as np
-from cases import (
-    TAUS,
-    Method,
-    Run,
-    captured,
-    console,
-    describe,
-    measure,
-    milliseconds,
-    own_methods,
-    paper_methods,
-    problems,
-    progress,
-    rows_option,
-    say,
-    shown,
-    slice_of,
-    spread,
-    success,
-    synthetic,
-    warm,
-    with_solver,
-    write,
-)
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from otlp.cli.options import rows_option
+from otlp.cli.output import progress
 from otlp.data.captures import Capture
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.truncation import inner_truncation
@@ -49,7 +28,7 @@ from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS
 SIZES = [(10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2)]
 
 # Milliseconds a token: Llama-3 (Table 1) and Gemma-2 (Table 3); lower bounds where the paper says
-# so; success rates in percent for global resolution.
+# so; cases.success rates in percent for global resolution.
 PAPER: dict[str, list[str]] = {
     "LP": ["4.07 / 7.85", "30.1 / 59.4", "4000+", "400000+", "4000+", "400000+", "OOM"],
     "max-flow": [
@@ -74,40 +53,40 @@ SUCCESS: dict[float, list[tuple[float, float]]] = {
     1e-4: [(93, 92.8), (87, 88.1), (86, 86.2), (85, 85.4), (23, 18.6), (14, 8.2), (15, 8.0)],
 }
 
-Times = dict[str, list[list[Run]]]
+Times = dict[str, list[list[cases.Run]]]
 
 
 def cells(rows: int, budget: float, most_arcs: float) -> tuple[Times, list[dict[str, float]]]:
-    capture = captured()
-    methods = [*paper_methods(time_limit=budget), *plans_of_the_paper(), *own_methods()]
-    warm(methods, capture)
+    capture = cases.captured()
+    methods = [*cases.paper_methods(time_limit=budget), *plans_of_the_paper(), *cases.own_methods()]
+    cases.warm(methods, capture)
     results: Times = {method.label: [] for method in methods}
     rates = []
-    made_up = synthetic(100, 4096)
+    made_up = cases.synthetic(100, 4096)
     with progress("Tables 1 and 3", len(SIZES) * len(methods)) as step:
         for k, n in SIZES:
-            cases = list(problems(capture, spread(capture, rows), k, n))
+            instances = list(cases.problems(capture, cases.spread(capture, rows), k, n))
             rates.append(success_rates(made_up, k, n))
             for method in methods:
                 step(f"({k}, {n}) {method.label}")
                 runs = (
                     []
                     if hopeless(results[method.label], k, n, budget)
-                    else measure(method, cases, most_arcs, budget)
+                    else cases.measure(method, instances, most_arcs, budget)
                 )
                 results[method.label].append(runs)
     return results, rates
 
 
-def plans_of_the_paper() -> list[Method]:
+def plans_of_the_paper() -> list[cases.Method]:
     """Both systems for every tuple, as the solver `global-resolution` with plan="published"."""
     return [
-        with_solver(f"whole published plan, tau {tau:g}", GlobalResolution.published(tau))
-        for tau in TAUS
+        cases.with_solver(f"whole published plan, tau {tau:g}", GlobalResolution.published(tau))
+        for tau in cases.TAUS
     ]
 
 
-def hopeless(done: list[list[Run]], k: int, n: int, budget: float) -> bool:
+def hopeless(done: list[list[cases.Run]], k: int, n: int, budget: float) -> bool:
     """Whether a smaller size with the same k, or the same n, already used up its seconds."""
     smaller = [runs for (a, b), runs in zip(SIZES, done, strict=False) if a <= k and b <= n]
     return any(not runs or runs[-1].seconds > budget / 4 for runs in smaller)
@@ -115,17 +94,20 @@ def hopeless(done: list[list[Run]], k: int, n: int, budget: float) -> bool:
 
 def success_rates(made_up: Capture, k: int, n: int) -> dict[str, float]:
     """Success of Algorithm 1 for a drafted tuple, over all rows, at tau 1e-3, and why it fails."""
-    method = slice_of("", GlobalResolution.published(1e-3))
-    capture = captured()
-    cases = list(problems(capture, range(len(capture)), k, n))
-    runs = [method.run(case) for case in cases]
-    others = [method.run(case) for case in problems(made_up, range(len(made_up)), k, n)]
+    method = cases.slice_of("", GlobalResolution.published(1e-3))
+    capture = cases.captured()
+    instances = list(cases.problems(capture, range(len(capture)), k, n))
+    runs = [method.run(case) for case in instances]
+    others = [method.run(case) for case in cases.problems(made_up, range(len(made_up)), k, n)]
     inner = np.array(
-        [inner_truncation(case.drafts.draft, n, split(case).subset, 1e-3)[0].size for case in cases]
+        [
+            inner_truncation(case.drafts.draft, n, split(case).subset, 1e-3)[0].size
+            for case in instances
+        ]
     )
     return {
-        "captured": success(runs),
-        "synthetic": success(others),
+        "captured": cases.success(runs),
+        "synthetic": cases.success(others),
         "for_size": sum(run.status == "TRUNCATION_LIMIT" for run in runs) / len(runs),
         "inner_50": float(np.median(inner)),
         "inner_within": float((inner <= PAPER_LIMITS[n]).mean()),
@@ -133,7 +115,7 @@ def success_rates(made_up: Capture, k: int, n: int) -> dict[str, float]:
 
 
 def print_table(results: Times) -> None:
-    table = Table(title="Median ms a token (success rate; runs if not all rows)")
+    table = Table(title="Median ms a token (cases.success rate; runs if not all rows)")
     table.add_column("method", min_width=22)
     for k, n in SIZES:
         table.add_column(f"({k}, {n})", justify="right")
@@ -144,62 +126,62 @@ def print_table(results: Times) -> None:
     for label, texts in PAPER.items():
         rates = SUCCESS.get(float(label.rsplit(" ", 1)[1])) if "tau" in label else None
         extra = [f" ({a:g}%)" for a, _ in rates] if rates else [""] * len(texts)
-        table.add_row(
-            f"[italic]paper: {label}[/]", *(t + e for t, e in zip(texts, extra, strict=True))
-        )
-    console.print(table)
+        table.add_row(f"paper: {label}", *(t + e for t, e in zip(texts, extra, strict=True)))
+    cases.console.print(table)
 
 
-def _cell(runs: list[Run], most: int) -> str:
+def _cell(runs: list[cases.Run], most: int) -> str:
     if not runs:
         return "-"
-    rate = success(runs)
-    text = shown(milliseconds(runs))
+    rate = cases.success(runs)
+    text = cases.shown(cases.milliseconds(runs))
     if rate < 1.0:
         text += f" ({100 * rate:.0f}%)"
-    return text + (f" [dim]n={len(runs)}[/]" if len(runs) < most else "")
+    return text + (f" n={len(runs)}" if len(runs) < most else "")
 
 
 def report(results: Times, rates: list[dict[str, float]]) -> None:
     labels = list(results)
     resolution, own = "global resolution, tau 0.001", "global-resolution, tau 0.001"
-    console.print(
-        "\n[bold]Beside the paper[/] (far larger models, a closer draft, another machine)"
+    cases.console.print(
+        "\nBeside the paper (far larger models, a closer draft, another machine)", style="bold"
     )
     flows = [label for label in labels if label.startswith("max-flow, all tuples")]
     for other, first in ((labels[0], 3), *((flow, 4) for flow in flows)):
         for index, (k, n) in enumerate(SIZES):
             if k == 10 and n < first:
                 continue
-            ours, theirs = (milliseconds(results[label][index]) for label in (resolution, other))
-            where = f"({k}, {n}): global resolution as published, {shown(ours)} ms"
+            ours, theirs = (
+                cases.milliseconds(results[label][index]) for label in (resolution, other)
+            )
+            where = f"({k}, {n}): global resolution as published, {cases.shown(ours)} ms"
             if math.isnan(theirs):
-                say(f"{where}; {other}: not solved within its limits here.")
+                cases.say(f"{where}; {other}: not solved within its limits here.")
             else:
                 faster = "faster, as in the paper" if theirs > ours else "SLOWER, unlike the paper"
-                say(f"{where}, against {shown(theirs)} ms for {other}: {faster}.")
+                cases.say(f"{where}, against {cases.shown(theirs)} ms for {other}: {faster}.")
     for size, paper, rate in zip(SIZES, SUCCESS[1e-3], rates, strict=True):
-        say(*_about_success(size, paper, rate))
+        cases.say(*_about_success(size, paper, rate))
     if all(rate["captured"] + rate["for_size"] > 0.999 for rate in rates):
-        say(
-            "Every failure is for |T|, none for the iterations.  Where success is below the "
+        cases.say(
+            "Every failure is for |T|, none for the iterations.  Where cases.success is below the "
             "paper's, these small models are less sure than the paper's, and T needs more tokens."
         )
     for index, (k, n) in enumerate(SIZES):
-        ms, rate = milliseconds(results[own][index]), success(results[own][index])
+        ms, rate = cases.milliseconds(results[own][index]), cases.success(results[own][index])
         exact = ", ".join(
-            f"{label} {shown(milliseconds(results[label][index]))}"
+            f"{label} {cases.shown(cases.milliseconds(results[label][index]))}"
             for label in ("max-flow", "slackness", "martingale")
             if label in results
         )
-        say(
-            f"({k}, {n}): the library's global resolution, whole lossless plan: {shown(ms)} ms, "
-            f"success {100 * rate:.0f}%; the exact solvers, ms: {exact}."
+        cases.say(
+            f"({k}, {n}): the library's global resolution, whole lossless plan: "
+            f"{cases.shown(ms)} ms, success {100 * rate:.0f}%; the exact solvers, ms: {exact}."
         )
     for label in ("max-flow", "martingale"):
         if label in results:
-            say(_about_wins(results, label, resolution))
-    say("The paper's max-flow is slow because it lists every tuple; merged by set it is not.")
+            cases.say(_about_wins(results, label, resolution))
+    cases.say("The paper's max-flow is slow because it lists every tuple; merged by set it is not.")
 
 
 def _about_success(
@@ -215,8 +197,8 @@ def _about_success(
     )
     limit = PAPER_LIMITS[size[1]]
     return [
-        f"{size}: success {found:.0f}% at tau 1e-3 and the paper's limits, {verdict} "
-        f"{paper[0]:g}% / {paper[1]:g}%; {100 * rate['synthetic']:.0f}% on synthetic rows.",
+        f"{size}: cases.success {found:.0f}% at tau 1e-3 and the paper's limits, {verdict} "
+        f"{paper[0]:g}% / {paper[1]:g}%; {100 * rate['synthetic']:.0f}% on cases.synthetic rows.",
         f"{size}: |T| of the inner system: median {rate['inner_50']:.0f}, at most {limit} in "
         f"{100 * rate['inner_within']:.0f}% of rows; {100 * rate['for_size']:.0f}% fail for |T|.",
     ]
@@ -224,18 +206,22 @@ def _about_success(
 
 def _about_wins(results: Times, label: str, other: str) -> str:
     pairs = zip(SIZES, results[label], results[other], strict=True)
-    won = [str(size) for size, ours, theirs in pairs if milliseconds(ours) < milliseconds(theirs)]
+    won = [
+        str(size)
+        for size, ours, theirs in pairs
+        if cases.milliseconds(ours) < cases.milliseconds(theirs)
+    ]
     where = ", ".join(won) or "no size"
     return f"{label}, which is exact, is faster than the published global resolution at {where}."
 
 
-@click.command(help=__doc__)
+@click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(40)
-@click.option("--budget", default=6.0, show_default=True, help="Seconds for a method at a size.")
-@click.option("--most-arcs", default=2e6, show_default=True, help="Largest network or LP to try.")
+@click.option("--budget", default=6.0, help="Seconds for a method at a size.")
+@click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     results, rates = cells(rows, budget, most_arcs)
-    console.print(describe(captured()))
+    cases.console.print(cases.describe(cases.captured()))
     print_table(results)
     report(results, rates)
     content = {
@@ -244,19 +230,19 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
                 "k": k,
                 "n": n,
                 "runs": len(runs),
-                "median_ms": _none(milliseconds(runs)),
-                "success": _none(success(runs)),
+                "median_ms": _none(cases.milliseconds(runs)),
+                "success": _none(cases.success(runs)),
             }
             for (k, n), runs in zip(SIZES, row, strict=True)
         ]
         for label, row in results.items()
     }
     stored = {"rows": rows, "methods": content, "success_rates": rates, "paper": PAPER}
-    write("tables_1_3", stored, draw(content))
+    cases.write("tables_1_3", stored, draw(content))
 
 
 def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Median milliseconds over (k, n): dashed as the paper ran it, solid this library."""
+    """Median cases.milliseconds over (k, n): dashed as the paper ran it, solid this library."""
     figure = Figure(figsize=(9.5, 4.5), layout="constrained")
     axes = figure.subplots()
     for index, (label, cells) in enumerate(methods.items()):

@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-from otlp.cli.output import fail
+from otlp.cli.output import fail, warn
 from otlp.errors import OTLPError
 
 __all__ = ["main"]
@@ -57,16 +57,27 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Turn the library's errors into one line and exit status 2."""
+        """Turn errors into one line and exit status 2, and an interruption into 130."""
         try:
             return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
+        except BrokenPipeError:
+            raise  # nobody reads on: click ends quietly
+        except (MemoryError, OverflowError, OSError) as error:
+            fail(f"{type(error).__name__}: {error or 'take fewer rows, tokens or drafts'}")
+        except KeyboardInterrupt:
+            warn("interrupted")
+            raise SystemExit(130) from None
 
 
 @click.command(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     epilog="Start with:  otlp bench   |   otlp solve --row 3 --n 4   |   otlp check --top-k 10",
 )
 @click.version_option(package_name="otlp")

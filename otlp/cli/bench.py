@@ -9,24 +9,29 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from otlp.cli.options import capture_argument, integers, names, open_capture
-from otlp.cli.output import console, write_json, write_whole
+from otlp.cli.options import (
+    ListOf,
+    OutputFile,
+    capture_argument,
+    figure_option,
+    json_option,
+    open_capture,
+    rows_option,
+    spread,
+    time_limit_option,
+)
+from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.data.captures import Capture
 from otlp.studies.benchmark import Cell, Size, benchmark
+from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
 
 __all__ = ["command"]
 
-DEFAULT_SOLVERS = (
-    "linear-program",
-    "max-flow",
-    "slackness",
-    "global-resolution",
-    "martingale",
-)
+DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 
 
 @click.command(
@@ -39,15 +44,15 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--top-k", callback=integers(0), default="10,100,1000", show_default=True)
-@click.option("--n", "drafts", callback=integers(1), default="2,3,4", show_default=True)
-@click.option("--solvers", callback=names, default=",".join(DEFAULT_SOLVERS), show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--time-limit", type=float, default=5.0, show_default=True, help="Seconds a solve.")
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--json", "json_path", type=click.Path(), help="Write every solve to a JSON file.")
-@click.option("--csv", "csv_path", type=click.Path(), help="Write every solve to a CSV file.")
-@click.option("--plot", "plot_path", type=click.Path(), help="Write a figure (needs matplotlib).")
+@click.option("--top-k", type=ListOf(click.IntRange(0)), default="10,100,1000")
+@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="2,3,4")
+@click.option("--solvers", type=ListOf(str), default=",".join(DEFAULT_SOLVERS))
+@rows_option(5)
+@time_limit_option(5.0)
+@click.option("--temperature", type=float, default=1.0)
+@json_option("Write every solve to a JSON file.")
+@click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
+@figure_option("Draw time against size.", "--plot")
 def command(
     capture: str | None,
     top_k: tuple[int, ...],
@@ -56,43 +61,41 @@ def command(
     rows: int,
     time_limit: float,
     temperature: float,
-    json_path: str | None,
-    csv_path: str | None,
-    plot_path: str | None,
+    json_path: Path | None,
+    csv_path: Path | None,
+    plot_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.
     """
     data = open_capture(capture)
-    chosen = _spread(len(data), rows)
     sizes = [Size(k, n) for k in top_k for n in drafts]
-    cells = _run(data, sizes, solvers, chosen, time_limit, temperature)
-    synthetic = " (synthetic)" if data.synthetic else ""
-    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
-    console.print(
-        "[dim]Median time (success rate, if not 100%), below it the mean acceptance of the solved "
-        "rows.\nA dash: skipped, for the reason below."
-    )
-    console.print(_parts(cells))
-    for cell in cells:
-        if cell.skipped:
-            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
-            console.print(f"[dim]{size} {cell.solver}: {cell.skipped}")
+    cells = _run(data, sizes, solvers, spread(data, rows), time_limit, temperature)
     if json_path:
         write_json(json_path, [_flat(cell) for cell in cells])
     if csv_path:
         write_whole(csv_path, lambda path: _write_csv(path, cells))
     if plot_path:
-        from otlp.cli.bench_figure import draw
-
-        write_whole(plot_path, lambda path: draw(path, cells))
-
-
-def _spread(available: int, wanted: int) -> list[int]:
-    """Rows evenly spread over the capture."""
-    count = min(available, wanted)
-    return [row * available // count for row in range(count)]
+        write_whole(plot_path, lambda path: draw_times(path, cells))
+    synthetic = " (synthetic)" if data.synthetic else ""
+    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
+    console.print(
+        "Median time (success rate, if not 100%), below it the mean acceptance of the solved "
+        "rows.\nA dash: skipped, for the reason below.",
+        style="dim",
+    )
+    if any(cell.partial for cell in cells):
+        console.print(
+            "*: over the solved rows only, which are fewer than its neighbours': not to be "
+            "compared with them.",
+            style="dim",
+        )
+    console.print(_parts(cells))
+    for cell in cells:
+        if cell.skipped:
+            size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
+            console.print(f"{size} {cell.solver}: {cell.skipped}", style="dim")
 
 
 def _run(
@@ -103,49 +106,31 @@ def _run(
     time_limit: float,
     temperature: float,
 ) -> list[Cell]:
-    columns = (
-        TextColumn("{task.description:28}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("warming up", total=len(sizes) * len(solvers) * len(rows))
-        return list(
-            benchmark(
-                data,
-                sizes,
-                solvers,
-                rows,
-                time_limit,
-                temperature,
-                lambda label: bar.update(task, advance=1, description=label),
-            )
-        )
+    with progress("warming up", len(sizes) * len(solvers) * len(rows)) as step:
+        return list(benchmark(data, sizes, solvers, rows, time_limit, temperature, step))
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
-    table = Table(
-        title=f"Milliseconds a token and acceptance\n{title}",
-    )
-    table.add_column("(k, n)")
-    for solver in solvers:
-        table.add_column(solver.replace("-", "-\n"), justify="right")
+    heads = (solver.replace("-", "-\n") for solver in solvers)
+    made = table("(k, n)", *heads, title=f"Milliseconds a token and acceptance\n{title}")
     by_size: dict[Size, list[Cell]] = {}
     for cell in cells:
         by_size.setdefault(cell.size, []).append(cell)
     for size, row in by_size.items():
-        table.add_row(f"({size.k or 'V'}, {size.n})", *map(_cell, row))
-    return table
+        made.add_row(f"({size.k or 'V'}, {size.n})", *map(_cell, row))
+    return made
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell) -> Text:
     if not cell.records:
-        return "-"
+        return Text("-")
     rate = "" if cell.success_rate == 1.0 else f" ({cell.success_rate:.0%})"
     if not cell.solved:
-        return f"failed{rate}"
-    return f"{_digits(cell.milliseconds())}{rate}\n[cyan]{cell.acceptance:.5f}"
+        return Text(f"failed{rate}")
+    mark = f"* {len(cell.solved)} of {cell.rows} rows" if cell.partial else ""
+    return Text.assemble(
+        f"{_digits(cell.milliseconds())}{rate}\n", (f"{cell.acceptance:.5f}{mark}", "cyan")
+    )
 
 
 def _digits(value: float) -> str:
@@ -156,23 +141,22 @@ def _digits(value: float) -> str:
 
 
 def _parts(cells: Sequence[Cell]) -> Table:
-    table = Table(title="Where the time goes, median ms", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("(k, n)", no_wrap=True)
-    table.add_column("solver", no_wrap=True)
-    for part in (*PARTS, "error"):
-        table.add_column(part, justify="right", no_wrap=True)
+    title = "Where the time goes, median ms"
+    heads = ("solver", *PARTS, "error")
+    made = table("(k, n)", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    made.columns[1].justify = "left"
     size = None
     for cell in cells:
         if cell.solved:
-            table.add_row(
+            made.add_row(
                 "" if cell.size == size else f"({cell.size.k or 'V'}, {cell.size.n})",
                 cell.solver,
                 *(_digits(cell.milliseconds(part)) for part in PARTS),
                 f"{cell.error:.0e}",
             )
             size = cell.size
-    table.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
-    return table
+    made.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
+    return made
 
 
 def _flat(cell: Cell) -> dict[str, object]:
@@ -182,20 +166,19 @@ def _flat(cell: Cell) -> dict[str, object]:
         "solver": cell.solver,
         "skipped": cell.skipped,
         "success_rate": cell.success_rate,
+        "rows": cell.rows,
+        "solved": len(cell.solved),
+        "acceptance": cell.acceptance if cell.solved else None,
+        "partial": cell.partial,
         "solves": [asdict(record) for record in cell.records],
     }
 
 
 def _write_csv(path: Path, cells: Sequence[Cell]) -> None:
+    solves = [asdict(record) for cell in cells for record in cell.records]
+    parts = [solve.pop("timings") for solve in solves]
+    rows = [solve.pop("size") | solve | part for solve, part in zip(solves, parts, strict=True)]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["k", "n", "solver", "row", "status", "guarantee", "acceptance", "error",
-             "marginal_error", *PARTS]
-        )  # fmt: skip
-        for record in (record for cell in cells for record in cell.records):
-            writer.writerow(
-                [record.size.k, record.size.n, record.solver, record.row, record.status,
-                 record.guarantee, record.acceptance, record.error, record.marginal_error,
-                 *(getattr(record.timings, part) for part in PARTS)]
-            )  # fmt: skip
+        writer = csv.DictWriter(file, rows[0] if rows else ())
+        writer.writeheader()
+        writer.writerows(rows)

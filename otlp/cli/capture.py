@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import click
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from pathlib import Path
 
-from otlp.cli.output import console
-from otlp.cli.prompts import encode_prompts, model_options, open_pair, read_prompts
+import click
+
+from otlp.cli.options import OutputFile
+from otlp.cli.output import console, progress, warn
+from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.model import Sampling
 from otlp.studies.capturing import capture, parts_folder
 
@@ -22,25 +24,17 @@ Examples:
   otlp bench mine.safetensors                       solve what was captured
 """
 )
-@click.argument("output", type=click.Path(dir_okay=False))
-@model_options
-@click.option("--steps", type=click.IntRange(1), default=32, show_default=True, help="A prompt.")
-@click.option("--limit", type=click.IntRange(1), help="Prompts [default: all].")
-@click.option(
-    "--temperature", type=float, default=1.0, show_default=True, help="Of the text written."
-)
+@click.argument("output", type=OutputFile())
+@model_options(limit=None)
+@click.option("--steps", type=click.IntRange(1), default=32, help="A prompt.")
+@click.option("--temperature", type=float, default=1.0, help="Of the text written.")
 @click.option("--top-k", type=click.IntRange(1), help="Of the text written.")
 @click.option("--top-p", type=float, default=1.0, help="Of the text written.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0)
 def command(
-    output: str,
-    target: str,
-    draft: str,
-    prompt_file: str | None,
-    device: str,
-    dtype: str,
+    output: Path,
+    models: Models,
     steps: int,
-    limit: int | None,
     temperature: float,
     top_k: int | None,
     top_p: float,
@@ -53,28 +47,15 @@ def command(
     logits are those at temperature 1, whatever the text was written with.
     """
     sampling = Sampling(temperature, top_k, top_p)
-    texts = read_prompts(prompt_file, limit)
-    pair = open_pair(draft, target, device, dtype, sampling)
+    texts = models.texts()
+    pair = models.open(sampling)
     prompts = encode_prompts(pair[1], texts)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("capturing", total=len(prompts))
-        try:
+    try:
+        with progress("capturing", len(prompts)) as step:
             made = capture(
-                *pair,
-                prompts,
-                output,
-                steps=steps,
-                seed=seed,
-                progress=lambda: bar.advance(task),
+                *pair, prompts, output, steps=steps, seed=seed, progress=lambda: step("")
             )
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print(
-                f"interrupted: the finished passages are in {parts_folder(output)}; the same "
-                "command goes on"
-            )
-            raise SystemExit(130) from None
+    except KeyboardInterrupt:
+        warn(f"the finished passages are in {parts_folder(output)}; the same command goes on")
+        raise
     console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
-from rich.progress import track
 from rich.table import Table
 
-from otlp.cli.options import names
-from otlp.cli.output import console, write_json, write_whole
-from otlp.cli.prompts import encode_prompts, model_options, numbers, open_pair, read_prompts
-from otlp.data.captures import builtin
+from otlp.cli.options import ListOf, figure_option, json_option
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompts import Models, encode_prompts, model_options, passages
 from otlp.decode.models.model import Sampling
-from otlp.errors import InvalidInputError
-from otlp.studies.cascade_curve import Point, curve, observe
-from otlp.studies.decode_figures import draw_cascades
+from otlp.studies.cascade_curve import METHODS, Point, curve, observe
+from otlp.studies.figures import draw_cascades
 
 __all__ = ["command"]
 
 DEFAULT = "lossy,bild,chow,diff,opt,token-v1,token-v2,token-v3"
-
-
-def _numbers(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[float, ...] | None:
-    return None if value is None else numbers(ctx, param, value)
 
 
 @click.command(
@@ -36,34 +28,28 @@ Examples:
   otlp cascade --cascade chow-log,diff-log,opt-log --json curve.json
 """
 )
-@model_options
-@click.option("--cascade", "methods", callback=names, default=DEFAULT, show_default=True)
+@model_options(limit=10)
+@click.option("--cascade", "methods", type=ListOf(click.Choice(list(METHODS))), default=DEFAULT)
 @click.option(
     "--threshold",
     "alphas",
-    callback=_numbers,
+    type=ListOf(float),
     help="A list such as 0.1,0.3. [default: a grid for each cascade]",
 )
-@click.option("--length", type=click.IntRange(1), default=5, show_default=True, help="L.")
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Texts.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--json", "json_path", type=click.Path(), help="Write the curves to a file.")
-@click.option("--figure", "figure_path", type=click.Path(), help="Draw the curves.")
+@click.option("--length", type=click.IntRange(1), default=5, help="L.")
+@click.option("--temperature", type=float, default=1.0)
+@click.option("--seed", type=click.IntRange(0), default=0)
+@json_option("Write the curves to a file.")
+@figure_option("Draw the curves.")
 def command(
-    target: str,
-    draft: str,
-    prompt_file: str | None,
-    device: str,
-    dtype: str,
+    models: Models,
     methods: tuple[str, ...],
     alphas: tuple[float, ...] | None,
     length: int,
     temperature: float,
-    limit: int,
     seed: int,
-    json_path: str | None,
-    figure_path: str | None,
+    json_path: Path | None,
+    figure_path: Path | None,
 ) -> None:
     """Measure what speculative cascades give up and save, over their threshold.
 
@@ -72,53 +58,38 @@ def command(
     share of places that follow the target, which is what a sequential cascade (chow) or an oracle
     (bild, diff, opt) would call it for. Means with the half widths of 95% intervals over the texts.
     """
-    if not methods:
-        raise InvalidInputError("give at least one cascade")
-    pair = open_pair(draft, target, device, dtype, Sampling(temperature))
-    texts = _passages()[:limit] if prompt_file is None else read_prompts(prompt_file, limit)
+    for method in methods:
+        for alpha in alphas or ():
+            METHODS[method](alpha)  # refuses a threshold that is none
+    if models.prompt_file is None:
+        texts = [whole for _, whole in passages()][: models.limit]
+    else:
+        texts = models.texts()
+    pair = models.open(Sampling(temperature))
     observed = observe(*pair, encode_prompts(pair[1], texts), length=length, seed=seed)
     points: list[Point] = []
-    for method in track(
-        methods, "cascades", console=console, transient=True, disable=not console.is_terminal
-    ):
-        points += curve(observed, method, alphas)
+    with progress("cascades", len(methods)) as step:
+        for method in methods:
+            points += curve(observed, method, alphas)
+            step(method)
     title = (
-        f"{target} / {draft}, {observed.tokens.size} held-out tokens, "
+        f"{models.target} / {models.draft}, {observed.tokens.size} held-out tokens, "
         f"{len(observed.drafts)} drafts of {length}"
     )
-    console.print(_table(points, title))
     if json_path:
         write_json(json_path, {"title": title, "points": [point.record() for point in points]})
     if figure_path:
         write_whole(figure_path, lambda path: draw_cascades(path, points, title))
-
-
-def _passages() -> list[str]:
-    """Whole passages of the built-in capture: the context at the last row of each."""
-    capture = builtin()
-    last = len(capture) - 1
-    return [
-        capture.contexts[row]
-        for row in range(len(capture))
-        if row == last or capture.positions[row + 1] != capture.positions[row] + 1
-    ]
+    console.print(_table(points, title))
 
 
 def _table(points: Sequence[Point], title: str) -> Table:
     caption = "gain: against the target alone; ± half of a 95% interval over the texts"
-    table = Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("cascade", no_wrap=True)
-    for head in ("alpha", "log-lik.", "gain", "prob.", "gain", "calls a token", "defer"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("alpha", "log-lik.", "gain", "prob.", "gain", "calls a token", "defer")
+    left = {"title_justify": "left", "caption_justify": "left", "padding": (0, 1, 0, 0)}
+    made = table("cascade", *heads, title=title, caption=caption, box=None, **left)
     for point in points:
-        table.add_row(
+        made.add_row(
             point.method,
             f"{point.alpha:g}",
             f"{point.log_likelihood.mean:.3f}",
@@ -128,4 +99,4 @@ def _table(points: Sequence[Point], title: str) -> Table:
             point.calls.show(3),
             "-" if point.deferral is None else f"{point.deferral.mean:.3f}",
         )
-    return table
+    return made

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.progress import track
 from rich.table import Table
 
 from otlp.cli.options import (
+    ListOf,
+    Positive,
     capture_argument,
-    names,
     open_capture,
     problem,
     row_options,
+    rows_option,
     scheme_option,
+    spread,
+    time_limit_option,
 )
-from otlp.cli.output import console
+from otlp.cli.output import console, progress, table
 from otlp.solution import Solution
-from otlp.solvers import SOLVERS
-from otlp.studies.benchmark import warm
-from otlp.studies.crosscheck import Verdict, cross_check
+from otlp.solvers import SOLVERS, with_time_limit
+from otlp.studies.attempt import warm
+from otlp.studies.benchmark import small_problems
+from otlp.studies.crosscheck import CrossCheck, cross_check
 
 __all__ = ["command"]
 
@@ -37,65 +42,66 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--rows", type=int, default=10, show_default=True, help="How many rows.")
-@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
-@click.option("--top-k", type=int, default=10, show_default=True, help="Cut the draft to k tokens.")
+@rows_option(10)
+@click.option("--n", type=int, default=2, help="Number of drafts.")
+@click.option("--top-k", type=int, default=10, help="Cut the draft to k tokens.")
 @scheme_option
 @row_options
-@click.option("--solvers", callback=names, help="Comma-separated names [default: all].")
-@click.option("--tolerance", type=float, default=1e-7, show_default=True)
+@click.option("--solvers", type=ListOf(str), help="Comma-separated names [default: all].")
 @click.option(
-    "--time-limit", type=float, default=10.0, show_default=True, help="Seconds a solve, roughly."
+    "--tolerance",
+    type=Positive(),
+    default=1e-7,
+    help="By how much an acceptance may exceed the bounds that others certify.",
 )
+@time_limit_option(10.0)
 def command(
     capture: str | None,
     rows: int,
     n: int,
     top_k: int,
-    solvers: tuple[str, ...],
+    solvers: tuple[str, ...] | None,
     tolerance: float,
     time_limit: float,
     **cut: Any,
 ) -> None:
     """Cross-check solvers on rows of a capture; exit status 1 if they disagree.
 
-    Solvers that prove their answer optimal must agree within the tolerance; every other plan
-    must stay below the common bound and follow the target.
+    Every solver certifies that the optimum lies between the acceptance of its plan and an upper
+    bound: what one accepts must stay below the bounds of all, within the tolerance. Optimal answers
+    thus agree within what each certifies, 1e-6 for some. Every plan must follow the target.
     """
     data = open_capture(capture)
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
-    instances = [problem(data, row, n, top_k=top_k, **cut) for row in range(min(rows, len(data)))]
-    warm(chosen, data)
-    verdicts: list[Verdict] = [
-        cross_check(instance, chosen, tolerance, time_limit)
-        for instance in track(instances, description="Checking", console=console, transient=True)
-    ]
-    title = f"{len(verdicts)} rows, top-k {top_k}, n = {n}, {cut['scheme']} drafts"
-    console.print(_table(verdicts, chosen, title))
+    numbers = spread(data, rows)
+    instances = [problem(data, row, n, top_k=top_k, **cut) for row in numbers]
+    warm([with_time_limit(name, time_limit) for name in chosen], small_problems(data))
+    checks: dict[int, CrossCheck] = {}
+    with progress("checking", len(instances)) as step:
+        for row, instance in zip(numbers, instances, strict=True):
+            checks[row] = cross_check(instance, chosen, tolerance, time_limit)
+            step(f"row {row}")
+    title = f"{len(checks)} rows, top-k {top_k}, n = {n}, {cut['scheme']} drafts"
+    solutions = {name: _solutions(checks, name) for name in chosen}
+    console.print(_table(solutions, title))
     for name in chosen:
-        if reason := _absent(verdicts, name):
-            console.print(f"[dim]{name}: {reason}")
-    complaints = [
-        f"row {row}: {complaint}"
-        for row, verdict in enumerate(verdicts)
-        for complaint in verdict.complaints
-    ]
-    for complaint in complaints:
-        console.print(f"[red]{complaint}")
-    if complaints:
+        if not solutions[name]:
+            reason = checks[numbers[0]].attempts[name].reason
+            console.print(f"{name}: {reason}", style="dim")
+    wrong = [f"row {row}: {text}" for row, found in checks.items() for text in found.complaints]
+    for complaint in wrong:
+        console.print(complaint, style="red")
+    if wrong:
         raise SystemExit(1)
-    console.print(f"All agree within {tolerance:g} on {len(verdicts)} rows.")
+    console.print(f"All agree within {tolerance:g} on {len(checks)} rows.")
 
 
-def _table(verdicts: list[Verdict], solvers: tuple[str, ...], title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("solver", no_wrap=True)
-    for heading in ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name in solvers:
-        planned = [s for s in _solutions(verdicts, name) if s.plan is not None]
+def _table(solutions: Mapping[str, Sequence[Solution]], title: str) -> Table:
+    heads = ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee")
+    made = table("solver", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for name, planned in solutions.items():
         if planned:
-            table.add_row(
+            made.add_row(
                 name,
                 str(len(planned)),
                 f"{fmean(s.acceptance for s in planned):.7f}",
@@ -104,17 +110,11 @@ def _table(verdicts: list[Verdict], solvers: tuple[str, ...], title: str) -> Tab
                 f"{1e3 * median(s.timings.total for s in planned):.3f}",
                 min(s.guarantee for s in planned).name,
             )
-    table.caption = "mean acceptance, largest gap and marginal error, median time"
-    return table
+    made.caption = "mean acceptance, largest gap and marginal error, median time"
+    return made
 
 
-def _absent(verdicts: list[Verdict], name: str) -> str:
-    """Why a solver is not in the table; empty if it is."""
-    found = _solutions(verdicts, name)
-    if any(s.plan is not None for s in found):
-        return ""
-    return found[0].status.value if found else verdicts[0].skipped[name]
-
-
-def _solutions(verdicts: list[Verdict], name: str) -> list[Solution]:
-    return [v.solutions[name] for v in verdicts if name in v.solutions]
+def _solutions(checks: Mapping[int, CrossCheck], name: str) -> list[Solution]:
+    """The solutions of one solver that have a plan."""
+    found = (check.attempts[name].solution for check in checks.values())
+    return [one for one in found if one is not None and one.plan is not None]

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from otlp.cli.options import capture_argument, integers, names, open_capture, row_options
-from otlp.cli.output import console, write_json, write_whole
-from otlp.data.captures import Capture
-from otlp.studies.compare import (
-    BOUND,
-    OPTIMUM,
-    RULES,
-    SCHEMES,
-    Measurement,
-    Summary,
-    compare,
-    draw,
-    summarise,
+from otlp.cli.options import (
+    ListOf,
+    capture_argument,
+    figure_option,
+    json_option,
+    open_capture,
+    row_options,
+    rows_option,
+    spread,
+    time_limit_option,
 )
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.studies.compare import BOUND, OPTIMUM, RULES, SCHEMES, Summary, compare, summarise
+from otlp.studies.figures import draw_acceptance
 
 __all__ = ["command"]
 
@@ -40,17 +39,15 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--n", "drafts", callback=integers(1), default="1,2,3,4", show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="How many.")
+@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
+@rows_option(10)
 @click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
 @row_options
-@click.option("--schemes", callback=names, default=",".join(SCHEMES), show_default=True)
-@click.option("--rules", callback=names, default=",".join(RULES), show_default=True)
-@click.option(
-    "--time-limit", type=float, default=10.0, show_default=True, help="Seconds a solve, roughly."
-)
-@click.option("--json", "json_path", type=click.Path(), help="Write every measurement to a file.")
-@click.option("--figure", "figure_path", type=click.Path(), help="Draw it (needs matplotlib).")
+@click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES))
+@click.option("--rules", type=ListOf(str), default=",".join(RULES))
+@time_limit_option(10.0)
+@json_option("Write the acceptance on every row to a file.")
+@figure_option("Draw the acceptance over n.")
 def command(
     capture: str | None,
     drafts: tuple[int, ...],
@@ -58,8 +55,8 @@ def command(
     schemes: tuple[str, ...],
     rules: tuple[str, ...],
     time_limit: float,
-    json_path: str | None,
-    figure_path: str | None,
+    json_path: Path | None,
+    figure_path: Path | None,
     **cut: Any,
 ) -> None:
     """Compare the exact acceptance of verification rules under every draft scheme.
@@ -73,70 +70,49 @@ def command(
     replacement with n = 3, which takes seconds.
     """
     data = open_capture(capture)
-    measured = _run(data, min(rows, len(data)), drafts, schemes, rules, time_limit, cut)
+    chosen = spread(data, rows)
+    pairs = (data.distributions(row, **cut) for row in chosen)
+    with progress("comparing", len(chosen) * len(schemes) * len(drafts)) as step:
+        measured = list(
+            compare(pairs, drafts, schemes, rules, time_limit=time_limit, progress=step)
+        )
     summaries = summarise(measured)
     synthetic = " (synthetic)" if data.synthetic else ""
-    title = f"{data.target_model} / {data.draft_model}{synthetic}, {min(rows, len(data))} rows"
+    title = f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows"
+    if json_path:
+        write_json(json_path, [asdict(found) for found in measured])
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_acceptance(path, summaries, title))
     console.print(f"Mean acceptance: {title}")
     for scheme in schemes:
         console.print(_table(scheme, [found for found in summaries if found.scheme == scheme]))
         console.print()
     for line in _reasons(summaries):
-        console.print(f"[dim]{line}", soft_wrap=True)
-    if json_path:
-        write_json(json_path, list(map(_record, measured)))
-    if figure_path:
-        write_whole(figure_path, lambda path: draw(path, summaries, title))
-
-
-def _run(
-    data: Capture,
-    rows: int,
-    drafts: Sequence[int],
-    schemes: Sequence[str],
-    rules: Sequence[str],
-    time_limit: float,
-    cut: dict[str, Any],
-) -> list[Measurement]:
-    """Measure rows that are evenly spread over the capture, behind a progress bar."""
-    pairs = (data.distributions(row * len(data) // rows, **cut) for row in range(rows))
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("comparing", total=rows * len(schemes) * len(drafts))
-        return list(
-            compare(
-                pairs,
-                drafts,
-                schemes,
-                rules,
-                time_limit=time_limit,
-                progress=lambda label: bar.update(task, advance=1, description=label),
-            )
-        )
+        console.print(line, soft_wrap=True, style="dim")
+    if any(found.partial for found in summaries):
+        console.print("*: a mean over fewer rows than the optimum's.", style="dim")
 
 
 def _table(scheme: str, summaries: Sequence[Summary]) -> Table:
-    table = Table(title=scheme, title_justify="left", box=None, pad_edge=False)
-    table.add_column("rule", no_wrap=True)
     sizes = sorted({found.n for found in summaries})
-    for size in sizes:
-        table.add_column(f"n = {size}", justify="right", no_wrap=True)
+    left = {"title": scheme, "title_justify": "left", "pad_edge": False}
+    made = table("rule", *(f"n = {size}" for size in sizes), box=None, **left)
     by_rule: dict[str, dict[int, Summary]] = {}
     for found in summaries:
         by_rule.setdefault(found.rule, {})[found.n] = found
     for rule, cells in by_rule.items():
         style = {OPTIMUM: "bold", BOUND: "dim"}.get(rule)
         best = by_rule[OPTIMUM]
-        table.add_row(rule, *(_cell(cells[n], best[n]) for n in sizes), style=style)
-    return table
+        made.add_row(rule, *(_cell(cells[n], best[n]) for n in sizes), style=style)
+    return made
 
 
 def _cell(found: Summary, best: Summary) -> str:
     if not found.rows:
         return "-"
-    if found.rule in (OPTIMUM, BOUND) or found.rows != best.rows:
+    if found.partial:
+        return f"{found.acceptance:.4f}*"
+    if found.rule in (OPTIMUM, BOUND) or best.partial:
         return f"{found.acceptance:.4f}"
     share = found.acceptance / best.acceptance
     return f"{found.acceptance:.4f} " + ("100%" if share > 0.9995 else f"{share:.1%}")
@@ -159,10 +135,3 @@ def _reasons(summaries: Sequence[Summary]) -> list[str]:
 
 def _list(items: Iterable[object]) -> str:
     return ", ".join(map(str, dict.fromkeys(items)))
-
-
-def _record(measurement: Measurement) -> dict[str, object]:
-    record = asdict(measurement)
-    if math.isnan(measurement.acceptance):
-        record["acceptance"] = None  # JSON has no NaN
-    return record

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from otlp.cli.options import integers, names
-from otlp.cli.output import console, write_json, write_whole
-from otlp.cli.prompts import encode_prompts, model_options, numbers, open_pair, read_prompts
+from otlp.cli.options import ListOf, figure_option, json_option
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
 from otlp.decode.round import check_round
+from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decode_figures import draw_block_efficiency, draw_time_split
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
+from otlp.studies.figures import draw_block_efficiency, draw_time_split
 
 __all__ = ["command"]
 
@@ -33,37 +34,31 @@ Examples:
   otlp decode --tokens 128 --seeds 0,1,2 --json runs.json --figure efficiency.png
 """
 )
-@model_options
-@click.option("--algorithms", callback=names, default=DEFAULT, show_default=True)
-@click.option("--paths", callback=integers(1), default="1,2,4", show_default=True, help="K.")
-@click.option("--length", callback=integers(1), default="4", show_default=True, help="L.")
-@click.option("--temperature", callback=numbers, default="1", show_default=True)
+@model_options(limit=4)
+@click.option("--algorithms", type=ListOf(click.Choice(list(ALGORITHMS))), default=DEFAULT)
+@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="K.")
+@click.option("--length", type=ListOf(click.IntRange(1)), default="4", help="L.")
+@click.option("--temperature", type=ListOf(float), default="1")
 @click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
 @click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
-@click.option("--limit", type=click.IntRange(1), default=4, show_default=True, help="Prompts.")
-@click.option("--tokens", type=click.IntRange(1), default=48, show_default=True, help="A run.")
-@click.option("--seeds", callback=integers(0), default="0", show_default=True)
-@click.option("--json", "json_path", type=click.Path(), help="Write every run to a file.")
-@click.option("--figure", "figure_path", type=click.Path(), help="Draw the block efficiency.")
-@click.option("--time-figure", "time_path", type=click.Path(), help="Draw where the time goes.")
+@click.option("--tokens", type=click.IntRange(1), default=48, help="A run.")
+@click.option("--seeds", type=ListOf(click.IntRange(0)), default="0")
+@json_option("Write every run to a file.")
+@figure_option("Draw the block efficiency.")
+@figure_option("Draw where the time goes.", "--time-figure")
 def command(
-    target: str,
-    draft: str,
-    prompt_file: str | None,
-    device: str,
-    dtype: str,
+    models: Models,
     algorithms: tuple[str, ...],
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: tuple[float, ...],
     top_k: int | None,
     top_p: float,
-    limit: int,
     tokens: int,
     seeds: tuple[int, ...],
-    json_path: str | None,
-    figure_path: str | None,
-    time_path: str | None,
+    json_path: Path | None,
+    figure_path: Path | None,
+    time_figure_path: Path | None,
 ) -> None:
     """Decode prompts with verification algorithms and measure what each gives.
 
@@ -74,25 +69,25 @@ def command(
     """
     samplings = [Sampling(value, top_k, top_p) for value in temperature]
     settings, reasons = _settings(algorithms, paths, length)
-    texts = read_prompts(prompt_file, limit)
-    pair = open_pair(draft, target, device, dtype, samplings[0])
+    texts = models.texts()
+    pair = models.open(samplings[0])
     prompts = encode_prompts(pair[1], texts)
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         for model in pair:
             model.sampling = sampling
         found += _measure(pair, prompts, settings, tokens, seeds)
-    title = f"{target} / {draft} on {pair[1].model.device}, {len(prompts)} prompts"
-    console.print(_table(found, title))
-    for reason in reasons:
-        console.print(f"[dim]left out: {reason}", soft_wrap=True)
+    title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     if json_path:
         write_json(json_path, [record(one, baseline) for one, baseline in found])
     measured = [one for one, _ in found]
     if figure_path:
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
-    if time_path:
-        write_whole(time_path, lambda path: draw_time_split(path, measured, title))
+    if time_figure_path:
+        write_whole(time_figure_path, lambda path: draw_time_split(path, measured, title))
+    console.print(_table(found, title))
+    for reason in reasons:
+        console.print(f"left out: {reason}", soft_wrap=True, style="dim")
 
 
 def _settings(
@@ -129,38 +124,32 @@ def _measure(
 ) -> Iterator[tuple[Measurement, Measurement]]:
     """Measure all settings at the models' temperature, each with the baseline."""
     temperature = pair[1].sampling.temperature
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("decoding", total=len(settings) * len(prompts) * len(seeds))
-        baseline = None
+    baseline = None
+    with progress("decoding", len(settings) * len(prompts) * len(seeds)) as step:
         for setting in settings:
             check_round(*pair, setting.drafting, setting.verification)
             here = Setting(setting.algorithm, setting.paths, setting.length, temperature)
-            bar.update(task, description=f"{here.algorithm}, K = {here.paths}, L = {here.length}")
+            label = f"{here.algorithm}, K = {here.paths}, L = {here.length}"
             one = measure(
                 *pair,
                 prompts,
                 here,
                 max_tokens=tokens,
                 seeds=seeds,
-                progress=lambda: bar.advance(task),
+                progress=lambda label=label: step(label),  # type: ignore[misc]
             )
             baseline = baseline or one
             yield one, baseline
 
 
 def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("algorithm", no_wrap=True)
-    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token")
-    for head in (*heads, "draft", "target", "verify", "accepted"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token", "draft", "target", "verify")
+    left = {"title_justify": "left", "pad_edge": False}
+    made = table("algorithm", *heads, "accepted", title=title, box=None, **left)
     for one, baseline in found:
         setting, split = one.setting, one.time_split
         plain = setting.algorithm == BASELINE
-        table.add_row(
+        made.add_row(
             setting.algorithm,
             "-" if plain else str(setting.paths),
             "-" if plain else str(setting.length),
@@ -171,4 +160,4 @@ def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Tabl
             *(f"{split[part]:.1%}" for part in ("draft", "target", "verification")),
             "" if plain else " ".join(f"{share:.2f}" for share in one.acceptance),
         )
-    return table
+    return made

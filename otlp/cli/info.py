@@ -19,7 +19,7 @@ SAMPLE_ROWS = 100
     epilog="""\b
 Examples:
   otlp info                        the built-in capture
-  otlp info bench/data/pair.safetensors
+  otlp info mine.safetensors       one that `otlp capture` wrote
 """
 )
 @capture_argument
@@ -28,7 +28,7 @@ def command(capture: str | None) -> None:
     data = open_capture(capture)
     rows = range(min(len(data), SAMPLE_ROWS))
     pairs = [data.distributions(row) for row in rows]
-    entropy = [[_entropy(law) for law in pair] for pair in pairs]
+    entropies = ([_entropy(pair[side]) for pair in pairs] for side in (0, 1))
     overlap = [float(np.minimum(target, draft).sum()) for target, draft in pairs]
     table = Table(title=capture or "the built-in capture", show_header=False)
     table.add_column(style="bold")
@@ -43,12 +43,8 @@ def command(capture: str | None) -> None:
         ("rows", f"{len(data):,}"),
         ("vocabulary", f"{data.vocab_size:,}"),
         ("stored as", data.dtype),
-        (
-            "entropy",
-            f"target {_spread([e[0] for e in entropy])} nats, draft "
-            f"{_spread([e[1] for e in entropy])} nats",
-        ),
-        ("acceptance, n = 1", _spread(overlap)),
+        ("entropy", "target {} nats, draft {} nats".format(*map(_quantiles, entropies))),
+        ("acceptance, n = 1", _quantiles(overlap)),
         ("note", data.note),
     ):
         if value:
@@ -63,6 +59,8 @@ def _entropy(law: FloatArray) -> float:
     return float(-(positive * np.log(positive)).sum())
 
 
-def _spread(values: list[float]) -> str:
+def _quantiles(values: list[float]) -> str:
+    if not values:
+        return "-"
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
     return f"{middle:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,60 +1,166 @@
-"""What the commands share on the way in: the capture and how its rows become problems."""
+"""What the commands share on the way in: types of options, blocks of options, the capture."""
 
 from __future__ import annotations
 
+import math
+import os
+import stat
+import tempfile
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import click
 
+from otlp.cli.output import clean
 from otlp.data.captures import Capture, builtin, load
+from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
+from otlp.studies.canvas import file_types
 from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = [
+    "ListOf",
+    "OutputFile",
+    "Positive",
     "capture_argument",
-    "integers",
-    "names",
+    "figure_option",
+    "json_option",
     "open_capture",
     "problem",
     "row_options",
+    "rows_option",
     "scheme_option",
+    "spread",
+    "time_limit_option",
 ]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 
 
-def integers(least: int) -> Callable[[click.Context, click.Parameter, str], tuple[int, ...]]:
-    """Callback that parses "10,100" to (10, 100), whole numbers of at least `least`."""
+class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A list such as 10,100, each part of one type; at least one part."""
 
-    def parse(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    name = "list"
+
+    def __init__(self, part: Any) -> None:
+        self.part = click.types.convert_type(part)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        """Convert part by part."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            self.fail("the list is empty: give at least one, or several as in a,b", param, ctx)
+        return tuple(self.part.convert(word, param, ctx) for word in words)
+
+
+class Positive(click.FloatRange):
+    """A number above zero; infinity is one."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0.0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert, and refuse NaN too, which is in every range."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+class OutputFile(click.Path):
+    """A file to write, refused before any work if it could not be written; none is left behind.
+
+    Parameters
+    ----------
+    endings : callable, optional
+        Gives the endings that the name may have; by default any.
+    """
+
+    def __init__(self, endings: Callable[[], tuple[str, ...]] = tuple) -> None:
+        super().__init__(dir_okay=False)
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Check the ending, then try the folder, or the nearest one above that exists."""
+        path = Path(os.fspath(value))
         try:
-            numbers = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise click.BadParameter(
-                f"{value!r} is not a list of whole numbers such as 10,100"
-            ) from None
-        if min(numbers) < least:
-            raise click.BadParameter(f"{min(numbers)} is too small: at least {least}")
-        return numbers
+            endings = self.endings()
+            if endings and path.suffix.lower() not in endings:
+                self.fail(f"{clean(value)!r} ends in none of {', '.join(endings)}", param, ctx)
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(path.stat().st_mode):
+                    self.fail(f"{clean(value)!r} is no ordinary file: name another", param, ctx)
+            folder = path.absolute().parent
+            while not folder.exists():
+                folder = folder.parent
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except (OSError, ValueError, OTLPError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self.fail(f"{clean(value)!r} cannot be written: {reason}", param, ctx)
+        return path
 
-    return parse
+
+def json_option(help: str) -> Decorator:
+    """Add ``--json``, passed as `json_path`."""
+    return click.option("--json", "json_path", type=OutputFile(), help=help)
 
 
-def names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Callback that parses "a,b" to ("a", "b")."""
-    return tuple(part.strip() for part in (value or "").split(",") if part.strip())
+def figure_option(help: str, flag: str = "--figure") -> Decorator:
+    """Add an option for a figure, passed as `figure_path`, or after its own flag."""
+    name = flag[2:].replace("-", "_") + "_path"
+    return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
+
+
+def rows_option(default: int) -> Decorator:
+    """Add ``--rows``, how many rows of the capture."""
+    return click.option(
+        "--rows",
+        type=click.IntRange(1),
+        default=default,
+        help="How many rows, evenly spread over the capture.",
+    )
+
+
+def time_limit_option(default: float) -> Decorator:
+    """Add ``--time-limit``, seconds for each solve."""
+    return click.option(
+        "--time-limit", type=Positive(), default=default, help="Seconds a solve, roughly."
+    )
 
 
 def capture_argument(command: Command) -> Command:
     """Add the CAPTURE argument; without it the built-in capture is used."""
-    decorated: Command = click.argument("capture", required=False, type=click.Path())(command)
-    return decorated
+    return click.argument("capture", required=False, type=click.Path())(command)
 
 
 def open_capture(path: str | None) -> Capture:
     """Load a capture, the built-in one by default."""
     return builtin() if path is None else load(path)
+
+
+def spread(capture: Capture, wanted: int) -> list[int]:
+    """Rows evenly spread over a capture, at most `wanted`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the capture has no rows.
+    """
+    available = len(capture)
+    if not available:
+        raise InvalidInputError("the capture has no rows: there is nothing to solve")
+    count = min(available, wanted)
+    return [row * available // count for row in range(count)]
 
 
 def row_options(command: Command) -> Command:
@@ -63,7 +169,7 @@ def row_options(command: Command) -> Command:
         click.option(
             "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
         ),
-        click.option("--temperature", type=float, default=1.0, show_default=True),
+        click.option("--temperature", type=float, default=1.0),
         click.option("--top-p", type=float, help="Cut the draft to the top-p nucleus."),
     ):
         command = option(command)
@@ -72,33 +178,15 @@ def row_options(command: Command) -> Command:
 
 def scheme_option(command: Command) -> Command:
     """Add the option that says how the tokens are drafted."""
-    decorated: Command = click.option(
+    return click.option(
         "--scheme",
         type=click.Choice(list(SCHEMES)),
         default="iid",
-        show_default=True,
         help="How the n tokens are drafted.",
     )(command)
-    return decorated
 
 
-def problem(
-    capture: Capture,
-    row: int,
-    n: int,
-    *,
-    top_k: int | None,
-    top_p: float | None = None,
-    temperature: float = 1.0,
-    draft_temperature: float | None = None,
-    scheme: str = "iid",
-) -> Problem:
-    """Build the OTLP of one row."""
-    target, draft = capture.distributions(
-        row,
-        temperature=temperature,
-        draft_temperature=draft_temperature,
-        top_k=top_k,
-        top_p=top_p,
-    )
+def problem(capture: Capture, row: int, n: int, *, scheme: str = "iid", **cut: Any) -> Problem:
+    """Build the OTLP of one row; see `Capture.distributions` for `cut`."""
+    target, draft = capture.distributions(row, **cut)
     return Problem(target, make_scheme(scheme, draft, n))

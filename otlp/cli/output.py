@@ -1,32 +1,96 @@
-"""What the commands share on the way out: console, files written whole, errors, lists."""
+"""What the commands share on the way out: console, progress, files written whole, errors.
+
+Names of models, notes and file names come from others.  Whatever is printed goes through `clean`,
+and nothing is read as markup, so that they appear as they are and steer no terminal.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-__all__ = ["console", "fail", "write_json", "write_whole"]
+__all__ = [
+    *("clean", "console", "fail", "progress", "table", "warn"),
+    *("write_json", "write_whole"),
+]
 
-console = Console(highlight=False)
+
+def clean(text: str) -> str:
+    r"""Write control characters, and what is no character, as escapes such as ``\x1b``."""
+    return "".join(
+        c.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
+        else c
+        for c in text
+    )
+
+
+class PlainConsole(Console):
+    """Prints strings as they are: no markup, no emoji codes, no control characters."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every string that is printed, in a table too, passes here."""
+        return super().render_str(clean(text), **{**options, "markup": False, "emoji": False})
+
+
+console = PlainConsole(highlight=False)
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar on a terminal, on standard error.
+
+    Yields a function that is called once a step, with the words to show from then on, if any.
+    """
+    columns = (
+        TextColumn("{task.description:32}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    errors = PlainConsole(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda words: bar.update(task, advance=1, description=clean(words) or None)
+
+
+def table(first: str, *others: str, **options: Any) -> Table:
+    """An empty table: the first column is for names, the others are for numbers."""
+    made = Table(**options)
+    made.add_column(first, no_wrap=True)
+    for heading in others:
+        made.add_column(heading, justify="right", no_wrap=True)
+    return made
+
+
+def warn(message: str) -> None:
+    """Print one line to standard error."""
+    click.echo(f"otlp: {clean(message)}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """Print one line to standard error and exit with status 2."""
-    click.echo(f"otlp: {message}", err=True)
+    warn(message)
     raise SystemExit(2)
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it: never half a file."""
     final = Path(path)
-    temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
+    temporary = final.with_name(f".{secrets.token_hex(4)}{final.suffix}")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
@@ -38,10 +102,20 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write JSON, whole or not at all."""
-    text = json.dumps(content, indent=1) + "\n"
+    """Write JSON, whole or not at all; what is not finite becomes null."""
+    text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: _write_text(temporary, text))
 
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content

@@ -1,11 +1,13 @@
-"""What the commands that run language models share: models, prompts, numbers."""
+"""What the commands that run language models share: the models, the prompts, their options."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -16,48 +18,74 @@ from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 
-__all__ = ["encode_prompts", "model_options", "numbers", "open_pair", "read_prompts"]
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+__all__ = ["Models", "encode_prompts", "model_options", "open_pair", "passages", "read_prompts"]
 
 
-def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
-    """Callback that parses "0.2,1" to (0.2, 1.0)."""
-    try:
-        return tuple(float(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.2,1") from None
+@dataclass(frozen=True)
+class Models:
+    """The options that choose the models and the prompts; see `model_options`."""
+
+    target: str
+    draft: str
+    prompt_file: str | None
+    device: str
+    dtype: str
+    limit: int | None
+
+    def open(self, sampling: Sampling) -> tuple[HuggingFaceModel, HuggingFaceModel]:
+        """Load draft and target."""
+        return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
+
+    def texts(self) -> list[str]:
+        """Read the prompts, by default those of the built-in capture."""
+        return read_prompts(self.prompt_file, self.limit)
 
 
-def model_options(command: Command) -> Command:
-    """Add the options that choose the models and the prompts."""
-    for option in (
-        click.option(
-            "--dtype",
-            default="auto",
-            show_default=True,
-            help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
-        ),
-        click.option(
-            "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1; auto."
-        ),
-        click.option(
-            "--prompts",
-            "prompt_file",
-            type=click.Path(),
-            help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object with "
-            '"prompt", a line. [default: passages of the built-in capture]',
-        ),
-        click.option("--draft", default=TRAINED_PAIR[1], show_default=True),
-        click.option(
-            "--target",
-            default=TRAINED_PAIR[0],
-            show_default=True,
-            help="A model folder or a name on the hub.",
-        ),
-    ):
-        command = option(command)
-    return command
+def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that choose models and prompts, passed as one `models`.
+
+    Parameters
+    ----------
+    limit : int or None
+        How many prompts by default; None: all.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def decorated(**options: Any) -> None:
+            chosen = {field.name: options.pop(field.name) for field in fields(Models)}
+            command(models=Models(**chosen), **options)
+
+        for option in (
+            click.option(
+                "--limit",
+                type=click.IntRange(1),
+                default=limit,
+                show_default="all" if limit is None else True,
+                help="How many prompts.",
+            ),
+            click.option(
+                "--dtype",
+                default="auto",
+                help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
+            ),
+            click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
+            click.option(
+                "--prompts",
+                "prompt_file",
+                type=click.Path(),
+                help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
+                'with "prompt", a line. [default: passages of the built-in capture]',
+            ),
+            click.option("--draft", default=TRAINED_PAIR[1]),
+            click.option(
+                "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
+            ),
+        ):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
 def open_pair(
@@ -82,7 +110,9 @@ def read_prompts(path: str | None, most: int | None) -> list[str]:
     InvalidInputError
         If the file cannot be read, is not of its kind, or holds no prompt.
     """
-    prompts = _passages() if path is None else _read(Path(path))
+    if path is None:
+        return [first for first, _ in passages()][:most]
+    prompts = _read(Path(path))
     if not prompts:
         raise InvalidInputError(f"{path} holds no prompt: write one a line")
     return prompts[:most]
@@ -102,21 +132,24 @@ def encode_prompts(model: HuggingFaceModel, prompts: list[str]) -> list[IntArray
     return encoded
 
 
-def _passages() -> list[str]:
-    """The context at the first row of each passage: where the position does not go on."""
+def passages() -> list[tuple[str, str]]:
+    """Each passage of the built-in capture: the text before its first row and before its last."""
     capture = builtin()
-    rows = range(len(capture))
+    positions = capture.positions
+    starts = [
+        row for row in range(len(capture)) if row == 0 or positions[row] != positions[row - 1] + 1
+    ]
+    ends = [*starts[1:], len(capture)]
     return [
-        capture.contexts[row]
-        for row in rows
-        if row == 0 or capture.positions[row] != capture.positions[row - 1] + 1
+        (capture.contexts[start], capture.contexts[end - 1])
+        for start, end in zip(starts, ends, strict=True)
     ]
 
 
 def _read(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidInputError(f"cannot read the prompts {path}: {reason}") from error
     lines = [line for line in text.splitlines() if line.strip()]
@@ -124,12 +157,20 @@ def _read(path: Path) -> list[str]:
         return lines
     try:
         found = json.loads(text) if path.suffix == ".json" else [json.loads(x) for x in lines]
-        prompts = [one["prompt"] if isinstance(one, dict) else one for one in found]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} is no {path.suffix} file ({error})") from error
+    if not isinstance(found, list):
         raise InvalidInputError(
-            f"{path} is no {path.suffix} file of prompts ({error}): strings, or objects with "
-            '"prompt"'
-        ) from error
-    if not all(isinstance(prompt, str) for prompt in prompts):
-        raise InvalidInputError(f"{path} holds a prompt that is no string: write strings")
+            f"{path} holds one {type(found).__name__}: a .json file of prompts is a list of "
+            "strings; an object a line makes a .jsonl file"
+        )
+    prompts: list[str] = []
+    for number, one in enumerate(found, start=1):
+        prompt = one.get("prompt") if isinstance(one, dict) else one
+        if not isinstance(prompt, str):
+            raise InvalidInputError(
+                f"{path}: prompt {number} is {one!s:.60}: write a string, or an object with the "
+                'string "prompt"'
+            )
+        prompts.append(prompt)
     return prompts

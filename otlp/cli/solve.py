@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from otlp._solve import solve
-from otlp.cli.options import capture_argument, open_capture, problem, row_options, scheme_option
+from otlp.cli.options import (
+    capture_argument,
+    json_option,
+    open_capture,
+    problem,
+    row_options,
+    scheme_option,
+)
 from otlp.cli.output import console, write_json
 from otlp.solution import Solution
-from otlp.studies.benchmark import warm
+from otlp.solvers import make_solver
+from otlp.studies.attempt import settled, warm
+from otlp.studies.benchmark import small_problems
 
 __all__ = ["command"]
+
+NUMBERS = ("acceptance", "upper_bound", "gap", "marginal_error", "marginal_method")
 
 
 @click.command(
@@ -27,14 +38,14 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--row", type=int, default=0, show_default=True, help="Which row of the capture.")
-@click.option("--n", type=int, default=2, show_default=True, help="Number of drafts.")
+@click.option("--row", type=int, default=0, help="Which row of the capture.")
+@click.option("--n", type=int, default=2, help="Number of drafts.")
 @click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
 @scheme_option
 @row_options
-@click.option("--solver", default="auto", show_default=True, help="A solver's name.")
+@click.option("--solver", default="auto", help="A solver's name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
-@click.option("--json", "json_path", type=click.Path(), help="Write the certificate to a file.")
+@json_option("Write the certificate to a file.")
 def command(
     capture: str | None,
     row: int,
@@ -42,17 +53,18 @@ def command(
     top_k: int | None,
     solver: str,
     options: tuple[str, ...],
-    json_path: str | None,
+    json_path: Path | None,
     **cut: Any,
 ) -> None:
     """Solve one row of a capture and print its certificate."""
     data = open_capture(capture)
     instance = problem(data, row, n, top_k=top_k, **cut)
-    warm((solver,), data)
-    solution = solve(instance, solver, throw=False, **dict(map(_parse_option, options)))
-    console.print(_table(solution))
+    chosen = make_solver(solver, **dict(map(_parse_option, options)))
+    warm([chosen], small_problems(data))
+    solution = settled(lambda: chosen.solve(instance))
     if json_path:
         write_json(json_path, certificate(solution))
+    console.print(_table(solution))
     if solution.plan is None:
         raise SystemExit(1)
 
@@ -63,11 +75,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
         "solver": solution.solver,
         "status": solution.status.name,
         "guarantee": solution.guarantee.name,
-        "acceptance": solution.acceptance,
-        "upper_bound": solution.upper_bound,
-        "gap": solution.gap,
-        "marginal_error": solution.marginal_error,
-        "marginal_method": solution.marginal_method,
+        **{name: getattr(solution, name) for name in NUMBERS},
         "subset_size": None if solution.subset is None else int(solution.subset.sum()),
         "seconds": solution.timings.total,
         "message": solution.message,

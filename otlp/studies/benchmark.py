@@ -7,27 +7,21 @@ smaller sizes says that it can stay within the time limit; otherwise the reason 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 from otlp._solve import optimal_acceptance
 from otlp.data.captures import Capture
 from otlp.drafts import IID
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution
-from otlp.solvers import make_solver, with_time_limit
+from otlp.solvers import with_time_limit
+from otlp.solvers.solver import Solver
+from otlp.studies.attempt import attempt, warm
 from otlp.timing import Timings
 
-if TYPE_CHECKING:
-    from otlp.solvers.solver import Solver
-
-__all__ = ["Cell", "Record", "Size", "benchmark", "warm"]
-
-
-WARM_WORK = 10_000.0
-"""Work up to which a problem is solved before the clock starts."""
+__all__ = ["Cell", "Record", "Size", "benchmark", "small_problems"]
 
 
 @dataclass(frozen=True, order=True)
@@ -79,6 +73,8 @@ class Cell:
     ----------
     size : Size
     solver : str
+    rows : int
+        How many rows were asked for.
     skipped : str
         Why rows were left out, all or the last ones; empty if none were.
     records : tuple of Record
@@ -86,6 +82,7 @@ class Cell:
 
     size: Size
     solver: str
+    rows: int
     skipped: str = ""
     records: tuple[Record, ...] = ()
 
@@ -93,6 +90,11 @@ class Cell:
     def solved(self) -> tuple[Record, ...]:
         """The records that ended with a plan."""
         return tuple(r for r in self.records if r.guarantee != Guarantee.NONE.name)
+
+    @property
+    def partial(self) -> bool:
+        """Whether means and medians are over fewer rows than were asked for."""
+        return 0 < len(self.solved) < self.rows
 
     @property
     def success_rate(self) -> float:
@@ -147,34 +149,35 @@ def benchmark(
     Cell
         Size by size, in the order of `solvers`.
     """
-    warm(solvers, capture, temperature)
+    limited = {name: with_time_limit(name, time_limit) for name in solvers}
+    small = small_problems(capture, temperature)
+    warm(limited.values(), small)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
     for size in sizes:
         problems = [_problem(capture, row, size, temperature) for row in rows]
-        for name in solvers:
-            solver = with_time_limit(name, time_limit)
-            reason = _reason_to_skip(solver, problems[0], paces.get(name), time_limit)
+        for name, solver in limited.items():
+            reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
             for row, problem in zip(rows, problems, strict=True):
                 if not reason:
-                    solution = solver.solve(problem)
-                    records.append(_record(size, name, row, problem, solution))
-                    seconds = solution.timings.total
-                    paces[name] = seconds / max(solver.work(problem), 1.0)
-                    if seconds > time_limit:
-                        reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
+                    found = attempt(solver, problem)
+                    if found.solution is None:
+                        reason = found.reason
+                    else:
+                        records.append(_record(size, name, row, problem, found.solution))
+                        seconds = found.solution.timings.total
+                        paces[name] = seconds / max(solver.work(problem), 1.0)
+                        if seconds > time_limit:
+                            reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
+                            # an engine that had to be stopped starts again before the next size
+                            warm([solver], small)
                 progress(f"({size.k or capture.vocab_size}, {size.n}) {name}")
-            yield Cell(size, name, reason, tuple(records))
+            yield Cell(size, name, len(rows), reason, tuple(records))
 
 
-def warm(solvers: Iterable[str], capture: Capture, temperature: float = 1.0) -> None:
-    """Compile and load what the solvers need, so that the first timing is like the others."""
-    for size in (Size(4, 2), Size(100, 3)):
-        problem = _problem(capture, 0, size, temperature)
-        for name in solvers:
-            solver = make_solver(name)
-            if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
-                solver.solve(problem)
+def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:
+    """Problems of the first row to warm up with, one that is tiny and one that is not."""
+    return [_problem(capture, 0, size, temperature) for size in (Size(4, 2), Size(100, 3))]
 
 
 def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:
@@ -182,26 +185,21 @@ def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Prob
     return Problem(target, IID(draft, size.n))
 
 
-def _reason_to_skip(solver: Solver, problem: Problem, pace: float | None, time_limit: float) -> str:
-    capability = solver.supports(problem)
-    if not capability:
-        return capability.reason
-    expected = (pace or 0.0) * solver.work(problem)
-    if expected > time_limit:
-        return f"expected about {expected:.3g} s from the sizes before, limit {time_limit:g} s"
-    return ""
+def _too_slow(solver: Solver, problem: Problem, pace: float, time_limit: float) -> str:
+    """Why the smaller sizes say that the limit will not do; empty if they do not."""
+    if not solver.supports(problem):
+        return ""
+    expected = pace * solver.work(problem)
+    if expected <= time_limit:
+        return ""
+    return f"expected about {expected:.3g} s from the sizes before, limit {time_limit:g} s"
 
 
 def _record(size: Size, name: str, row: int, problem: Problem, solution: Solution) -> Record:
     optimum, _ = optimal_acceptance(problem)
+    error = optimum - solution.acceptance
+    status, guarantee = solution.status.name, solution.guarantee.name
     return Record(
-        size=size,
-        solver=name,
-        row=row,
-        status=solution.status.name,
-        guarantee=solution.guarantee.name,
-        acceptance=solution.acceptance,
-        error=optimum - solution.acceptance,
-        marginal_error=solution.marginal_error,
-        timings=solution.timings,
+        *(size, name, row, status, guarantee, solution.acceptance, error),
+        *(solution.marginal_error, solution.timings),
     )

@@ -1,4 +1,4 @@
-"""Bounds from the papers: SpecTr's on the optimal acceptance, and the error over many steps."""
+"""Bounds from the papers to hold results against: on the acceptance, on the error of many steps."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ def upper_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
     is drafted; a tuple accepts other tokens at most as often as it is drafted, and at most their
     p:
 
-        sum over y inside of min(p(y), 1 - (1 - q(y))^n)
+        sum over y inside of min(p(y), P(y is drafted))
         + sum over tuples of min(P(tuple), p(tokens of the tuple outside))
 
     Parameters
     ----------
     problem : Problem
-        With i.i.d. drafts.
     subset : array_like, optional
         A mask of shape (V,), or token ids; by default all tokens, which needs no tuples.
 
@@ -42,17 +41,16 @@ def upper_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
 
     Raises
     ------
-    UnsupportedProblemError
-        If the drafts are not i.i.d.
     SizeLimitError
         If the tuples cannot be listed.
 
     Notes
     -----
-    Sun et al. 2023 (SpecTr), Lemma 3, Eq. 9, where p is the draft and q the target.  O(V) for all
-    tokens, else O(n k^n) for a support of k tokens.  `Problem.dual_value` gives tighter bounds.
+    Sun et al. 2023 (SpecTr), Lemma 3, Eq. 9, where p is the draft and q the target; its proof holds
+    for every scheme.  O(V) for all tokens of i.i.d. drafts, else the cost of listing the tuples.
+    `Problem.dual_value` gives tighter bounds.
     """
-    drafts, target = _iid(problem), problem.target
+    drafts, target = problem.drafts, problem.target
     once = np.minimum(target, drafts.inclusion)
     if subset is None:
         return float(once.sum())
@@ -89,7 +87,7 @@ def lower_bound(problem: Problem) -> float:
     -----
     Sun et al. 2023 (SpecTr), Eq. 11; at least as large as the bound of Lemma 3.  O(V).
     """
-    return _guaranteed(problem.n) * upper_bound(problem)
+    return _guaranteed(problem) * upper_bound(problem)
 
 
 def information_bounds(problem: Problem) -> tuple[float, float]:
@@ -123,7 +121,7 @@ def information_bounds(problem: Problem) -> tuple[float, float]:
         )
     masks = product([False, True], repeat=problem.vocab_size)
     upper = min(upper_bound(problem, np.array(mask)) for mask in masks)
-    return _guaranteed(problem.n) * upper, upper
+    return _guaranteed(problem) * upper, upper
 
 
 def multi_step_error(step_error: float, length: int) -> float:
@@ -158,14 +156,11 @@ def multi_step_error(step_error: float, length: int) -> float:
     return min(2.0, length * step_error)
 
 
-def _iid(problem: Problem) -> IID:
+def _guaranteed(problem: Problem) -> float:
+    """Share of the optimum that K-SEQ reaches at least."""
     if not isinstance(problem.drafts, IID):
         raise UnsupportedProblemError(
-            f"SpecTr's bounds are for i.i.d. drafts, not for {problem.drafts!r}: "
+            f"what K-SEQ guarantees is for i.i.d. drafts, not for {problem.drafts!r}: "
             "Problem.dual_value bounds the acceptance for every scheme"
         )
-    return problem.drafts
-
-
-def _guaranteed(n: int) -> float:
-    return 1.0 - (1.0 - 1.0 / n) ** n
+    return 1.0 - (1.0 - 1.0 / problem.n) ** problem.n

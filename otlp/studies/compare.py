@@ -11,28 +11,27 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
 from otlp._solve import optimal_acceptance
 from otlp.distribution import FloatArray
 from otlp.drafts.by_name import SCHEMES, make_scheme
-from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError
+from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import make_solver, with_time_limit
+from otlp.studies.attempt import attempt
+from otlp.studies.bounds import upper_bound
 
 __all__ = [
     "BOUND",
     "OPTIMUM",
     "RULES",
     "SCHEMES",
-    "Measurement",
+    "RuleResult",
     "Summary",
     "compare",
-    "draw",
     "make_scheme",
     "summarise",
 ]
@@ -48,7 +47,7 @@ RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RuleResult:
     """The acceptance of one rule on one row.
 
     Attributes
@@ -86,7 +85,7 @@ class Summary:
     Attributes
     ----------
     scheme, n, rule
-        See `Measurement`.
+        See `RuleResult`.
     rows : int
         On how many rows the rule applied.
     acceptance : float
@@ -94,7 +93,9 @@ class Summary:
     standard_error : float
         Of that mean, over rows; NaN below two rows.
     reason : str
-        The first reason of a measurement that has one; empty if none has.
+        The first reason of a row that has one; empty if none has.
+    partial : bool
+        Whether there are rows on which the rule did not apply, and others on which it did.
     """
 
     scheme: str
@@ -104,6 +105,7 @@ class Summary:
     acceptance: float
     standard_error: float
     reason: str
+    partial: bool
 
 
 def compare(
@@ -114,7 +116,7 @@ def compare(
     *,
     time_limit: float = 10.0,
     progress: Callable[[str], None] = lambda label: None,
-) -> Iterator[Measurement]:
+) -> Iterator[RuleResult]:
     """Measure the acceptance of every rule under every scheme.
 
     Parameters
@@ -134,7 +136,7 @@ def compare(
 
     Yields
     ------
-    Measurement
+    RuleResult
 
     Raises
     ------
@@ -158,56 +160,41 @@ def compare(
                     problem = Problem(target, make_scheme(name, draft, count))
                 except InvalidInputError as error:
                     for rule in (*rules, OPTIMUM, BOUND):
-                        yield Measurement(row, name, count, rule, math.nan, reason=str(error))
+                        yield RuleResult(row, name, count, rule, math.nan, reason=str(error))
                     continue
                 for rule in rules:
                     yield _measure(row, name, problem, rule, time_limit)
                 yield from _references(row, name, problem)
 
 
-def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> Measurement:
-    solver = with_time_limit(rule, limit)
-    capability = solver.supports(problem)
-    if not capability:
-        reason = capability.reason
-        return Measurement(row, scheme, problem.n, rule, math.nan, reason=reason)
-    try:
-        solution = solver.solve(problem)
-    except OTLPError as error:
-        return Measurement(row, scheme, problem.n, rule, math.nan, reason=str(error))
-    reason = "" if solution.plan is not None else f"{solution.status.value} {solution.message}"
-    return Measurement(
-        row,
-        scheme,
-        problem.n,
-        rule,
-        solution.acceptance,
-        solution.guarantee.name,
-        reason.strip(),
-    )
+def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> RuleResult:
+    found = attempt(with_time_limit(rule, limit), problem)
+    acceptance, guarantee = math.nan, ""
+    if found.solution is not None:
+        acceptance, guarantee = found.solution.acceptance, found.solution.guarantee.name
+    return RuleResult(row, scheme, problem.n, rule, acceptance, guarantee, found.reason)
 
 
-def _references(row: int, scheme: str, problem: Problem) -> Iterator[Measurement]:
+def _references(row: int, scheme: str, problem: Problem) -> Iterator[RuleResult]:
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
         try:
             best, doubt = optimal_acceptance(problem)[0], "".join(str(w.message) for w in doubts)
         except OTLPError as error:
             best, doubt = math.nan, str(error)
-    yield Measurement(row, scheme, problem.n, OPTIMUM, best, reason=doubt)
-    bound = float(np.minimum(problem.target, problem.drafts.inclusion).sum())
-    yield Measurement(row, scheme, problem.n, BOUND, bound)
+    yield RuleResult(row, scheme, problem.n, OPTIMUM, best, reason=doubt)
+    yield RuleResult(row, scheme, problem.n, BOUND, upper_bound(problem))
 
 
-def summarise(measurements: Iterable[Measurement]) -> list[Summary]:
+def summarise(measurements: Iterable[RuleResult]) -> list[Summary]:
     """Average over rows, in the order in which combinations first appear."""
-    groups: dict[tuple[str, int, str], list[Measurement]] = {}
+    groups: dict[tuple[str, int, str], list[RuleResult]] = {}
     for found in measurements:
         groups.setdefault((found.scheme, found.n, found.rule), []).append(found)
     return [_summary(*key, group) for key, group in groups.items()]
 
 
-def _summary(scheme: str, n: int, rule: str, group: Sequence[Measurement]) -> Summary:
+def _summary(scheme: str, n: int, rule: str, group: Sequence[RuleResult]) -> Summary:
     values = [found.acceptance for found in group if not math.isnan(found.acceptance)]
     return Summary(
         scheme=scheme,
@@ -217,52 +204,5 @@ def _summary(scheme: str, n: int, rule: str, group: Sequence[Measurement]) -> Su
         acceptance=fmean(values) if values else math.nan,
         standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
         reason=next((found.reason for found in group if found.reason), ""),
+        partial=0 < len(values) < len(group),
     )
-
-
-def draw(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
-    """Draw mean acceptance over n, a panel a scheme and a line a rule.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
-    schemes = list(dict.fromkeys(found.scheme for found in summaries))
-    rules = list(dict.fromkeys(found.rule for found in summaries))
-    columns = min(3, len(schemes))
-    lines = math.ceil(len(schemes) / columns)
-    figure = Figure(figsize=(2.5 + 3.0 * columns, 0.5 + 3.0 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    handles = {}
-    for axes in panels.flat[len(schemes) :]:
-        axes.set_axis_off()
-    for axes, scheme in zip(panels.flat, schemes, strict=False):
-        for rule in rules:
-            points = [
-                (found.n, found.acceptance)
-                for found in summaries
-                if found.scheme == scheme and found.rule == rule and found.rows
-            ]
-            if points:
-                (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
-        axes.set_title(scheme)
-        axes.set_xticks(sorted({found.n for found in summaries}))
-        axes.grid(alpha=0.3)
-    figure.supxlabel("n, number of drafts")
-    figure.supylabel("mean acceptance")
-    figure.legend(handles.values(), handles.keys(), loc="outside right center")
-    figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-
-
-def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
-    if rule == OPTIMUM:
-        return {"color": "0.7", "linewidth": 5.0, "marker": "s", "zorder": 1}
-    if rule == BOUND:
-        return {"color": "black", "linestyle": ":", "marker": "_"}
-    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 4.0}

@@ -20,19 +20,12 @@ from otlp.decode.tree import TokenTree
 from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
+from otlp.studies.attempt import settled
 from otlp.studies.estimate import Estimate, estimate, ratio
 
-__all__ = [
-    "BASELINE",
-    "Measurement",
-    "Run",
-    "Setting",
-    "decode",
-    "measure",
-    "record",
-    "speed_up",
-]
+__all__ = ["BASELINE", "Measurement", "Run", "Setting", "decode", "measure", "record", "speed_up"]
 
+Played = tuple[list[Round], float]
 BASELINE = "autoregressive"
 
 
@@ -255,7 +248,8 @@ def measure(
 
     Notes
     -----
-    One more round, not counted, loads what is compiled on first use.
+    One more round, not counted, loads what is read on first use; a run that has to compile is
+    made again.
     """
     if not prompts or not seeds:
         raise InvalidInputError("there are no prompts or no seeds: give at least one of each")
@@ -265,10 +259,14 @@ def measure(
     runs = []
     for index, prompt in enumerate(prompts):
         for seed in seeds:
-            rng = np.random.default_rng([seed, index])
-            rounds, seconds = decode(
-                draft, target, prompt, drafting, verification, rng, max_tokens, transform
-            )
+
+            def play(prompt: IntArray = prompt, numbers: Sequence[int] = (seed, index)) -> Played:
+                rng = np.random.default_rng(numbers)
+                return decode(
+                    draft, target, prompt, drafting, verification, rng, max_tokens, transform
+                )
+
+            rounds, seconds = settled(play)
             runs.append(_run(index, seed, rounds, seconds))
             if progress is not None:
                 progress()

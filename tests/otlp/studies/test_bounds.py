@@ -1,5 +1,7 @@
 """SpecTr's bounds hold the optimum between them; errors add up over steps."""
 
+from __future__ import annotations
+
 from itertools import product
 
 import numpy as np
@@ -16,7 +18,7 @@ from tests.instances import brute_force_optimum, iid_problems
 
 @given(iid_problems(max_vocab=4, max_n=3))
 @settings(max_examples=60, deadline=None)
-def test_lemma_3_holds_the_optimum_between_its_bounds(problem):
+def test_lemma_3_holds_the_optimum_between_its_bounds(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)
     lower, upper = bounds.information_bounds(problem)
     assert lower <= bounds.lower_bound(problem) + 1e-12
@@ -26,7 +28,7 @@ def test_lemma_3_holds_the_optimum_between_its_bounds(problem):
 
 @given(iid_problems(max_n=3), st.data())
 @settings(max_examples=60, deadline=None)
-def test_every_subset_bounds_the_optimum(problem, data):
+def test_every_subset_bounds_the_optimum(problem: otlp.Problem, data: st.DataObject) -> None:
     size = problem.vocab_size
     subset = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     assert bounds.upper_bound(problem, subset) >= brute_force_optimum(problem) - 1e-12
@@ -34,19 +36,19 @@ def test_every_subset_bounds_the_optimum(problem, data):
     assert everything == bounds.upper_bound(problem)
 
 
-def test_upper_bound_is_the_optimum_for_one_draft():
+def test_upper_bound_is_the_optimum_for_one_draft() -> None:
     problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 1))
     assert bounds.upper_bound(problem) == pytest.approx(0.6, abs=1e-15)
     assert bounds.lower_bound(problem) == pytest.approx(0.6, abs=1e-15)
 
 
-def test_upper_bound_of_a_subset_by_hand():
+def test_upper_bound_of_a_subset_by_hand() -> None:
     problem = otlp.Problem([0.1, 0.9], otlp.IID([0.5, 0.5], 2))
     # token 0 inside: min(0.1, 0.75); outside, (1,1) and both mixed tuples can take token 1
     assert bounds.upper_bound(problem, [0]) == pytest.approx(0.1 + 3 * 0.25, abs=1e-15)
 
 
-def test_the_error_over_many_steps_is_at_most_the_sum_of_the_steps():
+def test_the_error_over_many_steps_is_at_most_the_sum_of_the_steps() -> None:
     """Two steps of the published plan, enumerated, against Theorem R.1."""
     rng = np.random.default_rng(7)
     solver = GlobalResolution.published(tau=0.05)
@@ -67,7 +69,15 @@ def test_the_error_over_many_steps_is_at_most_the_sum_of_the_steps():
     assert max(errors) <= 15 * 0.05
 
 
-def test_bad_input():
+def test_all_tokens_bound_the_optimum_under_every_scheme() -> None:
+    p, q = np.random.default_rng(5).dirichlet(np.ones(6), 2)
+    schemes = (otlp.WithoutReplacement(q, 3), otlp.Greedy(q, 2), otlp.Hub(q))
+    for problem in (otlp.Problem(p, scheme) for scheme in schemes):
+        assert bounds.upper_bound(problem) >= brute_force_optimum(problem) - 1e-12
+        assert bounds.upper_bound(problem, [0, 3]) >= brute_force_optimum(problem) - 1e-12
+
+
+def test_bad_input() -> None:
     explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
     with pytest.raises(UnsupportedProblemError, match="dual_value"):
         bounds.lower_bound(explicit)

@@ -106,12 +106,14 @@ def test_independent_drafts_are_tempered() -> None:
 
 def test_summary() -> None:
     found = [
-        compare.Measurement(row, "iid", 2, "naive", value)
+        compare.RuleResult(row, "iid", 2, "naive", value)
         for row, value in enumerate([0.5, 0.7, math.nan])
     ]
     summary = compare.summarise(found)[0]
     assert (summary.rows, summary.acceptance) == (2, pytest.approx(0.6))
     assert summary.standard_error == pytest.approx(0.1)
+    assert summary.partial
+    assert not compare.summarise(found[:2])[0].partial
 
 
 @pytest.fixture(scope="module")

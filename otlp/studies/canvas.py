@@ -1,0 +1,45 @@
+"""An empty figure, and what it can be written to: the one place that asks for matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from otlp.errors import EngineNotFoundError
+
+__all__ = ["figure", "file_types"]
+
+
+def file_types() -> tuple[str, ...]:
+    """Endings of the files that a figure can be written to, such as ``.png``.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    return tuple(f".{name}" for name in sorted(_empty(1.0, 1.0).canvas.get_supported_filetypes()))
+
+
+@contextmanager
+def figure(path: Path, width: float, height: float, dpi: int = 150) -> Iterator[Any]:
+    """Give an empty figure of so many inches, and write it when the block ends.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    canvas = _empty(width, height)
+    yield canvas
+    canvas.savefig(path, dpi=dpi)
+
+
+def _empty(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
+    return Figure(figsize=(width, height), layout="constrained")

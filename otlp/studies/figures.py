@@ -1,0 +1,174 @@
+"""Figures of the studies: times, acceptances, block efficiency, where time goes, cascades."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from otlp.studies.benchmark import Cell
+from otlp.studies.canvas import figure
+from otlp.studies.cascade_curve import Point
+from otlp.studies.compare import BOUND, OPTIMUM, Summary
+from otlp.studies.decoding import BASELINE, Measurement, Setting
+
+__all__ = [
+    "draw_acceptance",
+    "draw_block_efficiency",
+    "draw_cascades",
+    "draw_time_split",
+    "draw_times",
+]
+
+AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
+SPLIT = ("draft", "target", "verification", "rest")
+
+
+def draw_times(path: Path, cells: Sequence[Cell]) -> None:
+    """Draw median milliseconds over (k, n); hollow where rows are left out."""
+    sizes = list(dict.fromkeys(cell.size for cell in cells))
+    with figure(path, 8.0, 4.5) as canvas:
+        axes = canvas.subplots()
+        for number, solver in enumerate(dict.fromkeys(cell.solver for cell in cells)):
+            own = [cell for cell in cells if cell.solver == solver and cell.solved]
+            points = [(sizes.index(cell.size), cell.milliseconds()) for cell in own]
+            if points:
+                axes.plot(*zip(*points, strict=True), f"o-C{number % 10}", label=solver)
+            for place, cell in zip(points, own, strict=True):
+                if cell.partial:
+                    axes.plot(*place, "o", markerfacecolor="white", color=f"C{number % 10}")
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
+        axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
+        axes.set_ylabel("median ms a token")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+
+
+def draw_acceptance(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
+    """Draw mean acceptance over n, a panel a scheme and a line a rule."""
+    schemes = list(dict.fromkeys(found.scheme for found in summaries))
+    rules = list(dict.fromkeys(found.rule for found in summaries))
+    columns = min(3, len(schemes))
+    lines = math.ceil(len(schemes) / columns)
+    with figure(path, 2.5 + 3.0 * columns, 0.5 + 3.0 * lines) as canvas:
+        panels = canvas.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        handles = {}
+        for axes in panels.flat[len(schemes) :]:
+            axes.set_axis_off()
+        for axes, scheme in zip(panels.flat, schemes, strict=False):
+            for rule in rules:
+                points = [
+                    (found.n, found.acceptance)
+                    for found in summaries
+                    if found.scheme == scheme and found.rule == rule and found.rows
+                ]
+                if points:
+                    (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
+            axes.set_title(scheme)
+            axes.set_xticks(sorted({found.n for found in summaries}))
+            axes.grid(alpha=0.3)
+        canvas.supxlabel("n, number of drafts")
+        canvas.supylabel("mean acceptance")
+        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+        canvas.suptitle(title, parse_math=False)
+
+
+def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
+    if rule == OPTIMUM:
+        return {"color": "0.7", "linewidth": 5.0, "marker": "s", "zorder": 1}
+    if rule == BOUND:
+        return {"color": "black", "linestyle": ":", "marker": "_"}
+    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 4.0}
+
+
+def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
+    """Draw a panel for each of K, L and temperature that varies, the others at their largest."""
+    found = [one for one in found if one.setting.algorithm != BASELINE]
+    values = {axis: sorted({getattr(one.setting, axis) for one in found}) for axis in AXES}
+    varying = [axis for axis in AXES if len(values[axis]) > 1] or ["paths"]
+    with figure(path, 5.0 * len(varying), 4.0) as canvas:
+        panels = canvas.subplots(1, len(varying), squeeze=False)[0]
+        for panel, axis in zip(panels, varying, strict=True):
+            fixed = {other: values[other][-1] for other in AXES if other != axis}
+            for name in dict.fromkeys(one.setting.algorithm for one in found):
+                _line(panel, axis, [one for one in found if _matches(one.setting, name, fixed)])
+            panel.set_xticks(values[axis])
+            panel.set_xlabel(AXES[axis])
+            panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
+        panels[0].set_ylabel("tokens per target call")
+        panels[0].legend(fontsize="small")
+        canvas.suptitle(title, parse_math=False)
+
+
+def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> None:
+    """Draw a bar for each measurement: milliseconds a token, by who spent them."""
+    labels = [
+        f"{one.setting.algorithm}, K={one.setting.paths}, L={one.setting.length}, "
+        f"T={one.setting.temperature:g}"
+        for one in found
+    ]
+    with figure(path, 8.0, 1.0 + 0.3 * len(found)) as canvas:
+        panel = canvas.subplots()
+        left = [0.0] * len(found)
+        for part in SPLIT:
+            widths = [one.milliseconds_per_token * one.time_split[part] for one in found]
+            panel.barh(labels, widths, left=left, label=part)
+            left = [before + width for before, width in zip(left, widths, strict=True)]
+        panel.invert_yaxis()
+        panel.set_xlabel("milliseconds a token")
+        panel.legend()
+        panel.set_title(title, parse_math=False)
+
+
+def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
+    """Draw quality against target calls a token, a line a cascade; sequential ones are dashed.
+
+    Dashed: the token cascade (chow) and the oracles, whose calls are their deferrals.
+    """
+    quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
+    with figure(path, 10.0, 4.0) as canvas:
+        panels = canvas.subplots(1, 2)
+        for panel, (what, label) in zip(panels, quality.items(), strict=True):
+            for number, name in enumerate(dict.fromkeys(point.method for point in points)):
+                own = [point for point in points if point.method == name]
+                found = [getattr(point, what) for point in own]
+                heights = [one.mean for one in found]
+                panel.plot([point.calls.mean for point in own], heights, f".-C{number}", label=name)
+                shares = [point.deferral.mean for point in own if point.deferral is not None]
+                if shares:
+                    kind = "sequential" if name.startswith("chow") else "oracle"
+                    panel.plot(shares, heights, f"--C{number}", lw=0.8, label=f"{name}, {kind}")
+            panel.set_xlabel("target calls a token")
+            panel.set_ylabel(label)
+        canvas.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=7
+        )
+        canvas.suptitle(title, fontsize="small", parse_math=False)
+
+
+def _matches(setting: Setting, name: str, fixed: dict[str, Any]) -> bool:
+    """One path stands for itself wherever K is fixed: single-path algorithms know no other."""
+    return setting.algorithm == name and all(
+        getattr(setting, key) == value or (key == "paths" and name in ("speculative", "block"))
+        for key, value in fixed.items()
+    )
+
+
+def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
+    found = sorted(found, key=lambda one: float(getattr(one.setting, axis)))
+    if not found:
+        return
+    estimates = [one.block_efficiency for one in found]
+    panel.errorbar(
+        [getattr(one.setting, axis) for one in found],
+        [estimate.mean for estimate in estimates],
+        [
+            [estimate.mean - estimate.low for estimate in estimates],
+            [estimate.high - estimate.mean for estimate in estimates],
+        ],
+        marker="o",
+        capsize=2,
+        label=found[0].setting.algorithm,
+    )

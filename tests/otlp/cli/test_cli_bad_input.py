@@ -1,0 +1,203 @@
+"""Whatever is given to a command, it answers in one line and never with a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from otlp.cli import COMMANDS, main
+from otlp.data import captures
+
+HUGE = "9" * 40
+
+WORDS = {
+    "solve": (
+        "--row -1", f"--row {HUGE}", "--row x", "--n 0", "--n -3", "--n x", f"--n {HUGE}",
+        "--top-k 0", "--top-k -1", f"--top-k {HUGE}", "--top-p 2", "--top-p nan", "--top-p 0",
+        "--temperature nan", "--temperature inf", "--temperature -1", "--temperature 1e-320",
+        "--draft-temperature 0", "--scheme none", "--scheme hub --n 3", "--solver none",
+        "--solver ''", "-o gap", 
+        "-o gap=abc --solver orderings", "-o limits=3 --solver global-resolution",
+        "-o name=x", "-o =1", "-o nothing=1 --solver martingale",
+        "--solver max-flow -o engine=none", "--solver max-flow -o memory_limit=-1",
+        "--solver linear-program -o form=none", "--solver k-seq --scheme independent",
+        "--solver max-flow --top-k 1000 --n 6",
+    ),
+    "check": (
+        "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0", "--solvers ,",
+        "--solvers none", "--tolerance nan", "--tolerance 0", "--time-limit 0", "--time-limit nan",
+        "--time-limit x", "--scheme without-replacement --top-k 2 --n 3",
+    ),
+    "bench": (
+        "--top-k -1", "--top-k ten", "--top-k 1,,x", "--n 0", "--n ,", "--solvers none",
+        "--solvers ,", "--rows 0", "--time-limit -1", "--time-limit nan", "--temperature 0",
+        "--plot x.foo", "--plot x", "--csv .", "--json /dev/null", "--json /dev/null/x",
+        "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
+    ),
+    "compare": (
+        "--n 0", "--n x", "--rows -1", "--top-k 0", "--schemes none", "--rules none", "--rules ,",
+        "--time-limit 0", "--figure x.xyz", "--json /proc/x", "--temperature -1", "--top-p -1",
+        "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub",
+    ),
+    "decode": (
+        "--algorithms none", "--algorithms ,", "--paths 0", "--paths x", "--length 0",
+        "--temperature nan", "--temperature x", "--top-k 0", "--top-p 2",
+        "--limit 0", "--tokens 0", "--seeds -1", "--seeds x", "--device none", "--dtype none",
+        "--target /nowhere", "--draft /nowhere", "--prompts /nowhere", "--prompts .",
+        "--figure x", "--time-figure x.json", "--json .", f"--length {HUGE} --limit 1",
+    ),
+    "cascade": (
+        "--cascade none", "--cascade ,", "--threshold x", "--threshold nan", "--threshold -1",
+        "--length 0", "--temperature -1", "--limit 0", "--seed -1", "--prompts /nowhere",
+        "--figure x", "--json /", "--device none",
+    ),
+    "capture": (
+        "", "/", "/proc/x", "/dev/null", "x --steps 0", "x --top-k 0", "x --top-p 7",
+        "x --temperature -1", "x --seed -1", "x --seed x", "x --target /nowhere", "x --dtype none",
+        "x --prompts /nowhere",
+    ),
+    "info": ("/nowhere", "/", "/dev/null", "a b"),
+}  # fmt: skip
+"""Words that a command must refuse, or do, in words of its own."""
+
+NEEDS_MODELS = {"decode", "cascade", "capture"}
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def refused(result: Result) -> None:
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    assert result.exit_code in (0, 1, 2)
+    assert "Traceback" not in result.output
+    if result.exit_code == 2:
+        assert result.output.strip()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(name, words) for name in WORDS for words in WORDS[name]]
+)
+def test_bad_words_are_answered(
+    command: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command in NEEDS_MODELS:
+        pytest.importorskip("torch")
+        pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    refused(run(command, *[word.replace("''", "") for word in words.split()]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("bad")
+    content = {
+        "empty": b"",
+        "text": b"no capture",
+        "binary": bytes(range(256)),
+        "header": b"\xff\xff\xff\xff\xff\xff\xff\x7f",
+        "list.json": b"[]",
+        "object.json": b'{"prompt": "x"}',
+        "string.json": b'"word"',
+        "number.json": b"3",
+        "numbers.json": b"[1, 2]",
+        "deep.json": b"[" * 100_000,
+        "half.json": b'["x"',
+        "blank.json": b'[""]',
+        "latin.txt": b"\xe9\xe8",
+        "lines.jsonl": b'{"text": "x"}\n',
+        "void.txt": b"\n \n",
+    }
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+    (folder / "folder").mkdir()
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "info"])
+@pytest.mark.parametrize("name", ["empty", "text", "binary", "header", "list.json", "folder"])
+def test_what_is_no_capture_is_refused(command: str, name: str, bad_files: dict[str, Path]) -> None:
+    result = run(command, str(bad_files[name]))
+    refused(result)
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["decode", "cascade", "capture"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("empty", "binary", "list.json", "object.json", "string.json", "number.json"),
+        *("numbers.json", "deep.json", "half.json", "blank.json", "latin.txt", "lines.jsonl"),
+        *("void.txt", "folder"),
+    ],
+)
+def test_what_is_no_list_of_prompts_is_refused(
+    command: str, name: str, bad_files: dict[str, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    output = [str(tmp_path / "x")] if command == "capture" else []
+    result = run(command, *output, "--device", "cpu", "--prompts", str(bad_files[name]))
+    refused(result)
+    assert result.exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "prompts"),
+    [
+        ("a.json", '["x", {"prompt": "y"}]', ["x", "y"]),
+        ("a.jsonl", '"x"\n\n{"prompt": "y"}\n', ["x", "y"]),
+        ("a.txt", '{"prompt": "x"}\n', ['{"prompt": "x"}']),
+    ],
+)
+def test_documented_forms_of_prompts(
+    name: str, content: str, prompts: list[str], tmp_path: Path
+) -> None:
+    from otlp.cli.prompts import read_prompts
+
+    path = tmp_path / name
+    path.write_text(content)
+    assert read_prompts(str(path), None) == prompts
+
+
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "info"])
+def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.safetensors"
+    nothing = np.empty((0, 5), dtype=np.float32)
+    captures.save(
+        captures.Capture(
+            target_logits=nothing,
+            draft_logits=nothing,
+            target_model="large",
+            draft_model="small",
+            tokenizer="none",
+            source="nothing",
+            synthetic=True,
+        ),
+        path,
+    )
+    refused(run(command, str(path)))
+
+
+def test_every_command_is_swept() -> None:
+    assert set(WORDS) == set(COMMANDS) - {"audit"}
+
+
+def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for bad in (tmp_path, file / "below", tmp_path / ("x" * 300), tmp_path / "a\0b"):
+        result = run("bench", "/nowhere", "--json", str(bad))
+        assert result.exit_code == 2
+        assert "--json" in result.output  # the option, not the capture, is what is wrong
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    # a folder that can be made is made when there is something to write
+    path = tmp_path / "new" / "folder" / "a.json"
+    assert run("solve", "--top-k", "4", "--json", str(path)).exit_code == 0
+    assert json.loads(path.read_text())["status"] == "SOLVED"

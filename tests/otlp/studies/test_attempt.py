@@ -1,0 +1,56 @@
+"""One loop: the reason why not, and nothing timed that compiles."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numba import njit
+
+import otlp
+from otlp.solvers import make_solver
+from otlp.studies.attempt import attempt, settled
+from otlp.studies.crosscheck import complaints, cross_check
+
+PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
+
+
+def test_a_solution_or_the_reason() -> None:
+    solved = attempt(make_solver("martingale"), PROBLEM)
+    assert solved.solution is not None and not solved.reason
+    refused = attempt(make_solver("hub"), PROBLEM)
+    assert refused.solution is None and "SpecHub" in refused.reason
+    p, q = np.random.default_rng(0).dirichlet(np.ones(60), 2)
+    late = make_solver("linear-program", time_limit=1e-3)
+    stopped = attempt(late, otlp.Problem(p, otlp.IID(q, 3)))
+    assert stopped.solution is not None and "time limit" in stopped.reason
+
+
+def test_what_compiles_is_done_again(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = njit(lambda x: x + 1)
+    calls = []
+
+    def action() -> int:
+        calls.append(kernel(3))
+        return len(calls)
+
+    with caplog.at_level(logging.WARNING):
+        assert settled(action) == 2
+        assert settled(action) == 3
+    assert sum("compiling, once" in record.message for record in caplog.records) <= 1
+
+
+def test_optimal_answers_agree_within_their_gaps() -> None:
+    check = cross_check(PROBLEM, ["martingale", "orderings", "max-flow", "naive"], 1e-12)
+    assert not check.complaints
+    assert [name for name, found in check.attempts.items() if found.reason] == []
+
+
+@pytest.mark.parametrize(("shift", "wrong"), [(2e-7, True), (5e-8, False)])
+def test_an_acceptance_above_a_bound_is_complained_of(shift: float, wrong: bool) -> None:
+    """A bound that is too low by more than the tolerance, but not by less."""
+    right, other = (make_solver(name).solve(PROBLEM) for name in ("max-flow", "martingale"))
+    low = replace(other, upper_bound=other.upper_bound - shift)
+    assert any("above the bound" in text for text in complaints([right, low], 1e-7)) == wrong
