@@ -24,7 +24,7 @@ from tests.fuzz.instance import Instance, torch
 from tests.fuzz.shrinking import shrink
 from tests.fuzz.wrong import Wrong
 
-BATCHED_SHARE = 0.03
+BATCHED_SHARE = 0.01
 
 
 @dataclass

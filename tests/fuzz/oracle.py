@@ -1,8 +1,9 @@
 """The truth about an instance, from the definitions alone and none of the library's code.
 
-All tuples of the draft scheme are listed with their probabilities.  The optimum is the linear
-program over them, solved by `scipy.optimize.linprog`, and, to rounding, the least value of
-p(H) + P(some draft outside H) over all 2^V sets H of tokens.
+All tuples of the draft scheme are listed with their probabilities.  The optimum is, to rounding,
+the least value of p(H) + P(some draft outside H) over all 2^V sets H of tokens; in every second
+instance, and where V is large, it is the linear program over all tuples too, solved by
+`scipy.optimize.linprog` to 1e-7.
 """
 
 from __future__ import annotations
