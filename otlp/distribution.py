@@ -13,8 +13,11 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "Mask",
+    "ReadOnly",
+    "as_array",
     "as_distribution",
     "invert_cdf",
+    "precision",
     "softmax",
     "sum_by",
     "top_k",
@@ -27,7 +30,66 @@ Mask = npt.NDArray[np.bool_]
 
 # How far a sum may be from one, by bytes a number: rounding V = 1e6 probabilities to that
 # precision stays inside, a forgotten softmax or a dropped token does not.
+_NUMPY_HAS = ("float16", "float32", "float64")
 SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
+
+
+class ReadOnly:
+    """Base of objects whose arrays stay read-only, in copies and pickles too."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a copy, whose arrays NumPy makes writeable."""
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        self.__dict__.update(state)
+
+
+def precision(values: Any) -> str:
+    """Name of the type of an array's or tensor's numbers, such as ``"bfloat16"``; "" for a list."""
+    return str(getattr(values, "dtype", "")).removeprefix("torch.")
+
+
+def as_array(
+    values: Any, name: str, error: type[InvalidInputError] = InvalidInputError
+) -> npt.NDArray[Any]:
+    """Turn what is like an array into a NumPy array of the same numbers.
+
+    Parameters
+    ----------
+    values : array_like or torch.Tensor
+        Tensors may lie on any device, and may require a gradient, which is dropped.  Those whose
+        type NumPy lacks, such as bfloat16, become float32, which can hold them.
+    name : str
+        What it is called in an error message.
+    error : type
+        What to raise.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is a masked array, or nothing like an array.
+    """
+    if type(values) is np.ndarray:
+        return values
+    if isinstance(values, np.ma.MaskedArray):
+        raise error(
+            f"{name} is a masked array: pass its data, with what is masked filled in "
+            "(values.filled(0.0))"
+        )
+    try:
+        if hasattr(values, "detach") and hasattr(values, "numpy"):
+            tensor = values.detach()
+            if tensor.is_floating_point() and precision(tensor) not in _NUMPY_HAS:
+                tensor = tensor.float()
+            return np.asarray(tensor.numpy(force=True))
+        if isinstance(values, list | tuple) and any(hasattr(item, "detach") for item in values):
+            values = [as_array(item, name, error) for item in values]
+        return np.asarray(values)
+    except InvalidInputError:
+        raise
+    except Exception as cause:  # whatever a foreign type's own conversion raises
+        raise error(f"{name} cannot be turned into an array: {cause}") from None
 
 
 def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
