@@ -36,7 +36,7 @@ def _interrupt(pair: Any, prompts: Sequence[Any], path: Path) -> None:
         capture(*pair, prompts, path, steps=2, progress=stop)
 
 
-def test_a_capture_mixes_no_precisions(self, pair, tmp_path):
+def test_a_capture_mixes_no_precisions(pair: Any, tmp_path: Path) -> None:
     path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
     _interrupt(pair, prompts, path)
     with pytest.raises(CaptureError, match="begun with other dtype"):
@@ -44,7 +44,7 @@ def test_a_capture_mixes_no_precisions(self, pair, tmp_path):
     assert len(list(parts_folder(path).iterdir())) == 2
 
 
-def test_a_capture_deletes_only_what_it_made(self, pair, tmp_path):
+def test_a_capture_deletes_only_what_it_made(pair: Any, tmp_path: Path) -> None:
     path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
     folder = parts_folder(path)
     _interrupt(pair, prompts, path)
@@ -59,7 +59,9 @@ def test_a_capture_deletes_only_what_it_made(self, pair, tmp_path):
 
 
 @pytest.mark.parametrize("plan", ["[]", "3", "{", "null", "\xff", "[" * 99999, None])
-def test_a_folder_that_is_no_interrupted_capture_is_left_alone(self, pair, tmp_path, plan):
+def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
+    pair: Any, tmp_path: Path, plan: str | None
+) -> None:
     folder = parts_folder(tmp_path / "mine")
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
@@ -70,7 +72,7 @@ def test_a_folder_that_is_no_interrupted_capture_is_left_alone(self, pair, tmp_p
     assert (folder / "notes.txt").read_text() == "mine"
 
 
-def test_a_refused_capture_leaves_nothing(self, pair, tmp_path):
+def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
     prompts = [pair[1].encode("import"), np.full(510, 7)]
     for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, [])):
         with pytest.raises(InvalidInputError, match=r"context|empty"):
