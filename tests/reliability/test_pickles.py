@@ -89,7 +89,7 @@ def test_solvers(solver: str, again: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("again", AGAIN)
 def test_reports_and_captures(again: Callable[[Any], Any]) -> None:
-    report = otlp.audit("martingale", P, otlp.IID(Q, 2))
+    report = otlp.audit(make_solver("martingale"), P, otlp.IID(Q, 2))
     assert str(again(report)) == str(report)
     capture = otlp.captures.builtin()[:3]
     other = again(capture)
