@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from otlp.data.captures import Capture, LogitArray, load, save
+from otlp.data.whole_file import is_temporary, whole_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.tree import TokenTree
 from otlp.distribution import IntArray, invert_cdf
@@ -26,6 +27,7 @@ from otlp.errors import CaptureError, InvalidInputError
 __all__ = ["capture", "capture_passage", "join", "parts_folder"]
 
 FloatRows = npt.NDArray[np.float32]
+PLAN = "plan.json"
 ROOT = TokenTree(np.array([-1]), np.array([-1]))
 
 
@@ -66,12 +68,8 @@ def capture_passage(
     -----
     One call of each model a row.
     """
+    _check_room((draft, target), prompt, steps)
     for model in (draft, target):
-        if model.context_limit is not None and prompt.size + steps - 1 > model.context_limit:
-            raise InvalidInputError(
-                f"a prompt of {prompt.size} tokens and {steps} steps exceed the context of "
-                f"{model.name}, {model.context_limit}: shorten the prompt or take fewer steps"
-            )
         model.start(prompt)
     node = np.array([0])
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
@@ -133,31 +131,37 @@ def capture(
     Raises
     ------
     CaptureError
-        If there is a file at `path`, a file cannot be written, or the interrupted capture was
-        begun with other models, prompts or options.
+        If there is a file at `path`, a file cannot be written, or the folder of parts is of a
+        capture with other models, precisions, prompts or options, or of none.
+    InvalidInputError
+        If there is no prompt, or prompts and steps do not fit into the context of a model; then
+        nothing is written.
 
     Notes
     -----
-    The parts go when all are joined.  While it is interrupted, each part is a capture file.
+    The parts go when all are joined; files of another's making in their folder stay.  While it is
+    interrupted, each part is a capture file.
     """
     if Path(path).exists():
         raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
+    if not prompts:
+        raise InvalidInputError("prompts is empty: give at least one")
+    for prompt in prompts:
+        _check_room((draft, target), prompt, steps)
     folder = parts_folder(path)
     _begin(folder, _plan(draft, target, prompts, steps, seed))
-    parts = []
-    for index, prompt in enumerate(prompts):
-        part = folder / f"{index:05d}.safetensors"
+    parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
+    for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
             save(
                 capture_passage(draft, target, prompt, steps, np.random.default_rng([seed, index])),
                 part,
             )
-        parts.append(part)
         if progress is not None:
             progress()
     joined = join([load(part) for part in parts])
     save(joined, path)
-    shutil.rmtree(folder)
+    _remove(folder, parts)
     return joined
 
 
@@ -196,6 +200,21 @@ def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray
     return target.astype(np.float16), draft.astype(np.float16)
 
 
+def _check_room(models: Sequence[HuggingFaceModel], prompt: IntArray, steps: int) -> None:
+    """Refuse a passage that is longer than the context of a model.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    for model in models:
+        if model.context_limit is not None and prompt.size + steps - 1 > model.context_limit:
+            raise InvalidInputError(
+                f"a prompt of {prompt.size} tokens and {steps} steps exceed the context of "
+                f"{model.name}, {model.context_limit}: shorten the prompt or take fewer steps"
+            )
+
+
 def _plan(
     draft: HuggingFaceModel,
     target: HuggingFaceModel,
@@ -207,6 +226,7 @@ def _plan(
     return {
         "target": target.name,
         "draft": draft.name,
+        "dtype": [str(model.model.dtype) for model in (target, draft)],
         "sampling": str(target.sampling),
         "steps": steps,
         "seed": seed,
@@ -216,24 +236,40 @@ def _plan(
 
 def _begin(folder: Path, plan: dict[str, object]) -> None:
     """Make the folder of parts, or see that the one that is there belongs to the same plan."""
-    marker = folder / "plan.json"
+    marker = folder / PLAN
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if marker.exists():
             begun = json.loads(marker.read_text(encoding="utf-8"))
+        elif any(not is_temporary(entry.name, marker) for entry in folder.iterdir()):
+            begun = None
         else:
+            with whole_file(marker) as temporary:
+                temporary.write_text(json.dumps(plan), encoding="utf-8")
             begun = plan
-            temporary = folder / ".plan"
-            temporary.write_text(json.dumps(plan), encoding="utf-8")
-            os.replace(temporary, marker)
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CaptureError(
             f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
             "delete this one"
         ) from error
+    if not isinstance(begun, dict):
+        raise CaptureError(
+            f"{folder}: is not of an interrupted capture, which has a {PLAN} that says what was "
+            "begun; choose another output, or move the folder away"
+        )
     other = [key for key, value in plan.items() if begun.get(key) != value]
     if other:
         raise CaptureError(
             f"{folder}: was begun with other {', '.join(other)}; give the same again to go on, or "
             "delete the folder to begin anew"
         )
+
+
+def _remove(folder: Path, parts: Sequence[Path]) -> None:
+    """Delete what `capture` wrote, and the folder if nothing else is in it."""
+    made = [*parts, folder / PLAN]
+    for entry in folder.iterdir():
+        if entry in made or any(is_temporary(entry.name, one) for one in made):
+            entry.unlink()
+    with suppress(OSError):
+        folder.rmdir()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from otlp.data import captures as captures_module
 from otlp.data.captures import Capture, builtin, load, save
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 
@@ -57,6 +62,10 @@ def example(rows=3, vocab_size=5, dtype="float32", seed=0):
         next_tokens=np.arange(rows) % vocab_size,
         note="line one\nline two",
     )
+
+
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))
 
 
 def same(left, right):
@@ -550,3 +559,112 @@ def test_every_error_is_one_of_the_library(tmp_path):
         load(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="no such file"):
         load(tmp_path / "nowhere")
+
+
+# --- hostile use ---------------------------------------------------------------------------------
+
+
+def test_a_file_is_opened_once(tmp_path, monkeypatch):
+    path, other = tmp_path / "capture", tmp_path / "other"
+    first = example(seed=1)
+    save(first, path)
+    save(replace(example(seed=2), target_model="another"), other)
+    read = captures_module._read_header
+
+    def replaced_meanwhile(file):
+        header = read(file)
+        os.replace(other, path)
+        return header
+
+    monkeypatch.setattr(captures_module, "_read_header", replaced_meanwhile)
+    assert same(load(path), first)
+
+
+def test_readers_beside_a_writer_get_one_file_or_the_other(tmp_path):
+    path = tmp_path / "capture"
+    pair = [replace(example(seed=seed), target_model=str(seed)) for seed in (0, 1)]
+    save(pair[0], path)
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            for capture in pair:
+                save(capture, path)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(300):
+            found = load(path)
+            assert same(found, pair[int(found.target_model)])
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_header_that_claims_too_much_is_refused(tmp_path):
+    path = tmp_path / "claims"
+    save(example(), path)
+    content = path.read_bytes()
+    for length in (2**63, 2**40, len(content), 0, 2):
+        path.write_bytes(length.to_bytes(8, "little") + content[8:])
+        with pytest.raises(CaptureError, match="claims"):
+            load(path)
+
+
+def test_damaged_captures_are_refused_or_sound(tmp_path):
+    rng = np.random.default_rng(20)
+    whole, path = tmp_path / "whole", tmp_path / "damaged"
+    save(example(), whole)
+    content = np.frombuffer(whole.read_bytes(), dtype=np.uint8)
+    refused = 0
+    for _ in range(1000):
+        damaged = content.copy()
+        kind, at = rng.integers(4), rng.integers(content.size)
+        if kind == 0:  # some bytes are others
+            places = rng.integers(content.size, size=rng.integers(1, 20))
+            damaged[places] = rng.integers(256, size=places.size)
+        elif kind == 1:  # a stretch is lost
+            damaged = np.delete(damaged, slice(at, at + rng.integers(1, 200)))
+        elif kind == 2:  # a stretch is zero, as after a crash
+            damaged[at : at + rng.integers(1, 500)] = 0
+        else:  # a stretch stands twice
+            damaged = np.concatenate((damaged[:at], damaged[at - 50 if at > 50 else 0 :]))
+        path.write_bytes(damaged.tobytes())
+        try:
+            found = load(path)
+        except CaptureError as error:
+            refused += 1
+            assert "damaged" in str(error)
+        else:
+            assert np.isfinite(found.distributions(0)[0]).all()
+    assert refused > 300
+
+
+def test_a_capture_of_no_rows_is_a_capture(tmp_path):
+    save(example()[:0], tmp_path / "none")
+    assert len(load(tmp_path / "none")) == 0
+    assert list(load(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_tensors_are_taken_with_their_precision(tmp_path, dtype, grad):
+    torch = pytest.importorskip("torch")
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    logits = logits.to(getattr(torch, dtype)).requires_grad_(grad)
+    capture = make(logits)
+    assert capture.dtype == dtype
+    assert np.array_equal(capture.target_logits, logits.detach().float().numpy())
+    save(capture, tmp_path / "capture")
+    assert same(load(tmp_path / "capture"), capture)
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copies_stay_read_only(again):
+    capture = again(example())
+    assert same(capture, example())
+    with pytest.raises(ValueError, match="read-only"):
+        capture.target_logits[0, 0] = 1.0

@@ -1,0 +1,308 @@
+"""What a capture is: pairs of target and draft logits over one vocabulary, and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, precision, softmax
+from otlp.distribution import top_k as keep_top_k
+from otlp.distribution import top_p as keep_top_p
+from otlp.errors import InvalidInputError, RowOutOfRangeError, TokenOutOfRangeError
+
+__all__ = ["Capture", "CaptureRow", "LogitArray"]
+
+LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+
+UNKNOWN = -1
+MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {
+    "float16": np.float16,
+    "bfloat16": np.float32,
+    "float32": np.float32,
+}
+
+
+def _unknown() -> IntArray:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class CaptureRow:
+    """One decoding step of a capture.
+
+    Attributes
+    ----------
+    target_logits, draft_logits : ndarray, shape (V,)
+        Logits at temperature 1.
+    context : str
+        The text before this step; empty if unknown.
+    position : int
+        How many tokens of the passage come before this step; -1 if unknown.
+    next_token : int
+        The token that the text goes on with; -1 if unknown.
+    """
+
+    target_logits: LogitArray
+    draft_logits: LogitArray
+    context: str
+    position: int
+    next_token: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Capture(ReadOnly):
+    """Pairs of target and draft logits over one vocabulary, and where they come from.
+
+    ``len(capture)`` is the number of rows, ``capture[3]`` is a `CaptureRow`, ``capture[10:20]``
+    is a `Capture` of those rows, and iteration goes over the rows.
+
+    Parameters
+    ----------
+    target_logits, draft_logits : ndarray or torch.Tensor, shape (rows, V)
+        Logits at temperature 1, in natural units (nats), float16, bfloat16 or float32, both
+        alike. Minus infinity masks a token. Tensors may lie on any device, and may require a
+        gradient, which is dropped.
+    target_model, draft_model : str
+        The names of the models.
+    tokenizer : str
+        The name of the tokenizer, which gives the V token ids their meaning.
+    source : str
+        What text the rows come from.
+    synthetic : bool
+        True if the logits were made up rather than computed by language models.
+    note : str, optional
+        Anything else that a reader should know.
+    contexts : tuple of str, length rows, optional
+        The text before each row; left out, unknown.
+    positions : ndarray of int64, shape (rows,), optional
+        How many tokens of its passage come before each row; -1, or left out, if unknown.
+    next_tokens : ndarray of int64, shape (rows,), optional
+        The token that the text goes on with; -1, or left out, if unknown.
+    dtype : str, optional
+        The precision that the logits have and are saved in: ``"float16"``, ``"bfloat16"`` or
+        ``"float32"``; left out, that of the arrays. NumPy has no bfloat16, so bfloat16 logits are
+        float32 arrays here whose values bfloat16 can hold.
+
+    Raises
+    ------
+    InvalidInputError
+        If shapes or precisions do not fit together, if a row has a NaN, plus infinity, or
+        nothing but minus infinity (the message names the row), or if `dtype` does not fit them.
+    TokenOutOfRangeError
+        If a next token is not in [-1, V).
+
+    Notes
+    -----
+    The arrays are not copied where the type allows, and are read-only. Validation is one pass
+    over the logits, O(rows V).
+    """
+
+    target_logits: LogitArray
+    draft_logits: LogitArray
+    target_model: str
+    draft_model: str
+    tokenizer: str
+    source: str
+    synthetic: bool
+    note: str = ""
+    contexts: tuple[str, ...] = ()
+    positions: IntArray = field(default_factory=_unknown)
+    next_tokens: IntArray = field(default_factory=_unknown)
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        target = as_array(self.target_logits, "target_logits")
+        draft = as_array(self.draft_logits, "draft_logits")
+        # A bfloat16 tensor is a float32 array by now.
+        given = [precision(self.target_logits), precision(self.draft_logits)]
+        given = [
+            name or array.dtype.name for name, array in zip(given, (target, draft), strict=True)
+        ]
+        if target.ndim != 2 or target.shape != draft.shape or target.shape[1] == 0:
+            raise InvalidInputError(
+                f"target_logits has shape {target.shape} and draft_logits {draft.shape}: "
+                "both must be (rows, V) with the same rows and the same V of at least 1"
+            )
+        rows, vocab_size = target.shape
+        if given[0] != given[1]:
+            raise InvalidInputError(
+                f"target_logits is {given[0]} and draft_logits {given[1]}: "
+                "convert one, so that both have one precision"
+            )
+        dtype = self.dtype or given[0]
+        contexts = tuple(self.contexts) or ("",) * rows
+        if len(contexts) != rows:
+            raise InvalidInputError(
+                f"contexts has {len(contexts)} entries for {rows} rows: give one for each row, "
+                "or none at all"
+            )
+        next_tokens = _row_numbers(self.next_tokens, rows, "next_tokens")
+        for row in np.flatnonzero((next_tokens < UNKNOWN) | (next_tokens >= vocab_size))[:1]:
+            raise TokenOutOfRangeError(
+                f"next_tokens[{row}] is {next_tokens[row]}: a token id is in [0, {vocab_size}), "
+                "or -1 if the next token is unknown"
+            )
+        values = {
+            "target_logits": _logits(target, dtype, "target_logits"),
+            "draft_logits": _logits(draft, dtype, "draft_logits"),
+            "contexts": contexts,
+            "positions": _row_numbers(self.positions, rows, "positions"),
+            "next_tokens": next_tokens,
+            "dtype": dtype,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def vocab_size(self) -> int:
+        """The vocabulary size V."""
+        return int(self.target_logits.shape[1])
+
+    def __repr__(self) -> str:
+        """Say what the capture is, without its numbers."""
+        kind = "synthetic" if self.synthetic else "real"
+        return (
+            f"Capture({len(self)} {kind} rows, V = {self.vocab_size}, {self.dtype}, "
+            f"target {self.target_model!r}, draft {self.draft_model!r})"
+        )
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.target_logits.shape[0])
+
+    def __iter__(self) -> Iterator[CaptureRow]:
+        """Iterate over the rows."""
+        return (self[row] for row in range(len(self)))
+
+    @overload
+    def __getitem__(self, rows: int) -> CaptureRow: ...
+    @overload
+    def __getitem__(self, rows: slice) -> Capture: ...
+    def __getitem__(self, rows: int | slice) -> CaptureRow | Capture:
+        """Return one row for a number, or a capture of some rows for a slice."""
+        if isinstance(rows, slice):
+            return replace(
+                self,
+                target_logits=self.target_logits[rows],
+                draft_logits=self.draft_logits[rows],
+                contexts=self.contexts[rows],
+                positions=self.positions[rows],
+                next_tokens=self.next_tokens[rows],
+            )
+        self._check_row(rows)
+        return CaptureRow(
+            self.target_logits[rows],
+            self.draft_logits[rows],
+            self.contexts[rows],
+            int(self.positions[rows]),
+            int(self.next_tokens[rows]),
+        )
+
+    def distributions(
+        self,
+        row: int,
+        temperature: float = 1.0,
+        draft_temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Turn one row into the target and the draft distribution.
+
+        Parameters
+        ----------
+        row : int
+            The row; negative numbers count from the end.
+        temperature : float
+            Divides the target's logits, and the draft's too unless `draft_temperature` is given,
+            as in a sampler with one temperature for both models; greater than 0.
+        draft_temperature : float, optional
+            Divides the draft's logits instead of `temperature`.
+        top_k : int, optional
+            Keep the k likeliest tokens of the draft: exactly k of them, ties going to the lowest
+            token id. Never touches the target, so that the target's law stays what it was.
+        top_p : float, optional
+            Keep the smallest set of likeliest tokens of the draft whose mass reaches `top_p`,
+            ties likewise. With `top_k` too, the mass is that after the top-k cut.
+
+        Returns
+        -------
+        p, q : ndarray, shape (V,), float64
+            The target's and the draft's probabilities, each summing to one.
+
+        Raises
+        ------
+        RowOutOfRangeError
+            If there is no such row.
+        InvalidInputError
+            If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1].
+
+        Notes
+        -----
+        The softmax is taken in float64 whatever the logits' precision. O(V), and O(V log V) with
+        `top_k` or `top_p`.
+        """
+        self._check_row(row)
+        p = softmax(self.target_logits[row], temperature)
+        q = softmax(
+            self.draft_logits[row],
+            temperature if draft_temperature is None else draft_temperature,
+        )
+        if top_k is not None:
+            q = keep_top_k(q, top_k)
+        if top_p is not None:
+            q = keep_top_p(q, top_p)
+        return p, q
+
+    def _check_row(self, row: int) -> None:
+        if not -len(self) <= row < len(self):
+            raise RowOutOfRangeError(
+                f"row {row} is out of range: this capture has {len(self)} rows, counted from 0"
+            )
+
+
+def _row_numbers(values: npt.ArrayLike, rows: int, name: str) -> IntArray:
+    numbers = np.asarray(values)
+    if numbers.size == 0:
+        numbers = np.full(rows, UNKNOWN, dtype=np.int64)
+    if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{name} has shape {numbers.shape} and type {numbers.dtype}: it must hold one integer "
+            f"for each of {rows} rows, or nothing at all"
+        )
+    return _read_only(numbers.astype(np.int64, copy=False))
+
+
+def _logits(given: npt.NDArray[Any], dtype: str, name: str) -> LogitArray:
+    # A bfloat16 is the upper half of a float32, so nothing is lost. NumPy itself has no such type:
+    # the arrays come from other libraries that add it.
+    logits = given.astype(np.float32) if given.dtype.name == "bfloat16" else given
+    if dtype not in MEMORY_TYPES or logits.dtype != MEMORY_TYPES[dtype]:
+        raise InvalidInputError(
+            f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, bfloat16 "
+            "or float32 (bfloat16 in float32 arrays); convert the logits, for example by "
+            "logits.astype(numpy.float32)"
+        )
+    peaks = logits.max(axis=1)
+    for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
+        found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
+        raise InvalidInputError(
+            f"{name} row {row} holds {found}: a row needs a finite logit and may hold -inf, but "
+            "no NaN or +inf; drop the row or mask the token with -inf"
+        )
+    if dtype == "bfloat16" and np.any(logits.view(np.uint32) & np.uint32(0xFFFF)):
+        raise InvalidInputError(
+            f"{name} holds values that bfloat16 would round: leave dtype out to keep them in "
+            "float32, or round them first"
+        )
+    return _read_only(logits)
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # A view, so that the caller's own array stays writable.
+    view = array.view()
+    view.flags.writeable = False
+    return view

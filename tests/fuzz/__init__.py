@@ -1,0 +1,1 @@
+"""Random problems against an oracle of their own: ``python -m tests.fuzz --seconds 60``."""

@@ -1,0 +1,274 @@
+"""What must hold of an instance: optimum, certificate, every slice, samples, copies, refusals."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import otlp
+from otlp.solvers import make_solver
+from tests.fuzz.batched import check_batched
+from tests.fuzz.instance import Instance
+from tests.fuzz.oracle import MOST_TOKENS, Truth, truth
+from tests.fuzz.wrong import Wrong, expect
+
+FloatArray = npt.NDArray[np.float64]
+
+EXACT = frozenset(
+    ("auto", "greedy", "hub", "linear-program", "martingale", "max-flow", "slackness")
+) | {"speculative-sampling"}
+"""Solvers that must find the optimum of what they support."""
+
+LOSSLESS = 1e-9
+OPTIMAL = 1e-6
+ROUNDING = 1e-12
+UNDERFLOW = 1e-300
+"""Plans that list tuples may leave out less likely ones, and must then say so."""
+
+SECONDS = 60.0
+"""No instance is anywhere near as large as to need this."""
+
+MOST_SLICES = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an instance that is right: "solved", "refused", ... and the solver's seconds."""
+
+    word: str
+    seconds: float = 0.0
+
+
+def check(instance: Instance) -> Outcome:
+    """Try an instance.
+
+    Raises
+    ------
+    Wrong
+        If anything does not hold.
+    """
+    try:
+        if instance.solver.startswith("batched."):
+            return Outcome(check_batched(instance))
+        return _check(instance)
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(f"raised {type(error).__name__}", str(error)) from error
+
+
+def _check(instance: Instance) -> Outcome:
+    true = truth(instance)
+    rng = np.random.default_rng(instance.seed)
+    try:
+        problem = instance.problem()
+    except otlp.InvalidInputError as error:
+        expect(isinstance(true, str), "refused a valid problem", str(error))
+        return Outcome("refused input")
+    if isinstance(true, str):
+        raise Wrong("took an invalid problem", true)
+    np.testing.assert_allclose(problem.target, true.target, rtol=1e-14, atol=0.0)
+    if true.tuples is not None and rng.random() < 0.25:
+        check_scheme(problem.drafts, true, rng)
+    solver = make_solver(instance.solver, **instance.options)
+    capability = solver.supports(problem)
+    if not capability:
+        return Outcome(_check_refusal(problem, solver, capability.reason))
+    began = time.perf_counter()
+    solution = otlp.solve(problem, solver, throw=False)
+    seconds = time.perf_counter() - began
+    expect(seconds < SECONDS, "took too long", f"{seconds:.1f} s")
+    check_certificate(instance, problem, solution, true)
+    if true.tuples is not None and true.target.size <= MOST_TOKENS and rng.random() < 0.5:
+        program = true.linear_program()
+        expect(abs(program - true.optimum) <= OPTIMAL, "oracle", f"{program!r}, {true.optimum!r}")
+    if solution.plan is None:
+        return Outcome(solution.status.name.lower(), seconds)
+    check_plan(solution, true, rng)
+    if rng.random() < 0.1:
+        check_copies(solution, true)
+    return Outcome("solved", seconds)
+
+
+def _check_refusal(problem: otlp.Problem, solver: otlp.Solver, reason: str) -> str:
+    expect(len(reason) > 20, "refused without a reason", repr(reason))
+    try:
+        otlp.solve(problem, solver)
+    except otlp.UnsupportedProblemError as error:
+        expect(reason in str(error), "refused for another reason", f"{error} / {reason}")
+        return "unsupported"
+    raise Wrong("solved what it does not support", reason)
+
+
+def check_certificate(
+    instance: Instance, problem: otlp.Problem, solution: otlp.Solution, true: Truth
+) -> None:
+    """Hold value, bound and guarantee against the truth."""
+    said, optimum = str(solution), true.optimum
+    exact = LOSSLESS if true.target.size <= MOST_TOKENS else OPTIMAL
+    expect(solution.status is not otlp.Status.CERTIFICATE_FAILED, "certificate failed", said)
+    expect(
+        solution.upper_bound >= optimum - exact,
+        "upper bound too low",
+        f"{solution.upper_bound!r} < {optimum!r}",
+    )
+    if solution.subset is not None:
+        expect(solution.subset.shape == problem.target.shape, "subset of the wrong shape", said)
+        bound = true.bound(solution.subset)
+        expect(
+            abs(bound - solution.upper_bound) <= 1e-10,
+            "upper bound is not that of the subset",
+            f"{solution.upper_bound!r}, not {bound!r}",
+        )
+    _check_promise(instance, solution, optimum)
+    if solution.plan is None:
+        expect(solution.guarantee is otlp.Guarantee.NONE, "guarantee without a plan", said)
+        return
+    expect(
+        solution.acceptance <= optimum + exact or solution.marginal_error > LOSSLESS,
+        "acceptance above the optimum",
+        f"{solution.acceptance!r} > {optimum!r}",
+    )
+    if solution.guarantee is otlp.Guarantee.OPTIMAL:
+        expect(
+            solution.acceptance >= optimum - OPTIMAL - exact,
+            "called optimal and is not",
+            f"{solution.acceptance!r} < {optimum!r}",
+        )
+    if solution.guarantee >= otlp.Guarantee.LOSSLESS:
+        expect(solution.marginal_error <= LOSSLESS, "called lossless and is not", said)
+
+
+def _check_promise(instance: Instance, solution: otlp.Solution, optimum: float) -> None:
+    """What each solver promises of itself."""
+    name, said, options = instance.solver, f"{solution} {solution.message}", instance.options
+    reached = solution.guarantee
+    if name in EXACT:
+        expect(reached is otlp.Guarantee.OPTIMAL, "an exact solver did not solve", said)
+    elif name == "orderings":
+        gap = options.get("gap", OPTIMAL)
+        expect(reached >= otlp.Guarantee.LOSSLESS, "orderings lost the law", said)
+        limited = options.get("max_iterations", 1000) < 1000 or gap < 1e-11
+        expect(limited or solution.gap <= gap + LOSSLESS, "orderings stopped early", said)
+    elif name == "global-resolution":
+        tau = options.get("tau", 1e-3)
+        if solution.plan is None:
+            return
+        if options.get("plan") == "published":
+            # Lemma 6.6 of the paper
+            expect(solution.marginal_error <= 15 * tau + LOSSLESS, "published plan off", said)
+        else:
+            expect(reached >= otlp.Guarantee.LOSSLESS, "global resolution lost the law", said)
+            expect(optimum - solution.acceptance <= 15 * tau + OPTIMAL, "beyond tau", said)
+    else:
+        expect(reached >= otlp.Guarantee.LOSSLESS, "a rule lost the law", said)
+
+
+def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -> None:
+    """Enumerate the slices: distributions, that give output and acceptance as certified."""
+    plan = solution.plan
+    assert plan is not None
+    if true.tuples is None:
+        tokens = plan.problem.drafts.sample(rng, 4)
+    else:
+        tokens = true.tokens
+    if len(tokens) > MOST_SLICES:
+        tokens = tokens[rng.choice(len(tokens), MOST_SLICES, replace=False)]
+    rows = [_slice(plan, row, true) for row in tokens]
+    kept = np.array([row is not None for row in rows])
+    tokens, slices = tokens[kept], np.array([row for row in rows if row is not None])
+    expect(slices.shape == (len(tokens), true.target.size), "slices of the wrong shape", "")
+    expect(bool(np.isfinite(slices).all()), "slices not finite", "")
+    expect(float(slices.min()) >= 0.0, "a slice is negative", f"{slices.min()!r}")
+    off = float(np.abs(slices.sum(axis=1) - 1.0).max())
+    expect(off <= LOSSLESS, "a slice does not sum to one", f"off by {off:.3g}")
+    for place in rng.integers(len(tokens), size=3):
+        token = plan.sample(tokens[place], rng)
+        expect(
+            slices[place, token] > 0.0,
+            "sampled a token of slice 0",
+            f"tuple {tokens[place].tolist()}, token {token}",
+        )
+        was_drafted = token in tokens[place].tolist()
+        expect(plan.accepted(token, tokens[place]) == was_drafted, "accepted is wrong", "")
+    if true.tuples is None or len(kept) < len(true.mass):
+        return
+    mass = true.mass[kept]
+    error = float(np.abs(mass @ slices - true.target).sum())
+    expect(
+        error <= max(solution.marginal_error, LOSSLESS) + ROUNDING,
+        "the output is not the target",
+        f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}",
+    )
+    accepted = np.where(true.drafted[kept], mass[:, None] * slices, 0.0).sum(axis=0)
+    acceptance = float(accepted.sum())
+    expect(
+        abs(acceptance - solution.acceptance) <= LOSSLESS,
+        "another acceptance than certified",
+        f"enumerated {acceptance!r}, certified {solution.acceptance!r}",
+    )
+    worst = float(np.abs(accepted - plan.acceptance_vector).max())
+    expect(worst <= LOSSLESS, "acceptance vector wrong", f"off by {worst:.3g}")
+
+
+def _slice(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> FloatArray | None:
+    """A slice, or None where a plan that lists tuples says that this one underflows."""
+    try:
+        return plan.conditional(row)
+    except otlp.ZeroProbabilityError:
+        if true.tuples is not None and true.tuples[tuple(row.tolist())] > UNDERFLOW:
+            raise
+        return None
+
+
+def check_copies(solution: otlp.Solution, true: Truth) -> None:
+    """Pickle and copy: the plan must say the same."""
+    assert solution.plan is not None
+    row = solution.plan.problem.drafts.sample(np.random.default_rng(0))
+    before = solution.plan.conditional(row)
+    for how, again in (
+        ("pickle", pickle.loads(pickle.dumps(solution))),
+        ("deepcopy", copy.deepcopy(solution)),
+    ):
+        expect(str(again) == str(solution), f"another solution after {how}", str(again))
+        expect(np.array_equal(again.plan.conditional(row), before), f"another plan after {how}", "")
+
+
+def check_scheme(scheme: otlp.DraftScheme, true: Truth, rng: np.random.Generator) -> None:
+    """Hold what a draft scheme answers against its listed tuples."""
+    mass, tokens = true.mass, true.tokens
+    size = true.target.size
+    near = {"rtol": 1e-9, "atol": 1e-300}
+    np.testing.assert_allclose(scheme.probability(tokens), mass, **near)
+    listed = scheme.enumerate_tuples()
+    place = {row: j for j, row in enumerate(map(tuple, tokens.tolist()))}
+    found = np.zeros(mass.size)
+    for row, value in zip(listed.tokens.tolist(), listed.mass, strict=True):
+        expect(found[place[tuple(row)]] == 0.0, "a tuple is listed twice", str(row))
+        found[place[tuple(row)]] = value
+    np.testing.assert_allclose(found, mass, **near)
+    sets = scheme.enumerate_sets()
+    np.testing.assert_allclose(sets.mass.sum(), 1.0, rtol=1e-9)
+    counts = scheme.set_count()
+    expect(counts[0] >= len(sets), "set_count too small", f"{counts[0]} < {len(sets)}")
+    expect(counts[1] >= sets.members.size, "set_count too small", f"{counts[1]}")
+    expect(scheme.tuple_count() >= len(listed.mass), "tuple_count too small", "")
+    close = {"rtol": 1e-9, "atol": 1e-12}
+    np.testing.assert_allclose(scheme.inclusion, mass @ true.drafted, **close)
+    by_place = [np.bincount(tokens[:, j], mass, size) for j in range(tokens.shape[1])]
+    np.testing.assert_allclose(scheme.mean_draft, np.mean(by_place, axis=0), **close)
+    subset = rng.random(size) < 0.5
+    np.testing.assert_allclose(scheme.mass_within(subset), true.within(subset), **close)
+    touching = mass[(true.drafted & subset).any(axis=1)].sum()
+    np.testing.assert_allclose(scheme.mass_touching(subset), touching, **close)
+    order = rng.permutation(size)
+    first = order[np.argmax(true.drafted[:, order], axis=1)]
+    wanted = np.bincount(first, mass, size)
+    np.testing.assert_allclose(scheme.priority_marginals(order), wanted, **close)
+    for row in scheme.sample(rng, 3).tolist():
+        expect(tuple(row) in place, "sampled an impossible tuple", str(row))

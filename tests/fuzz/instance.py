@@ -1,0 +1,134 @@
+"""What the fuzzer tries: one problem as plain numbers, the form they are handed over in, a solver.
+
+An instance holds no object of the library, so that it can be printed, shrunk and tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import otlp
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+Vector = tuple[float, ...]
+
+NUMPY_FORMS = ("list", "float64", "float32", "float16", "read-only", "strided", "reversed")
+TORCH_FORMS = ("torch float64", "torch float32", "torch float16", "torch bfloat16", "torch grad")
+FORMS = NUMPY_FORMS + (() if torch is None else TORCH_FORMS)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One problem, one solver, one way of handing the numbers over.
+
+    Attributes
+    ----------
+    scheme : str
+        "iid", "independent", "without-replacement", "greedy", "hub" or "explicit".
+    target : tuple of float, length V
+    drafts : tuple of such
+        One draft distribution; n of them for "independent"; the probabilities of the tuples for
+        "explicit".
+    n : int
+    tuples : tuple of tuple of int
+        Of "explicit".
+    solver : str
+        A name of `otlp.solvers.SOLVERS`, or "batched." and a function of `otlp.batched`.
+    options : dict
+    form : str
+        One of `FORMS`.
+    family : str
+        What kind of numbers was drawn.
+    seed : int
+        Of what is random in the checks.
+    """
+
+    scheme: str
+    target: Vector
+    drafts: tuple[Vector, ...]
+    n: int
+    solver: str
+    tuples: tuple[tuple[int, ...], ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    form: str = "list"
+    family: str = ""
+    seed: int = 0
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.target)
+
+    def problem(self) -> otlp.Problem:
+        """Build the problem through the public face."""
+        return otlp.Problem(hand_over(self.target, self.form), self.scheme_object())
+
+    def scheme_object(self) -> otlp.DraftScheme:
+        """Build the draft scheme through the public face."""
+        given = [hand_over(law, self.form) for law in self.drafts]
+        if self.scheme == "iid":
+            return otlp.IID(given[0], self.n)
+        if self.scheme == "independent":
+            return otlp.Independent(given)
+        if self.scheme == "without-replacement":
+            return otlp.WithoutReplacement(given[0], self.n)
+        if self.scheme == "greedy":
+            return otlp.Greedy(given[0], self.n)
+        if self.scheme == "hub":
+            return otlp.Hub(given[0])
+        return otlp.Explicit(self.tuples, given[0], self.vocab_size)
+
+    def __str__(self) -> str:
+        """Python that does the same, but for the form of the numbers."""
+        laws = [list(law) for law in self.drafts]
+        drafts = {
+            "iid": f"IID({laws[0]}, {self.n})",
+            "independent": f"Independent({laws})",
+            "without-replacement": f"WithoutReplacement({laws[0]}, {self.n})",
+            "greedy": f"Greedy({laws[0]}, {self.n})",
+            "hub": f"Hub({laws[0]})",
+            "explicit": f"Explicit({[list(row) for row in self.tuples]}, {laws[0]}, "
+            f"{self.vocab_size})",
+        }[self.scheme]
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return (
+            f"problem = otlp.Problem({list(self.target)}, otlp.{drafts})\n"
+            f"otlp.solve(problem, {self.solver!r}{options})"
+            f"  # numbers as {self.form}, family {self.family!r}, seed {self.seed}"
+        )
+
+
+def hand_over(law: Vector, form: str) -> Any:
+    """Put a vector into one of the `FORMS`."""
+    values = np.array(law, dtype=np.float64)
+    if form.startswith("torch"):
+        if form == "torch grad":
+            return torch.tensor(values, requires_grad=True)
+        return torch.tensor(values).to(getattr(torch, form.split()[1]))
+    if form == "list":
+        return list(law)
+    if form in ("float64", "float32", "float16"):
+        with np.errstate(under="ignore"):
+            return values.astype(form)
+    if form == "read-only":
+        values.flags.writeable = False
+    if form == "strided":
+        values = np.column_stack((values, values))[:, 0]
+    if form == "reversed":
+        values = values[::-1].copy()[::-1]
+    return values
+
+
+def as_given(law: Vector, form: str) -> npt.NDArray[np.float64]:
+    """The numbers that arrive, in float64: rounded, if the form rounds."""
+    handed = hand_over(law, form)
+    if form.startswith("torch"):
+        handed = handed.detach().double().numpy()
+    return np.asarray(handed, dtype=np.float64)

@@ -1,0 +1,81 @@
+"""Captures that are interrupted, refused, or made beside other people's files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.errors import CaptureError, InvalidInputError
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from otlp.decode.models.huggingface import load_pair
+from otlp.studies.capturing import capture, parts_folder
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    return load_pair()
+
+
+def _interrupt(pair: Any, prompts: Sequence[Any], path: Path) -> None:
+    """Begin a capture of two steps a prompt, and stop after the first passage."""
+
+    class StopError(Exception):
+        pass
+
+    def stop() -> None:
+        raise StopError
+
+    with pytest.raises(StopError):
+        capture(*pair, prompts, path, steps=2, progress=stop)
+
+
+def test_a_capture_mixes_no_precisions(pair: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
+    _interrupt(pair, prompts, path)
+    with pytest.raises(CaptureError, match="begun with other dtype"):
+        capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
+    assert len(list(parts_folder(path).iterdir())) == 2
+
+
+def test_a_capture_deletes_only_what_it_made(pair: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
+    folder = parts_folder(path)
+    _interrupt(pair, prompts, path)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "00007.safetensors").write_text("mine")
+    (folder / ".00001.0a1b2c3d.safetensors").write_text("left by a process that was killed")
+    assert len(capture(*pair, prompts, path, steps=2)) == 4
+    assert sorted(entry.name for entry in folder.iterdir()) == [
+        "00007.safetensors",
+        "notes.txt",
+    ]
+
+
+@pytest.mark.parametrize("plan", ["[]", "3", "{", "null", "\xff", "[" * 99999, None])
+def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
+    pair: Any, tmp_path: Path, plan: str | None
+) -> None:
+    folder = parts_folder(tmp_path / "mine")
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    if plan is not None:
+        (folder / "plan.json").write_text(plan, encoding="latin-1")
+    with pytest.raises(CaptureError, match=r"mine\.parts"):
+        capture(*pair, [pair[1].encode("import")], tmp_path / "mine", steps=2)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
+    prompts = [pair[1].encode("import"), np.full(510, 7)]
+    for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, [])):
+        with pytest.raises(InvalidInputError, match=r"context|empty"):
+            capture(*pair, given, tmp_path / "mine", steps=steps)
+        assert not list(tmp_path.iterdir())
+    assert len(capture(*pair, prompts[:1], tmp_path / "mine", steps=1)) == 1

@@ -1,0 +1,66 @@
+"""The commands that write files, and what a file of theirs looks like when it is whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from otlp.data import captures
+
+WRITING = {
+    "solve": ("--row", "3", "--top-k", "10", "--json", "{}/a.json"),
+    "bench": (
+        *("--rows", "1", "--top-k", "5", "--n", "2", "--solvers", "martingale,orderings"),
+        *("--json", "{}/a.json", "--csv", "{}/b.csv", "--plot", "{}/c.png"),
+    ),
+    "compare": (
+        *("--rows", "1", "--top-k", "5", "--n", "2", "--schemes", "iid", "--rules", "naive"),
+        *("--json", "{}/a.json", "--figure", "{}/b.png"),
+    ),
+    "audit": ("martingale", "--n", "2", "--random", "3", "--json", "{}/a.json"),
+    "decode": (
+        *("--limit", "1", "--algorithms", "block", "--paths", "1", "--length", "2"),
+        *("--tokens", "3", "--device", "cpu"),
+        *("--json", "{}/a.json", "--figure", "{}/b.png", "--time-figure", "{}/c.png"),
+    ),
+    "cascade": (
+        *("--limit", "2", "--cascade", "opt", "--threshold", "0.1", "--length", "2"),
+        *("--device", "cpu", "--json", "{}/a.json", "--figure", "{}/b.png"),
+    ),
+    "capture": ("{}/mine.safetensors", "--limit", "2", "--steps", "2", "--device", "cpu"),
+}
+"""Arguments by command; {} is the folder to write to."""
+
+NEEDS_TORCH = frozenset({"decode", "cascade", "capture"})
+
+OLD = b"what was there before"
+
+
+def arguments(command: str, folder: Path) -> list[str]:
+    """Words of the command line."""
+    return [command, *(word.format(folder) for word in WRITING[command])]
+
+
+def outputs(command: str, folder: Path) -> list[Path]:
+    """Files that the command writes."""
+    words = WRITING[command]
+    return [Path(word.format(folder)) for word in words if word.startswith("{}")]
+
+
+def check_whole(path: Path) -> None:
+    """Raise unless the file is what was there before, or all that a command writes."""
+    content = path.read_bytes()
+    if content == OLD:
+        return
+    assert content, f"{path.name} is empty"
+    if path.suffix == ".json":
+        json.loads(content)
+    elif path.suffix == ".csv":
+        rows = list(csv.reader(io.StringIO(content.decode())))
+        assert len(rows) > 1 and len({len(row) for row in rows}) == 1
+    elif path.suffix == ".png":
+        assert content.startswith(b"\x89PNG") and content.endswith(b"IEND\xaeB`\x82")
+    else:
+        assert len(captures.load(path)) > 0

@@ -1,0 +1,196 @@
+"""Ctrl-C, time limits and memory limits, each in a process of its own that is measured."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SLACK = 1.0
+"""Seconds: how late Ctrl-C may be answered and a time limit be kept, on an idle machine."""
+
+BUSY = 4.0
+"""Times as long where other work takes the processor."""
+
+PROBLEM = """
+import sys, time
+import numpy as np
+import otlp
+
+def problem(tokens, n, scheme="iid"):
+    rng = np.random.default_rng(0)
+    target, draft = rng.dirichlet(np.ones(tokens), size=2)
+    drafts = otlp.IID(draft, n) if scheme == "iid" else otlp.WithoutReplacement(draft, n)
+    return otlp.Problem(target, drafts)
+
+def warm(solver, scheme="iid"):
+    otlp.solve(problem(5, 2, scheme), solver)
+    otlp.solve(problem(5, 3, scheme), solver)
+"""
+
+LONG = {
+    "linear program": ("linear-program", 100, 3),
+    "linear program with many sets": ("linear-program", 1000, 2),
+    "flow": ("max-flow", 300, 3),
+    "two flows": ("slackness", 300, 3),
+}
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="processes are counted in /proc"
+)
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROBLEM + code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def children(process: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_ends_a_long_solve(name: str) -> None:
+    solver, tokens, n = LONG[name]
+    code = f"""
+warm({solver!r})
+case = problem({tokens}, {n})
+print("ready", flush=True)
+try:
+    otlp.solve(case, {solver!r})
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+    raise SystemExit(7)
+print("finished", flush=True)
+"""
+    process = start(code)
+    time.sleep(3.0)
+    assert process.poll() is None, "the solve is too short to be interrupted"
+    below = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    output, _ = process.communicate(timeout=100)
+    took = time.monotonic() - began
+    assert output == "stopped\n" and process.returncode == 7
+    assert took < SLACK * BUSY, f"{took:.1f} s"
+    time.sleep(0.2)
+    assert not [child for child in below if alive(child)]
+
+
+def limited(solver: str, tokens: int, n: int, scheme: str, seconds: float) -> tuple[float, str]:
+    code = f"""
+warm({solver!r}, {scheme!r})
+case = problem({tokens}, {n}, {scheme!r})
+print("ready", flush=True)
+began = time.monotonic()
+solution = otlp.solve(case, {solver!r}, time_limit={seconds}, throw=False)
+print(time.monotonic() - began, solution.status.name)
+"""
+    process = start(code)
+    output, _ = process.communicate(timeout=300)
+    took, status = output.split()
+    return float(took), status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.5, 3.0])
+@pytest.mark.parametrize(
+    ("solver", "tokens", "n", "scheme"),
+    [
+        ("linear-program", 100, 3, "iid"),
+        ("linear-program", 1000, 2, "iid"),
+        ("max-flow", 300, 3, "iid"),
+        ("slackness", 300, 3, "iid"),
+        ("orderings", 128_256, 64, "without replacement"),
+        ("orderings", 1_000_000, 8, "without replacement"),
+        ("orderings", 20_000, 8, "iid"),
+    ],
+)
+def test_a_time_limit_is_kept(
+    solver: str, tokens: int, n: int, scheme: str, seconds: float
+) -> None:
+    took, status = limited(solver, tokens, n, scheme, seconds)
+    assert took < seconds + SLACK * BUSY, f"{took:.1f} s"
+    if took > seconds:
+        assert status == "TIME_LIMIT"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["linear-program", "max-flow", "slackness"])
+def test_a_memory_limit_is_kept(solver: str) -> None:
+    # The largest problem that the solver takes within the limit; its engine may be another process.
+    limit = 600 * 1024**2
+    code = f"""
+import os
+
+def resident(process):
+    found = 0
+    with open(f"/proc/{{process}}/status") as file:
+        for line in file:
+            if line.startswith("VmHWM"):
+                found = 1024 * int(line.split()[1])
+    with open(f"/proc/{{process}}/task/{{process}}/children") as file:
+        return found + sum(resident(child) for child in file.read().split())
+
+warm({solver!r})
+made = otlp.solvers.make_solver({solver!r}, memory_limit={limit})
+low, high = 10, 5000
+while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if made.supports(problem(middle, 2)) else (low, middle)
+case = problem(low, 2)
+before = resident(os.getpid())
+print("ready", flush=True)
+solution = made.solve(case)
+print(before, resident(os.getpid()), low, solution.status.name)
+"""
+    process = start(code)
+    output, _ = process.communicate(timeout=500)
+    before, after, tokens, status = output.split()
+    assert status == "SOLVED"
+    assert int(tokens) > 100
+    assert int(after) - int(before) <= 1.1 * limit, (
+        f"{(int(after) - int(before)) / 1024**2:.0f} MiB for {tokens} tokens"
+    )
+
+
+def test_a_problem_beyond_the_memory_limit_is_refused_before_it_is_listed() -> None:
+    code = """
+import os, resource
+made = [otlp.solvers.make_solver(name) for name in ("linear-program", "max-flow", "slackness")]
+case = problem(20_000, 3)
+print("ready", flush=True)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for solver in made:
+    assert not solver.supports(case)
+    try:
+        solver.solve(case)
+    except otlp.UnsupportedProblemError as error:
+        assert "memory_limit" in str(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    process = start(code)
+    output, _ = process.communicate(timeout=100)
+    assert int(output) < 100 * 1024

@@ -1,0 +1,113 @@
+"""No command leaves half a file: killed at every file operation, or with a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.commands import (
+    NEEDS_TORCH,
+    OLD,
+    WRITING,
+    arguments,
+    check_whole,
+    outputs,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+QUICK = frozenset({"solve"})
+COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
+RUN = "import sys; from otlp.cli import main; main(sys.argv[1:], prog_name='otlp')"
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 KiB."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k,nr_inodes=32", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def needs(command: str) -> None:
+    if command in NEEDS_TORCH:
+        pytest.importorskip("torch")
+        pytest.importorskip("transformers")
+
+
+def run(command: str, folder: Path, limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    def few_bytes() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-c", RUN, *arguments(command, folder)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=few_bytes,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_killed_at_any_step_leaves_whole_files(command: str, tmp_path: Path) -> None:
+    needs(command)
+    subprocess.run(
+        [sys.executable, "-m", "tests.reliability.kill_at_every_step", command, str(tmp_path)],
+        check=True,
+        cwd=ROOT,
+        timeout=500,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_may_not_write_on_leaves_the_old_files(command: str, tmp_path: Path) -> None:
+    needs(command)
+    files = outputs(command, tmp_path)
+    if command != "capture":
+        for path in files:
+            path.write_bytes(OLD)
+    # the system cuts every file off at 60 bytes, in the middle of what is written
+    result = run(command, tmp_path, limit=60)
+    _check_refusal(result, files)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_on_a_full_disk_leaves_the_old_files(command: str, full_disk: Path) -> None:
+    needs(command)
+    files = outputs(command, full_disk)
+    if command != "capture":
+        for path in files:
+            path.write_bytes(OLD[:1])
+    with pytest.raises(OSError, match="No space"), open(full_disk / "ballast", "wb") as ballast:
+        for _ in range(100):
+            ballast.write(bytes(4096))
+            ballast.flush()
+    result = run(command, full_disk)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    for path in files:
+        assert not path.exists() or path.read_bytes() == OLD[:1]
+
+
+def _check_refusal(result: subprocess.CompletedProcess[str], files: list[Path]) -> None:
+    assert result.returncode == 2, result.stderr
+    assert "written" in result.stderr or "write" in result.stderr or "used" in result.stderr
+    assert "Traceback" not in result.stderr
+    for path in files:
+        if path.exists():
+            check_whole(path)
+    left = {entry.name for entry in files[0].parent.iterdir()} - {path.name for path in files}
+    assert all(name.endswith(".parts") for name in left), left

@@ -1,0 +1,134 @@
+"""Nothing grows, nothing is compiled at import, and read-only folders do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import otlp
+
+PACKAGE = Path(otlp.__file__).parent
+ROOT = PACKAGE.parent
+
+LOOP = """
+import gc, os, sys
+import numpy as np
+import otlp
+
+def pages():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+
+def solve(seed):
+    rng = np.random.default_rng(seed)
+    target, draft = rng.dirichlet(np.ones(30), size=2)
+    problem = otlp.Problem(target, otlp.IID(draft, 2))
+    solution = otlp.solve(problem, sys.argv[1])
+    row = problem.drafts.sample(rng)
+    solution.plan.conditional(row)
+    solution.plan.sample(row, rng)
+
+for seed in range(400):
+    solve(seed)
+before = pages()
+for seed in range(int(sys.argv[2])):
+    solve(seed)
+print((pages() - before) * os.sysconf("SC_PAGE_SIZE"))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+@pytest.mark.parametrize(
+    "solver",
+    [
+        "martingale",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("linear-program", "max-flow", "slackness", "orderings")
+        ),
+        pytest.param("global-resolution", marks=pytest.mark.slow),
+    ],
+)
+def test_two_thousand_solves_keep_no_memory(solver: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP, solver, "2000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    # A kilobyte a solve would be 2 MB; allocators keep a few pages of their own.
+    assert int(done.stdout) < 1_000_000, f"{int(done.stdout):,} bytes"
+
+
+def test_import_compiles_nothing() -> None:
+    code = """
+import gc, sys
+import otlp
+if "numba" in sys.modules:
+    from numba.core.dispatcher import Dispatcher
+    kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+    ready = [one for one in kernels if one.__module__.startswith("otlp") and one.signatures]
+    assert not ready, ready
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_import_compiles_nothing_even_with_an_empty_cache(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", "import otlp"], check=True, cwd=ROOT, env=environment)
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+SOLVE = """
+import otlp
+problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+assert abs(otlp.solve(problem).acceptance - 0.85) < 1e-9
+"""
+
+
+@pytest.mark.slow
+def test_a_read_only_package_and_home_solve_all_the_same() -> None:
+    as_nobody: list[str] = []
+    if os.geteuid() == 0:  # root may write anywhere
+        if shutil.which("setpriv") is None:
+            pytest.skip("running as root, and there is no setpriv to become someone else")
+        as_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all"]
+    with tempfile.TemporaryDirectory() as folder:
+        package, home = Path(folder) / "site" / "otlp", Path(folder) / "home"
+        ignored = shutil.ignore_patterns("__pycache__", "models", "*.safetensors")
+        shutil.copytree(PACKAGE, package, ignore=ignored)
+        home.mkdir()
+        everything = [Path(folder), *Path(folder).rglob("*")]
+        for path in everything:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        environment = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+        environment |= {"HOME": str(home), "PYTHONPATH": str(package.parent)}
+        code = SOLVE + f"assert otlp.__file__.startswith({str(package)!r}), otlp.__file__"
+        done = subprocess.run(
+            [*as_nobody, sys.executable, "-B", "-c", code],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            text=True,
+        )
+        for path in everything:
+            path.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("not a folder")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", SOLVE], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,125 @@
+"""Solving in threads, after a fork, in spawned processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import otlp
+from tests.instances import check_solution
+
+SOLVERS = ("martingale", "max-flow", "linear-program", "slackness", "orderings")
+THREADS = 4
+
+
+def problem(seed: int, tokens: int = 6, n: int = 2) -> otlp.Problem:
+    rng = np.random.default_rng(seed)
+    target, draft = rng.dirichlet(np.ones(tokens), size=2)
+    return otlp.Problem(target, otlp.IID(draft, n))
+
+
+def optimum(seed: int) -> float:
+    return otlp.solve(problem(seed)).acceptance
+
+
+def solved(seed: int, solver: str) -> float:
+    return otlp.solve(problem(seed), solver).acceptance
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_threads_on_one_problem(solver: str) -> None:
+    shared = problem(1)
+    begin = threading.Barrier(THREADS)
+
+    def solve(_: int) -> otlp.Solution:
+        begin.wait()
+        return otlp.solve(shared, solver)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        solutions = list(pool.map(solve, range(THREADS)))
+    for solution in solutions:
+        check_solution(solution)
+        assert solution.acceptance == pytest.approx(optimum(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_threads_on_problems_of_their_own(solver: str) -> None:
+    seeds = range(5 * THREADS)
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(solved, seeds, [solver] * len(seeds)))
+    np.testing.assert_allclose(found, [optimum(seed) for seed in seeds], rtol=0.0, atol=1e-6)
+
+
+def test_threads_share_one_plan() -> None:
+    plan = otlp.solve(problem(3)).plan
+    assert plan is not None
+    tuples = plan.problem.drafts.enumerate_tuples().tokens
+    alone = [plan.conditional(row) for row in tuples]
+    fresh = otlp.solve(problem(3)).plan
+    assert fresh is not None
+    with ThreadPoolExecutor(THREADS) as pool:
+        together = list(pool.map(fresh.conditional, tuples))
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_a_time_limit_stops_no_flow_but_its_own() -> None:
+    slow, quick = problem(0, tokens=150, n=3), problem(1, tokens=40)
+    done = threading.Event()
+
+    def unlimited() -> set[otlp.Status]:
+        found = set()
+        while not done.is_set():
+            found.add(otlp.solve(quick, "max-flow", throw=False).status)
+        return found
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        others = [pool.submit(unlimited) for _ in range(THREADS - 1)]
+        for _ in range(2):
+            stopped = otlp.solve(slow, "max-flow", time_limit=0.1, throw=False)
+            assert stopped.status is otlp.Status.TIME_LIMIT
+        done.set()
+        assert [future.result() for future in others] == [{otlp.Status.SOLVED}] * len(others)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("solver", ["max-flow", "linear-program", "martingale"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes(method: str, solver: str) -> None:
+    if method == "spawn" and solver == "linear-program":
+        pytest.skip("as max-flow")
+    optimum(0), solved(0, solver)  # the parent's engines are running
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        found = list(pool.map(solved, range(6), [solver] * 6))
+    np.testing.assert_allclose(found, [optimum(seed) for seed in range(6)], rtol=0.0, atol=1e-6)
+    assert solved(0, solver) == pytest.approx(optimum(0), abs=1e-6)
+
+
+def test_first_calls_at_once_start_no_more_than_end() -> None:
+    # four threads that all call an engine for the first time, in a process that then ends
+    code = """
+import os, subprocess, sys, threading
+import otlp
+from tests.reliability.test_threads_and_processes import problem
+begin = threading.Barrier(4)
+def solve():
+    begin.wait()
+    otlp.solve(problem(0), "max-flow")
+threads = [threading.Thread(target=solve) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+print(*children)
+"""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("processes are counted in /proc")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for child in done.stdout.split():
+        with pytest.raises(FileNotFoundError):
+            open(f"/proc/{child}/cmdline").close()
