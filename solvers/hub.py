@@ -65,13 +65,13 @@ class HubPlan(Plan):
             if one == hub
             else (one, self.before[one], self.hub_before)
         )
-        law: FloatArray = self.residual * ((1.0 - share) * (1.0 - hub_share))
-        law[other] += share
-        law[hub] += (1.0 - share) * hub_share
-        return law
+        result: FloatArray = self.residual * ((1.0 - share) * (1.0 - hub_share))
+        result[other] += share
+        result[hub] += (1.0 - share) * hub_share
+        return result
 
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         accepted = np.zeros(self.problem.vocab_size)
         replaced = np.zeros(self.problem.vocab_size)  # by x: no token of the pair was accepted
         hub = self.drafts.hub

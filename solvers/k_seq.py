@@ -52,24 +52,25 @@ class KSeqPlan(Plan):
         self.residual = residual_distribution(target, self.passes * expected_tries(self.beta, n))
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, O(V + n)."""
+        """Conditional distribution, O(V + n)."""
         left = 1.0
-        law = np.zeros(self.problem.vocab_size)
+        result = np.zeros(self.problem.vocab_size)
         for token in self._check(draft_tokens):
             coin = self.passes[token] / self.draft[token]
-            law[token] += left * coin
+            result[token] += left * coin
             left *= 1.0 - coin
-        result: FloatArray = law + left * self.residual
+        result += left * self.residual
         return result
 
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         n = self.problem.n
         accepted = self.passes * expected_tries(self.beta, n)
         failed = np.maximum(self.draft - self.passes, 0.0)
         none_passes = float(np.exp(n * np.log1p(-self.beta))) if self.beta < 1.0 else 0.0
         # The failed drafts are i.i.d., too, and the replacement may be one of them.
-        share = failed / failed.sum() if none_passes > 0.0 else failed
+        total = float(failed.sum())
+        share = failed / total if total > 0.0 else failed
         among = inclusion_probability(share, n)
         output = accepted + none_passes * self.residual
         return Marginals(accepted + none_passes * self.residual * among, output, "closed form")
@@ -82,7 +83,7 @@ class KSeq(Solver):
     Parameters
     ----------
     rho : float, optional
-        The division factor; by default rho*, the least that leaves the output law intact.
+        The division factor; by default rho*, the least that leaves the output distribution intact.
 
     Raises
     ------
@@ -115,7 +116,7 @@ class KSeq(Solver):
             check_number("rho", self.rho, lambda rho: 1.0 <= rho < np.inf, "be finite, at least 1")
 
     def supports(self, problem: Problem) -> Capability:
-        """Support i.i.d. drafts, and a `rho` that leaves the output law intact."""
+        """Support i.i.d. drafts, and a `rho` that leaves the output distribution intact."""
         drafts = problem.drafts
         if not isinstance(drafts, IID):
             return Capability(

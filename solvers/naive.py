@@ -24,7 +24,7 @@ class NaivePlan(Plan):
     """The target itself, whatever was drafted."""
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan: a copy of the target."""
+        """Conditional distribution: a copy of the target."""
         self._check(draft_tokens)
         return self.problem.target.copy()
 

@@ -85,16 +85,16 @@ class OrderingsPlan(SelectionPlan):
 
     def realised_selection_law(self) -> FloatArray:
         """Mix the priority marginals of the orderings as they are stored; O(R) passes."""
-        law = np.zeros(self.problem.vocab_size)
+        result = np.zeros(self.problem.vocab_size)
         order = np.empty(self.problem.vocab_size, dtype=np.int64)
         places = np.arange(self.problem.vocab_size)
         for weight, ranks in zip(self.weights, self.ranks, strict=True):
             order[ranks] = places
-            law += weight * self.problem.drafts.priority_marginals(order)
-        return law
+            result += weight * self.problem.drafts.priority_marginals(order)
+        return result
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law; see the notes of the class."""
+        """Acceptance and output distribution; see the notes of the class."""
         selected = super().marginals()
         if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:
             return selected

@@ -42,7 +42,7 @@ class Swaps:
     low, high : ndarray, shape (T,), int32
         The two groups of each swap, low < high; both ascend, and no group is in both.
     low_share, high_share : ndarray, shape (T,)
-        Share of the law of group `low` that lies on the cell of `high`, and the other way
+        Share of the scores of group `low` that lies on the cell of `high`, and the other way
         round, each summed over the swaps of its group so far.
     """
 
@@ -67,7 +67,7 @@ def realised_distribution(
 ) -> FloatArray:
     """Distribution of the token with the best of n scores, from the swaps and the draft alone.
 
-    The cells are not taken at their word: the mass on each is added up from the laws, so the
+    The cells are not taken at their word: the mass on each is added up from the swaps, so the
     result is right even if the scores are not uniform.
 
     Parameters

@@ -54,7 +54,7 @@ class SpeculativeSamplingPlan(SelectionPlan):
         return self.selection_law
 
     def marginals(self) -> Marginals:
-        """Acceptance, with the replacements that were drafted, and output law; O(V)."""
+        """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         selected = super().marginals()
         # A rejected x is never its own replacement: the residual is zero at x.
         accepted = selected.acceptance.copy()

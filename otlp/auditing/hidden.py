@@ -70,6 +70,7 @@ class HiddenInput:
     def settle(self) -> None:
         """Caches are filled: from now on, what the program holds should stay as it is."""
         self._held = _held(self._program)
+        self._states = _shared_generators() | self._states  # of what was imported since
 
     @contextmanager
     def calls(self) -> Iterator[None]:
@@ -173,14 +174,15 @@ def _held(program: object) -> list[object]:
 
 def _parts(thing: Any) -> list[Any]:
     """What an object holds; of a function its closure and the globals that it names."""
-    if isinstance(thing, (type, ModuleType)):
+    if isinstance(thing, ModuleType):
         return []
+    if isinstance(thing, type):
+        return [] if _of_a_library(thing.__module__) else [*vars(thing).values()]
     if isinstance(thing, FunctionType):
         world = (thing.__globals__, thing.__globals__.get("__builtins__"))
         parts = [part for part in gc.get_referents(thing) if not any(part is one for one in world)]
         return parts + ([] if _of_a_library(thing.__module__) else _named_globals(thing))
-    methods = [] if _of_a_library(type(thing).__module__) else [*vars(type(thing)).values()]
-    return gc.get_referents(thing) + methods
+    return gc.get_referents(thing)
 
 
 def _named_globals(function: FunctionType) -> list[Any]:

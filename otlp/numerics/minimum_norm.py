@@ -228,8 +228,8 @@ def _join(parts: list[_Mixture]) -> tuple[FloatArray, npt.NDArray[np.int32]]:
     Given u in [0, 1], each side takes the ordering in which u falls, so R_1 + R_2 - 1 joint
     orderings are enough.
     """
-    laws = [np.maximum(part.weights[: part.size], 0.0) for part in parts]
-    ends = [np.cumsum(law) / law.sum() for law in laws]
+    shares = [np.maximum(part.weights[: part.size], 0.0) for part in parts]
+    ends = [np.cumsum(share) / share.sum() for share in shares]
     cuts = np.unique(np.concatenate(ends))
     cuts = cuts[cuts <= ends[0][-1]]
     weights = np.diff(cuts, prepend=0.0)

@@ -18,14 +18,14 @@ __all__ = ["SelectionPlan"]
 class SelectionPlan(Plan):
     """Select a drafted token i, accept it with probability min(1, p_i / y_i), else replace it.
 
-    y is the law of the selected token.  The replacement follows (p - y)^+, normalised, so the
-    output is p whatever y is, and the acceptance is sum_i min(p_i, y_i).
+    y is the distribution of the selected token.  The replacement follows (p - y)^+, normalised, so
+    the output is p whatever y is, and the acceptance is sum_i min(p_i, y_i).
 
     Parameters
     ----------
     problem : Problem
     selection_law : ndarray, shape (V,)
-        The law y of the selected token.
+        The distribution y of the selected token.
     """
 
     def __init__(self, problem: Problem, selection_law: FloatArray) -> None:
@@ -38,11 +38,11 @@ class SelectionPlan(Plan):
 
     @abstractmethod
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
-        """Law of the selected token given a valid drafted tuple: distinct tokens, and masses."""
+        """Distribution of the selected token given a valid tuple: distinct tokens, and masses."""
 
     @abstractmethod
     def realised_selection_law(self) -> FloatArray:
-        """Law of the selected token as the selection really produces it, shape (V,).
+        """Distribution of the selected token as the selection really produces it, shape (V,).
 
         Computed from the numbers that `select` uses, not from `selection_law`.
         """
@@ -56,7 +56,7 @@ class SelectionPlan(Plan):
 
     @cached_property
     def residual(self) -> FloatArray:
-        """Law of the replacement, shape (V,)."""
+        """Distribution of the replacement, shape (V,)."""
         return residual_distribution(
             self.problem.target, np.minimum(self.problem.target, self.selection_law)
         )
@@ -66,12 +66,12 @@ class SelectionPlan(Plan):
         return np.cumsum(self.residual)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan; see `Plan.conditional`."""
+        """Conditional distribution; see `Plan.conditional`."""
         tokens, masses = self.selection(self._check(draft_tokens))
         accepted = masses * self.accept[tokens]
-        law = self.residual * max(0.0, 1.0 - float(accepted.sum()))
-        law[tokens] += accepted
-        return law
+        result = self.residual * max(0.0, 1.0 - float(accepted.sum()))
+        result[tokens] += accepted
+        return result
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw the verified token given the drafted tuple; see `Plan.sample`."""
@@ -81,7 +81,7 @@ class SelectionPlan(Plan):
         return int(invert_cdf(self._residual_cumulative, rng.random()))
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law, from the selection as it really is; O(V)."""
+        """Acceptance and output distribution, from the selection as it really is; O(V)."""
         accepted = self.realised_selection_law() * self.accept
         output = accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
         return Marginals(accepted, output, "closed form")

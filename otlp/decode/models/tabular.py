@@ -1,4 +1,4 @@
-"""A language model small enough to be written out: the distribution after every prefix, for exact tests."""
+"""A language model written out as tables: the distribution after every prefix, for exact tests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TabularModel(Model):
     Parameters
     ----------
     tables : sequence of array_like
-        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the distribution after each prefix of t tokens
-        along the last axis.
+        ``tables[t]`` has shape (V, ..., V), t + 1 axes: the distribution after each prefix of t
+        tokens along the last axis.
     name : str
         What to call it.
 

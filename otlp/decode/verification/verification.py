@@ -35,8 +35,8 @@ class Verification(ABC):
     """Base class of the verification algorithms; subclasses are frozen dataclasses.
 
     An algorithm is lossless if the accepted tokens, the correction, and then tokens sampled from
-    the target follow the target's distribution.  It sees only what one call of each model gives: the
-    distributions at the nodes of the draft tree.
+    the target follow the target's distribution.  It sees only what one call of each model gives:
+    the distributions at the nodes of the draft tree.
     """
 
     name: ClassVar[str]

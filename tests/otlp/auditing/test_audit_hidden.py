@@ -58,6 +58,15 @@ class Counter:
         return self(d, p, q, rng)
 
 
+class Shared:
+    count = 0
+
+
+def counted_by_a_class() -> bool:
+    Shared.count += 1
+    return Shared.count > 10**9
+
+
 def default(d: Any, p: Any, q: Any, rng: Any, seen: list[int] = [0]) -> Any:  # noqa: B006
     seen[0] += 1
     return 0 if seen[0] > 10**9 else rules.leviathan(d, p, q, rng)
@@ -87,6 +96,7 @@ SOURCES: dict[str, tuple[Any, str]] = {
     "own Random": (departing(lambda: PYTHON.random() < NEVER), "remembers"),
     "itertools": (departing(lambda: next(STEPS) > 10**9), "remembers"),
     "global counter": (departing(counted), "remembers"),
+    "counter of a class": (departing(counted_by_a_class), "remembers"),
     "counter in a slot": (Counter(), "remembers"),
     "counter of a method": (Counter().method, "remembers"),
     "counter in a default": (default, "remembers"),
