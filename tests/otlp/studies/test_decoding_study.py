@@ -109,8 +109,8 @@ def test_commands_say_what_is_wrong(tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"text": "def"}\n')
     for words, part in (
-        (("decode", "--paths", "0"), "at least 1"),
-        (("decode", "--length", "0"), "at least 1"),
+        (("decode", "--paths", "0"), "x>=1"),
+        (("decode", "--length", "0"), "x>=1"),
         (("decode", "--algorithms", "blocks"), "blocks"),
         (("decode", "--prompts", str(path)), "prompt"),
         (("decode", "--prompts", str(tmp_path / "absent")), "cannot read"),
