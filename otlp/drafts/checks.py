@@ -31,7 +31,7 @@ NOTHING = frozen(np.empty(0, dtype=np.int64))
 
 def check_count(n: int) -> int:
     """Validate the number of drafts."""
-    if whole_number(n, "n, the number of drafts,") > MOST:
+    if whole_number(n, "n") > MOST:
         raise InvalidInputError(f"n is {n}: the number of drafts must be at most {MOST:,}")
     return int(n)
 
