@@ -208,7 +208,7 @@ def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:
     above = torch.maximum(left, u), torch.maximum(right, u)
     lower, upper = ((density * (b - a)).sum(-1) for a, b in (below, above))
     low, high = (
-        (density * (b - a) * mean_of_powers(a, b, paths)).sum(-1) for a, b in (below, above)
+        (density * ((b - a) * mean_of_powers(a, b, paths))).sum(-1) for a, b in (below, above)
     )
     # an empty slice has the mean at its end, which keeps both means rising in the threshold
     gain = law.gain.clamp(min=TINY)
