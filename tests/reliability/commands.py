@@ -23,11 +23,11 @@ WRITING = {
     "decode": (
         *("--limit", "1", "--algorithms", "block", "--paths", "1", "--length", "2"),
         *("--tokens", "3", "--device", "cpu"),
-        *("--json", "{}/a.json", "--figure", "{}/b.png", "--time-figure", "{}/c.png"),
+        *("--json", "{}/a.json", "--figure", "{}/b.png"),
     ),
     "cascade": (
         *("--limit", "2", "--cascade", "opt", "--threshold", "0.1", "--length", "2"),
-        *("--device", "cpu", "--json", "{}/a.json", "--figure", "{}/b.png"),
+        *("--device", "cpu", "--json", "{}/a.json"),
     ),
     "capture": ("{}/mine.safetensors", "--limit", "2", "--steps", "2", "--device", "cpu"),
 }

@@ -68,7 +68,7 @@ def test_a_command_killed_at_any_step_leaves_whole_files(command: str, tmp_path:
         [sys.executable, "-m", "tests.reliability.kill_at_every_step", command, str(tmp_path)],
         check=True,
         cwd=ROOT,
-        timeout=500,
+        timeout=900,
     )
 
 
