@@ -35,7 +35,7 @@ ARROWS = {
     "otlp.auditing": SOLVING,
     "otlp": SOLVING | {"otlp.auditing", "otlp.data"},
     "otlp.batched": GROUND | {"otlp.numerics"},
-    "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.plan", "otlp.solvers"},
+    "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
     "otlp.cli": SOLVING | FACE | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies"},
 }
