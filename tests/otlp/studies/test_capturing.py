@@ -14,7 +14,7 @@ from otlp.errors import CaptureError, InvalidInputError
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from otlp.decode.models.huggingface import load_pair
+from otlp.decode.models.loading import load_pair
 from otlp.studies.capturing import capture, parts_folder
 
 
