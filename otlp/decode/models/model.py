@@ -47,7 +47,7 @@ class Sampling:
             raise InvalidInputError("top_p is 0: it must be in (0, 1]")
 
     def distributions(self, logits: npt.ArrayLike) -> FloatArray:
-        """From rows of logits, shape (m, V), float64 and of that shape; ties go to the lowest id."""
+        """From rows of logits, shape (m, V), to float64 of that shape; ties go to the lowest id."""
         rows = real_array(logits, "logits", 2)
         if self.temperature == 0.0:
             found = np.zeros(rows.shape)
@@ -66,8 +66,8 @@ class Model(ABC):
 
     The text so far is the context.  `start` sets it; `logits` and `distributions` look beyond it,
     at the nodes of a token tree whose root is the context's end; `advance` commits to one path of
-    that tree and forgets the rest.  An implementation keeps its key-value cache between these calls,
-    and may assume that within one round each tree contains the one before, node by node.
+    that tree and forgets the rest.  An implementation keeps its key-value cache between these
+    calls, and may assume that within one round each tree contains the one before, node by node.
 
     Attributes
     ----------
