@@ -8,26 +8,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MODULES = [
-    "otlp.problem",
-    "otlp._solve",
-    *(
-        f"otlp.drafts.{name}"
-        for name in ("iid", "explicit", "independent", "without_replacement", "greedy", "hub")
-    ),
-    *(
-        f"otlp.solvers.{name}"
-        for name in (
-            "greedy",
-            "hub",
-            "k_seq",
-            "naive",
-            "orderings",
-            "recursive_rejection",
-            "speculative_sampling",
-        )
-    ),
-]
+SOURCES = [path for top in ("otlp", "solvers", "reductions") for path in (ROOT / top).rglob("*.py")]
+MODULES = sorted(
+    ".".join(("otlp", *path.relative_to(ROOT).with_suffix("").parts)).replace("otlp.otlp", "otlp")
+    for path in SOURCES
+    if not path.is_relative_to(ROOT / "otlp" / "solvers")
+    and not path.is_relative_to(ROOT / "otlp" / "reductions")
+    and ">>> " in path.read_text(encoding="utf-8")
+)
 NEEDS_TORCH = {"batched.md"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -44,6 +32,8 @@ def test_pages(page: Path) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name: str) -> None:
+    if name.startswith("otlp.batched"):
+        pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
     result = doctest.testmod(importlib.import_module(name), optionflags=OPTIONS)
     assert result.attempted > 0
     assert result.failed == 0
