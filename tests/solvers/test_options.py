@@ -14,7 +14,11 @@ OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-@pytest.mark.parametrize("value", ["abc", [1], float("nan"), True, 1j, object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    ["abc", [1], float("nan"), True, 1j, object()],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, value: object) -> None:
     with pytest.raises((otlp.InvalidInputError, otlp.UnknownSolverError)) as caught:
         make_solver(name, **{option: value})
