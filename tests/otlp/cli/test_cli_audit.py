@@ -168,7 +168,7 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
         ([f"{RULES}:nothing"], "no attribute 'nothing'"),
         ([f"{RULES}:np", "--n", "2"], "is a module"),
         ([f"{RULES}:leviathan", "--random", "5", "--row", "1"], "--random"),
-        ([f"{RULES}:leviathan", "--n", "99999999"], "use fewer samples"),
+        ([f"{RULES}:leviathan", "--n", "99999999"], "at most 10,000"),
         ([f"{RULES}:leviathan", "--samples", "10"], "--samples"),
         ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),
         ([f"{RULES}:leviathan", "--time-limit", "0"], "--time-limit"),

@@ -135,7 +135,7 @@ def test_bad_lists(tuples: object, probabilities: object, error: type[Exception]
 def test_lists_that_do_not_fit_are_refused_before_they_are_made() -> None:
     drafts = otlp.IID(np.full(1000, 1e-3), 4)
     for listing in (drafts.enumerate_tuples, drafts.enumerate_sets):
-        with pytest.raises(SizeLimitError, match="MiB, more than the limit of 2,048 MiB"):
+        with pytest.raises(SizeLimitError, match="MiB, more than memory_limit = 2,048 MiB"):
             listing()
     with pytest.raises(SizeLimitError):
         otlp.IID([0.5, 0.5], 3).enumerate_tuples(memory_limit=10)
