@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples
+from otlp.errors import ZeroProbabilityError
 from otlp.plan.plan import Marginals, Plan, enumerated_marginals
 from otlp.problem import Problem
 
@@ -37,7 +38,13 @@ class TablePlan(Plan):
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Slice of the plan, by look-up; see `Plan.conditional`."""
-        law: FloatArray = self.slices[self._index[self._check(draft_tokens).tobytes()]].copy()
+        tokens = self._check(draft_tokens)
+        index = self._index.get(tokens.tobytes())
+        if index is None:
+            raise ZeroProbabilityError(
+                f"draft_tokens {tokens.tolist()} are not listed: their probability underflows"
+            )
+        law: FloatArray = self.slices[index].copy()
         return law
 
     def marginals(self) -> Marginals:

@@ -72,7 +72,7 @@ def _check_slices(
 
     rows = len(true.mass)
     given = target.expand(rows, -1), draft.expand(rows, -1), torch.tensor(true.tokens)
-    slices = batched.slices(*given).numpy()
+    slices = batched.conditional(*given).numpy()
     off = float(np.abs(slices.sum(axis=1) - 1.0).max())
     expect(float(slices.min()) >= 0.0, "a slice is negative", f"{slices.min()!r}")
     expect(off <= 1e-9, "a slice does not sum to one", f"off by {off:.3g}")
