@@ -100,12 +100,7 @@ class Hub(TopAndOne):
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the pairs (x, a), then the pairs (a, x)."""
         check_memory("listing the pairs", 8.0 * self.tuple_count() * 3, memory_limit)
-        before, after = self.before_hub, self.after_hub
-        one, two = np.flatnonzero(before), np.flatnonzero(after)
-        listed = np.concatenate(
-            (
-                np.column_stack((one, np.full_like(one, self.hub))),
-                np.column_stack((np.full_like(two, self.hub), two)),
-            )
-        )
-        return DraftTuples(listed.astype(np.int64), np.concatenate((before[one], after[two])))
+        others = np.flatnonzero(self.rest).astype(np.int64)
+        before = np.column_stack((others, np.full_like(others, self.hub)))
+        listed = np.concatenate((before, before[:, ::-1]))
+        return DraftTuples.positive(listed, self.probability(listed))

@@ -16,7 +16,6 @@ from otlp.drafts.token_sets import (
     DraftTuples,
     TokenSets,
     as_float,
-    check_memory,
     list_sets,
     set_count,
 )
@@ -127,10 +126,7 @@ class IID(OneDraft):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability; k^n rows for a support of k tokens."""
-        tokens = np.count_nonzero(self.draft)
-        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
-        check_memory(f"listing {tokens}^{self.n} tuples", needed, memory_limit)
-        return product_tuples([self.draft] * self.n)
+        return product_tuples(self.independent_drafts, self.tuple_count(), memory_limit)
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of distinct tokens with their masses, without listing the tuples.

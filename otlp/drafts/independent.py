@@ -135,9 +135,7 @@ class Independent(DraftScheme):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
-        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
-        check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
-        return product_tuples(list(self.drafts))
+        return product_tuples(self.drafts, self.tuple_count(), memory_limit)
 
     def top_k(self, k: int) -> Independent:
         """Cut each draft to its own k most likely tokens, renormalised."""
@@ -147,17 +145,17 @@ class Independent(DraftScheme):
         return Independent([rename(draft, tokens, vocab_size) for draft in self.drafts])
 
 
-def product_tuples(drafts: list[FloatArray]) -> DraftTuples:
-    """List the tuples of independent drafts, in lexicographic order; once they are known to fit."""
-    supports = [np.flatnonzero(draft) for draft in drafts]
-    count = prod(support.size for support in supports)
-    tokens, mass, after = [], np.ones(count), count
-    for draft, support in zip(drafts, supports, strict=True):
+def product_tuples(drafts: FloatArray, count: float, memory_limit: int) -> DraftTuples:
+    """List the tuples of independent drafts, `count` of them, in lexicographic order."""
+    needed = 8.0 * count * (2 * len(drafts) + 2)
+    check_memory(f"listing {count:,.6g} tuples", needed, memory_limit)
+    tokens, mass, after = [], np.ones(int(count)), int(count)
+    for draft in drafts:
+        support = np.flatnonzero(draft)
         after //= support.size
-        tokens.append(np.tile(np.repeat(support, after), count // (support.size * after)))
+        tokens.append(np.tile(np.repeat(support, after), mass.size // (support.size * after)))
         mass *= draft[tokens[-1]]
-    positive = mass > 0.0  # a product of tiny probabilities can underflow
-    return DraftTuples(np.stack(tokens, axis=1).astype(np.int64)[positive], mass[positive])
+    return DraftTuples.positive(np.stack(tokens, axis=1).astype(np.int64), mass)
 
 
 @compiled

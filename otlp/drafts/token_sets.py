@@ -69,6 +69,12 @@ class DraftTuples(ReadOnly):
     tokens: IntArray
     mass: FloatArray
 
+    @classmethod
+    def positive(cls, tokens: IntArray, mass: FloatArray) -> DraftTuples:
+        """Of different tuples keep the possible: a product of tiny probabilities can underflow."""
+        kept = mass > 0.0
+        return cls(tokens[kept], mass[kept])
+
 
 @dataclass(frozen=True, eq=False)
 class TokenSets(ReadOnly):

@@ -53,7 +53,7 @@ class TopAndOne(OneDraft):
         return frozen(result)
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of x down to the first top token, which takes all that is below; O(V)."""
+        """Distribution of x down to the first top token, which takes all that is below; O(V)."""
         order = checks.check_order(order, self.vocab_size)
         result = self.rest.copy()
         if self.top.size:

@@ -13,7 +13,13 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
+from otlp.drafts.token_sets import (
+    MEMORY_LIMIT,
+    DraftTuples,
+    TokenSets,
+    as_float,
+    check_memory,
+)
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint
 
@@ -32,9 +38,9 @@ STEPS = 20_000_000
 class WithoutReplacement(OneDraft):
     """n different tokens: each is drawn from q without the earlier ones, renormalised.
 
-    The law is Plackett and Luce's.  Give each token an alarm clock that rings at an exponential
-    time with rate q_i; then the first n to ring are the drafted tuple, in order.  So what the
-    drafted set does is an integral over time of products over tokens.
+    The distribution is Plackett and Luce's.  Give each token an alarm clock that rings at an
+    exponential time with rate q_i; then the first n to ring are the drafted tuple, in order.  So
+    what the drafted set does is an integral over time of products over tokens.
 
     Parameters
     ----------
@@ -78,14 +84,15 @@ class WithoutReplacement(OneDraft):
         if self.n == 1:
             return self.draft
         if self.n == 2:
-            return frozen(_pair_inclusion(self.draft, self._odds))
+            odds = self._odds
+            return frozen(odds * _sum_of_others(self.draft) + self.draft * _sum_of_others(odds))
         result = np.zeros(self.vocab_size)
         for first, last in self._pieces():
             _add_inclusion(self.draft, self._rung, *self._nodes, self.n, first, last, result)
         return frozen(np.minimum(result, 1.0))
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of the first drafted token in `order`; O(V) for n <= 2, then O(nV) a node."""
+        """Distribution of the first draft in `order`; O(V) for n <= 2, then O(nV) a node."""
         order = checks.check_order(order, self.vocab_size)
         if self.n == 1:
             return self.draft.copy()
@@ -169,14 +176,12 @@ class WithoutReplacement(OneDraft):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
-        needed = 8.0 * self.tuple_count() * (3 * self.n + 4)
-        check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
+        count = self.tuple_count()
+        check_memory(f"listing {count:,.0f} tuples", 8.0 * count * (3 * self.n + 4), memory_limit)
         sets = self._combinations()
         orders = np.array(list(permutations(range(self.n))))
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
-        mass = self.probability(listed)
-        positive = mass > 0.0  # a product of tiny probabilities can underflow
-        return DraftTuples(listed[positive], mass[positive])
+        return DraftTuples.positive(listed, self.probability(listed))
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.
@@ -251,6 +256,14 @@ def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
     return places[np.argsort(-values[places], kind="stable")]
 
 
+def _sum_of_others(values: FloatArray) -> FloatArray:
+    """Sum of all values but each, without the difference."""
+    before, after = np.zeros((2, values.size))
+    np.cumsum(values[:-1], out=before[1:])
+    np.cumsum(values[:0:-1], out=after[-2::-1])
+    return before + after
+
+
 @compiled
 def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> FloatArray:
     # P({i, j}) = odds_i q_j + odds_j q_i
@@ -261,22 +274,6 @@ def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> Flo
         result[token] = odds[token] * below + draft[token] * odds_below
         below += draft[token]
         odds_below += odds[token]
-    return result
-
-
-@compiled
-def _pair_inclusion(draft: FloatArray, odds: FloatArray) -> FloatArray:
-    result = np.empty(draft.size)
-    before, odds_before = 0.0, 0.0
-    for token in range(draft.size):
-        result[token] = odds[token] * before + draft[token] * odds_before
-        before += draft[token]
-        odds_before += odds[token]
-    after, odds_after = 0.0, 0.0
-    for token in range(draft.size - 1, -1, -1):
-        result[token] += odds[token] * after + draft[token] * odds_after
-        after += draft[token]
-        odds_after += odds[token]
     return result
 
 
