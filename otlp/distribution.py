@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "frozen",
     "invert_cdf",
     "precision",
+    "real_number",
     "renormalise_without",
     "softmax",
     "sum_by",
@@ -144,8 +146,26 @@ def whole_number(value: Any, what: str, least: int = 1) -> int:
         Naming `what`, the value and the limit.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InvalidInputError(f"{what} is {value!r}: it must be a whole number >= {least}")
+        raise InvalidInputError(
+            f"{what} is {reprlib.repr(value)}: it must be a whole number >= {least}"
+        )
     return int(value)
+
+
+def real_number(value: Any, what: str) -> float:
+    """Validate a real number, of whatever size; infinite beyond the range of floats.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming `what` and the value.
+    """
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+            return float(value)
+    except OverflowError:
+        return np.inf
+    raise InvalidInputError(f"{what} is {reprlib.repr(value)}: it must be a number")
 
 
 def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
@@ -279,7 +299,7 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
         If `logits` has no last axis of at least one token, an entry is not a real number, is NaN
         or plus infinity, or a row is minus infinity throughout.
     """
-    if not 0.0 < _real(temperature, "temperature") < np.inf:
+    if not 0.0 < real_number(temperature, "temperature") < np.inf:
         raise InvalidInputError(
             f"temperature is {temperature}: it must be finite and greater than 0 "
             "(for greedy decoding use a point mass on the arg max)"
@@ -349,7 +369,7 @@ def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     InvalidInputError
         If `mass` is not a number in (0, 1].
     """
-    if not 0.0 < _real(mass, "top-p mass") <= 1.0:
+    if not 0.0 < real_number(mass, "top-p mass") <= 1.0:
         raise InvalidInputError(f"top-p mass is {mass}: it must be in (0, 1]")
     probabilities = _vector(probabilities)
     if mass == 1.0:
@@ -372,15 +392,6 @@ def _vector(probabilities: FloatArray) -> FloatArray:
             "of finite numbers of at least 0, not all zero"
         )
     return given
-
-
-def _real(value: Any, what: str) -> float:
-    try:
-        if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-            return float(value)
-    except OverflowError:
-        return np.inf
-    raise InvalidInputError(f"{what} is {value!r}: it must be a number")
 
 
 def _keep(probabilities: FloatArray, tokens: npt.NDArray[np.intp]) -> FloatArray:

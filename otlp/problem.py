@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,11 +61,6 @@ class Problem(ReadOnly):
                 f"target has {self.target.size} tokens and the drafts have {drafts.vocab_size}: "
                 "both must be over the same vocabulary"
             )
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Keep the target of an unpickled copy read-only."""
-        state["target"].flags.writeable = False
-        self.__dict__.update(state)
 
     @property
     def n(self) -> int:

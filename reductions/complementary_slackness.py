@@ -241,7 +241,7 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
         (~subset, outer, sets.mass[leaves]),
         (subset, tokens[~leaves], sets.mass[~leaves]),
     ):
-        groups, _ = merge_by_set(DraftTuples(drafted, mass))
+        groups = merge_by_set(DraftTuples(drafted, mass))
         systems.append(RelaxedOTLP(np.where(side, problem.target, 0.0), groups))
     return Systems(*systems)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, overload
 
 import numpy as np
@@ -118,10 +119,10 @@ class Capture(ReadOnly):
         target = as_array(self.target_logits, "target_logits")
         draft = as_array(self.draft_logits, "draft_logits")
         # A bfloat16 tensor is a float32 array by now.
-        given = [precision(self.target_logits), precision(self.draft_logits)]
-        given = [
-            name or array.dtype.name for name, array in zip(given, (target, draft), strict=True)
-        ]
+        given = (
+            precision(self.target_logits) or target.dtype.name,
+            precision(self.draft_logits) or draft.dtype.name,
+        )
         if target.ndim != 2 or target.shape != draft.shape or target.shape[1] == 0:
             raise InvalidInputError(
                 f"target_logits has shape {target.shape} and draft_logits {draft.shape}: "
@@ -223,7 +224,7 @@ class Capture(ReadOnly):
             Divides the draft's logits instead of `temperature`.
         top_k : int, optional
             Keep the k likeliest tokens of the draft: exactly k of them, ties going to the lowest
-            token id. Never touches the target, so that the target's law stays what it was.
+            token id. Never touches the target, whose distribution stays what it was.
         top_p : float, optional
             Keep the smallest set of likeliest tokens of the draft whose mass reaches `top_p`,
             ties likewise. With `top_k` too, the mass is that after the top-k cut.
@@ -258,9 +259,9 @@ class Capture(ReadOnly):
         return p, q
 
     def _check_row(self, row: int) -> None:
-        if not -len(self) <= row < len(self):
+        if not isinstance(row, Integral) or not -len(self) <= row < len(self):
             raise RowOutOfRangeError(
-                f"row {row} is out of range: this capture has {len(self)} rows, counted from 0"
+                f"row {row!r} is out of range: this capture has {len(self)} rows, counted from 0"
             )
 
 

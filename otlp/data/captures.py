@@ -125,11 +125,12 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
     -----
     See `otlp.data.whole_file`. O(file size) time and memory.
     """
+    precision = {name: kind for kind, name in _PRECISIONS.items()}[capture.dtype]
     tensors = {
-        "positions": ("I64", capture.positions.astype("<i8")),
-        "next_tokens": ("I64", capture.next_tokens.astype("<i8")),
-        "target_logits": _stored(capture.target_logits, capture.dtype),
-        "draft_logits": _stored(capture.draft_logits, capture.dtype),
+        "positions": ("I64", capture.positions),
+        "next_tokens": ("I64", capture.next_tokens),
+        "target_logits": (precision, capture.target_logits),
+        "draft_logits": (precision, capture.draft_logits),
     }
     metadata = {
         "format": FORMAT,
@@ -165,19 +166,10 @@ def builtin() -> Capture:
         return load(path)
 
 
-def _bfloat16_bits(logits: LogitArray) -> npt.NDArray[np.uint16]:
-    bits = np.ascontiguousarray(logits, dtype=np.float32).view(np.uint32)
-    return (bits >> np.uint32(16)).astype("<u2")
-
-
-def _widen(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def _stored(logits: LogitArray, dtype: str) -> tuple[str, npt.NDArray[Any]]:
-    if dtype == "bfloat16":
-        return "BF16", _bfloat16_bits(logits)
-    return ("F16", logits.astype("<f2")) if dtype == "float16" else ("F32", logits.astype("<f4"))
+def _stored(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    if kind == "BF16":  # the upper half of a float32
+        numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
+    return numbers.astype(_NUMBERS[kind])
 
 
 def _safetensors(
@@ -187,7 +179,7 @@ def _safetensors(
     header: dict[str, Any] = {"__metadata__": metadata}
     chunks, end = [], 0
     for name, (dtype, array) in tensors.items():
-        chunk = array.tobytes()
+        chunk = _stored(array, dtype).tobytes()
         start, end = end, end + len(chunk)
         header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, end]}
         chunks.append(chunk)
@@ -222,7 +214,9 @@ def _parse_header(content: bytes) -> tuple[dict[str, str], dict[str, str]]:
 def _array(tensor: Mapping[str, Any]) -> npt.NDArray[Any]:
     flat = np.frombuffer(tensor["data"], _NUMBERS[tensor["dtype"]])
     array = flat.reshape(tensor["shape"])
-    return _widen(array) if tensor["dtype"] == "BF16" else array
+    if tensor["dtype"] == "BF16":
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array
 
 
 def _check_layout(name: str, metadata: Mapping[str, str], stored: Mapping[str, str]) -> None:

@@ -13,22 +13,24 @@ from collections.abc import Callable
 import numpy as np
 
 from otlp.data.captures import Capture
-from otlp.distribution import FloatArray, softmax
+from otlp.distribution import FloatArray, softmax, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]
 
-# Both laws are low + (high - low) u**shape for a uniform u: entropies (in nats) have mean 2,
+# Both are low + (high - low) u**shape for a uniform u: entropies (in nats) have mean 2,
 # overlaps mean 0.75.
 ENTROPY_LOW, ENTROPY_HIGH, ENTROPY_SHAPE = 0.5, 5.0, 2.0
 OVERLAP_LOW, OVERLAP_HIGH, OVERLAP_SHAPE = 0.5, 0.95, 0.8
-# Drafts agree more where the target is sure: the correlation of the two laws' normal scores.
+# Drafts agree more where the target is sure: the correlation of the normal scores of the two.
 CORRELATION = -0.6
 # The spread of the Gaussian around the Zipf line, in units of log rank.
 TAIL = 0.4
 # How far a context reorders the tokens, against their order of overall frequency.
 REORDERING = 3.0
 PRECISION = 1e-4
+# A smaller vocabulary cannot reach the entropies.
+LEAST_TOKENS = 1000
 
 
 def generate(
@@ -41,7 +43,7 @@ def generate(
     rows : int
         The number of rows, at least 1.
     vocab_size : int
-        The vocabulary size V, at least 1,000 (a smaller one cannot reach the entropies below).
+        The vocabulary size V, at least 1,000.
     seed : int
         Fixes every number; the first rows do not depend on how many follow.
     dtype : {"float32", "float16"}
@@ -70,14 +72,9 @@ def generate(
     About 60 passes of exponentials and a sort a row: O(rows V log V), some 0.04 s a row at
     V = 32,000.  Memory is that of the result, 8 V bytes a row in float32.
     """
-    if rows < 1:
-        raise InvalidInputError(f"rows is {rows}: generate at least 1")
-    if vocab_size < 1000:
-        raise InvalidInputError(
-            f"vocab_size is {vocab_size}: rows like a language model's need at least 1000 tokens"
-        )
-    if seed < 0:
-        raise InvalidInputError(f"seed is {seed}: it must be at least 0")
+    whole_number(rows, "rows")
+    whole_number(vocab_size, "vocab_size", LEAST_TOKENS)
+    whole_number(seed, "seed", 0)
     if dtype not in ("float32", "float16"):
         raise InvalidInputError(f"dtype is {dtype!r}: it must be 'float32' or 'float16'")
     target = np.empty((rows, vocab_size), dtype=dtype)

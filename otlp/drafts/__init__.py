@@ -1,6 +1,6 @@
 """Draft schemes: the ways of sampling n tokens at one position.
 
-A scheme answers questions about the law of the drafted tuple; it knows nothing of targets,
+A scheme answers questions about the distribution of the drafted tuple; it knows nothing of targets,
 plans or solvers.  One file a scheme.
 """
 

@@ -34,7 +34,7 @@ def tempered(draft: FloatArray, n: int) -> Independent:
         logits = np.log(draft) - np.log(draft.max())
     temperatures = [2.0 ** ((j + 1) // 2 * (-1) ** j / 2.0) for j in range(n)]
     weights = [np.exp(logits / temperature) for temperature in temperatures]
-    return Independent([law / law.sum() for law in weights])
+    return Independent([weight / weight.sum() for weight in weights])
 
 
 SCHEMES: Mapping[str, SchemeMaker] = {

@@ -26,6 +26,8 @@ __all__ = [
 MOST = 10_000
 """Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
 
+FEW = 64
+
 NOTHING = frozen(np.empty(0, dtype=np.int64))
 
 
@@ -67,9 +69,7 @@ def check_drawn(drawn: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
         raise InvalidInputError(
             f"drawn has shape {tokens.shape}: it must hold fewer tokens than the n = {n} drafts"
         )
-    if not tokens.size:
-        return NOTHING
-    return _in_range(tokens, tokens.size, vocab_size)
+    return _in_range(tokens, tokens.size, vocab_size) if tokens.size else NOTHING
 
 
 def _misshaped(tokens: npt.NDArray[Any], n: int) -> InvalidInputError:
@@ -82,7 +82,7 @@ def _misshaped(tokens: npt.NDArray[Any], n: int) -> InvalidInputError:
 def _in_range(tokens: npt.NDArray[Any], n: int, vocab_size: int) -> IntArray:
     if tokens.dtype.kind not in "iu":
         raise _misshaped(tokens, n)
-    if tokens.ndim == 1:
+    if tokens.ndim == 1 and 0 < tokens.size <= FEW:
         ids = tokens.tolist()  # Python's own min and max: a few numbers are no work for numpy
         least, most = min(ids), max(ids)
     else:
@@ -118,11 +118,7 @@ def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:
         )
     mask = np.zeros(vocab_size, dtype=bool)
     if given.size:
-        if given.min() < 0 or given.max() >= vocab_size:
-            raise TokenOutOfRangeError(
-                f"a token id of the subset lies outside the vocabulary [0, {vocab_size})"
-            )
-        mask[given] = True
+        mask[_in_range(given, given.size, vocab_size)] = True
     return mask
 
 

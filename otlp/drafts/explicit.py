@@ -1,4 +1,4 @@
-"""Any law of n drafted tokens, given as a list of tuples and their probabilities."""
+"""Any distribution of n drafted tokens, given as a list of tuples and their probabilities."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from otlp.distribution import (
 from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
-from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
+from otlp.errors import InvalidDistributionError, InvalidInputError
 
 __all__ = ["Explicit"]
 
 
 class Explicit(DraftScheme):
-    """A draft law listed tuple by tuple; the order of tokens within a tuple matters.
+    """A draft distribution listed tuple by tuple; the order of tokens within a tuple matters.
 
     Parameters
     ----------
@@ -73,18 +73,11 @@ class Explicit(DraftScheme):
             raise InvalidDistributionError(
                 f"there are {len(tokens)} tuples and {mass.size} probabilities: one a tuple"
             )
-        checks.check_count(tokens.shape[1])
-        if vocab_size is None:
-            size = int(tokens.max()) + 1
-        else:
-            size = whole_number(vocab_size, "vocab_size")
-        if tokens.min() < 0 or tokens.max() >= size:
-            bad = tokens[(tokens < 0) | (tokens >= size)][0]
-            raise TokenOutOfRangeError(f"token id {bad} lies outside the vocabulary [0, {size})")
+        n = checks.check_count(tokens.shape[1])
+        size = max(1, int(tokens.max()) + 1) if vocab_size is None else vocab_size
+        tokens = checks.check_tuples(tokens, n, whole_number(size, "vocab_size"))
         check_memory(f"a distribution over {size} tokens", 8.0 * size, MEMORY_LIMIT)
-        distinct, index = np.unique(
-            tokens[mass > 0.0].astype(np.int64), axis=0, return_inverse=True
-        )
+        distinct, index = np.unique(tokens[mass > 0.0], axis=0, return_inverse=True)
         merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
         self._vocab_size = size
         self._tuples = DraftTuples(frozen(distinct), frozen(merged))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.top_and_one import TopAndOne, point_mass
@@ -62,7 +61,3 @@ class Greedy(TopAndOne):
         last = invert_cdf(np.cumsum(self.rest), rng.random(size))
         head = np.broadcast_to(self.top, (*last.shape, self.top.size))
         return np.concatenate((head, last[..., None]), axis=-1)
-
-    def top_k(self, k: int) -> Greedy:
-        """Return the scheme for q cut to its k most likely tokens; k must be at least n."""
-        return Greedy(distribution.top_k(self.draft, k), self.n)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
@@ -33,8 +32,8 @@ class Hub(TopAndOne):
 
     Notes
     -----
-    SpecHub, section 4.  The law of the set {a, x} is that of ``Greedy(q, n=2)``; the order of the
-    two tokens, which SpecHub's verification looks at, is not.
+    SpecHub, section 4.  The set {a, x} is distributed as that of ``Greedy(q, n=2)``; the order of
+    the two tokens, which SpecHub's verification looks at, is not.
 
     Examples
     --------
@@ -46,10 +45,6 @@ class Hub(TopAndOne):
 
     def __init__(self, draft: npt.ArrayLike) -> None:
         super().__init__(draft, 2)
-
-    def __repr__(self) -> str:
-        """Name the scheme and its size."""
-        return f"Hub(V={self.vocab_size})"
 
     @property
     def hub(self) -> int:
@@ -105,16 +100,7 @@ class Hub(TopAndOne):
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the pairs (x, a), then the pairs (a, x)."""
         check_memory("listing the pairs", 8.0 * self.tuple_count() * 3, memory_limit)
-        before, after = self.before_hub, self.after_hub
-        one, two = np.flatnonzero(before), np.flatnonzero(after)
-        listed = np.concatenate(
-            (
-                np.column_stack((one, np.full_like(one, self.hub))),
-                np.column_stack((np.full_like(two, self.hub), two)),
-            )
-        )
-        return DraftTuples(listed.astype(np.int64), np.concatenate((before[one], after[two])))
-
-    def top_k(self, k: int) -> Hub:
-        """Return the scheme for q cut to its k most likely tokens; k must be at least 2."""
-        return Hub(distribution.top_k(self.draft, k))
+        others = np.flatnonzero(self.rest).astype(np.int64)
+        before = np.column_stack((others, np.full_like(others, self.hub)))
+        listed = np.concatenate((before, before[:, ::-1]))
+        return DraftTuples.positive(listed, self.probability(listed))

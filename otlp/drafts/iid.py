@@ -7,16 +7,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, as_distribution, by_ratio, frozen, invert_cdf
+from otlp.distribution import FloatArray, IntArray, frozen, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.independent import product_tuples
-from otlp.drafts.scheme import DraftScheme, rename
+from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.token_sets import (
     MEMORY_LIMIT,
     DraftTuples,
     TokenSets,
-    check_memory,
+    as_float,
     list_sets,
     set_count,
 )
@@ -27,7 +26,7 @@ from otlp.numerics.power_slope import power_slope
 __all__ = ["IID"]
 
 
-class IID(DraftScheme):
+class IID(OneDraft):
     """n tokens drawn independently from one draft distribution, with replacement.
 
     Parameters
@@ -52,19 +51,8 @@ class IID(DraftScheme):
     0.15
     """
 
-    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
-        self.draft: FloatArray = as_distribution(draft, "draft")
-        self._n = checks.check_count(n)
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self._n
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.draft.size
+    def _enough(self, draft: FloatArray) -> FloatArray:
+        return draft
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The draft distribution itself, shape (V,)."""
@@ -75,10 +63,6 @@ class IID(DraftScheme):
     def independent_drafts(self) -> FloatArray:
         """The draft distribution n times, shape (n, V)."""
         return np.broadcast_to(self.draft, (self.n, self.vocab_size))
-
-    def selection_order(self, target: FloatArray) -> IntArray:
-        """Tokens by p/q descending (Hu et al. 2025, section 4.2)."""
-        return by_ratio(target, self.draft)
 
     @cached_property
     def mean_draft(self) -> FloatArray:
@@ -125,8 +109,7 @@ class IID(DraftScheme):
 
     def tuple_count(self) -> float:
         """k^n for a support of k tokens."""
-        with np.errstate(over="ignore"):
-            return float(np.float64(np.count_nonzero(self.draft)) ** self.n)
+        return as_float(int(np.count_nonzero(self.draft)) ** self.n)
 
     def repeat_probability(self) -> float:
         """1 - n! e_n(q), with e_n the elementary symmetric polynomial; O(n V)."""
@@ -143,10 +126,7 @@ class IID(DraftScheme):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability; k^n rows for a support of k tokens."""
-        tokens = np.count_nonzero(self.draft)
-        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
-        check_memory(f"listing {tokens}^{self.n} tuples", needed, memory_limit)
-        return product_tuples([self.draft] * self.n)
+        return product_tuples(self.independent_drafts, self.tuple_count(), memory_limit)
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of distinct tokens with their masses, without listing the tuples.
@@ -158,13 +138,6 @@ class IID(DraftScheme):
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         sets = list_sets(self.draft[tokens], self.n, memory_limit=memory_limit)
         return TokenSets(tokens[sets.members], sets.offsets, sets.mass)
-
-    def top_k(self, k: int) -> IID:
-        """N drafts from the k most likely tokens, renormalised."""
-        return IID(distribution.top_k(self.draft, k), self.n)
-
-    def _renamed(self, tokens: IntArray, vocab_size: int) -> IID:
-        return IID(rename(self.draft, tokens, vocab_size), self.n)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""n independent drafts, each from a law of its own."""
+"""n independent drafts, each from a distribution of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from otlp import distribution
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, as_float, check_memory
 from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 
@@ -50,17 +50,16 @@ class Independent(DraftScheme):
             raise InvalidInputError(
                 f"drafts is a {type(drafts).__name__}: pass a list of draft distributions"
             ) from None
-        laws = [as_distribution(law, f"drafts[{j}]") for j, law in enumerate(given)]
-        if not laws:
+        checked = [as_distribution(draft, f"drafts[{j}]") for j, draft in enumerate(given)]
+        if not checked:
             raise InvalidInputError("drafts is empty: pass at least one draft distribution")
-        sizes = {law.size for law in laws}
-        if len(sizes) > 1:
+        sizes = [draft.size for draft in checked]
+        if len(set(sizes)) > 1:
             raise InvalidInputError(
-                f"the drafts have {[law.size for law in laws]} tokens: all must be over the same "
-                "vocabulary"
+                f"the drafts have {sizes} tokens: all must be over the same vocabulary"
             )
-        checks.check_count(len(laws))
-        self.drafts: FloatArray = frozen(np.stack(laws))
+        checks.check_count(len(checked))
+        self.drafts: FloatArray = frozen(np.stack(checked))
 
     @property
     def n(self) -> int:
@@ -74,8 +73,8 @@ class Independent(DraftScheme):
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The draft distribution of the next place, shape (V,)."""
-        law: FloatArray = self.drafts[checks.check_drawn(drawn, self.n, self.vocab_size).size]
-        return law
+        place = checks.check_drawn(drawn, self.n, self.vocab_size).size
+        return np.asarray(self.drafts[place])
 
     @property
     def independent_drafts(self) -> FloatArray:
@@ -124,18 +123,6 @@ class Independent(DraftScheme):
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return bool((self.drafts[np.arange(self.n), tokens] > 0.0).all())
 
-    def mass_within(self, subset: npt.ArrayLike) -> float:
-        """prod_j q_j(S); O(nV)."""
-        inside = checks.check_mask(subset, self.vocab_size)
-        return float(np.prod(np.minimum(self.drafts[:, inside].sum(axis=1), 1.0)))
-
-    def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """1 - prod_j (1 - q_j(S)), accurate for tiny q_j(S); O(nV)."""
-        inside = self.drafts[:, checks.check_mask(subset, self.vocab_size)].sum(axis=1)
-        if inside.max() >= 1.0:
-            return 1.0
-        return float(-np.expm1(np.log1p(-inside).sum()))
-
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(nV) once, then O(n log V) a tuple
         uniform = rng.random((size, self.n))
@@ -144,34 +131,31 @@ class Independent(DraftScheme):
 
     def tuple_count(self) -> float:
         """Product of the sizes of the supports."""
-        with np.errstate(over="ignore"):
-            return float(np.prod(np.count_nonzero(self.drafts, axis=1).astype(np.float64)))
+        return as_float(prod(np.count_nonzero(self.drafts, axis=1).tolist()))
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
-        needed = 8.0 * self.tuple_count() * (2 * self.n + 2)
-        check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
-        return product_tuples(list(self.drafts))
+        return product_tuples(self.drafts, self.tuple_count(), memory_limit)
 
     def top_k(self, k: int) -> Independent:
         """Cut each draft to its own k most likely tokens, renormalised."""
-        return Independent([distribution.top_k(law, k) for law in self.drafts])
+        return Independent([distribution.top_k(draft, k) for draft in self.drafts])
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Independent:
-        return Independent([rename(law, tokens, vocab_size) for law in self.drafts])
+        return Independent([rename(draft, tokens, vocab_size) for draft in self.drafts])
 
 
-def product_tuples(laws: list[FloatArray]) -> DraftTuples:
-    """List the tuples of independent drafts, in lexicographic order; once they are known to fit."""
-    supports = [np.flatnonzero(law) for law in laws]
-    count = prod(support.size for support in supports)
-    tokens, mass, after = [], np.ones(count), count
-    for law, support in zip(laws, supports, strict=True):
+def product_tuples(drafts: FloatArray, count: float, memory_limit: int) -> DraftTuples:
+    """List the tuples of independent drafts, `count` of them, in lexicographic order."""
+    needed = 8.0 * count * (2 * len(drafts) + 2)
+    check_memory(f"listing {count:,.6g} tuples", needed, memory_limit)
+    tokens, mass, after = [], np.ones(int(count)), int(count)
+    for draft in drafts:
+        support = np.flatnonzero(draft)
         after //= support.size
-        tokens.append(np.tile(np.repeat(support, after), count // (support.size * after)))
-        mass *= law[tokens[-1]]
-    positive = mass > 0.0  # a product of tiny probabilities can underflow
-    return DraftTuples(np.stack(tokens, axis=1).astype(np.int64)[positive], mass[positive])
+        tokens.append(np.tile(np.repeat(support, after), mass.size // (support.size * after)))
+        mass *= draft[tokens[-1]]
+    return DraftTuples.positive(np.stack(tokens, axis=1).astype(np.int64), mass)
 
 
 @compiled

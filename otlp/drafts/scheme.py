@@ -20,7 +20,7 @@ from otlp.distribution import (
     sum_by,
 )
 from otlp.drafts import checks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory, merge_by_set
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
 __all__ = ["DraftScheme", "Renamed"]
@@ -65,7 +65,7 @@ class DraftScheme(ReadOnly, ABC):
 
     @property
     def independent_drafts(self) -> FloatArray | None:
-        """The laws q_1, ..., q_n, shape (n, V), if the drafts are independent, else None."""
+        """Distributions q_1, ..., q_n, shape (n, V), if the drafts are independent, else None."""
         return None
 
     def selection_order(self, target: FloatArray) -> IntArray | None:
@@ -96,7 +96,7 @@ class DraftScheme(ReadOnly, ABC):
     def priority_marginals(self, order: IntArray) -> FloatArray:
         """Distribution of the drafted token that stands first in a priority ordering.
 
-        The laws of all orderings are the extreme points of the selections that are possible:
+        Those of all orderings are the extreme points of the selections that are possible:
         y(S) <= P(some drafted token lies in S) for all S, and y(V) = 1.  Sums of positive terms
         only, so the running sums of the result are the masses that touch the prefixes of `order`.
 
@@ -149,15 +149,20 @@ class DraftScheme(ReadOnly, ABC):
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids."""
-        return self._sets.mass_within(checks.check_mask(subset, self.vocab_size))
+        """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids.
+
+        At the cost of one `priority_marginals`.
+        """
+        inside = checks.check_mask(subset, self.vocab_size)
+        return self._selected(inside, np.argsort(inside, kind="stable"))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in `subset`, a mask (V,) or token ids.
 
         This is ``1 - mass_within(~subset)`` without the cancellation.
         """
-        return self._sets.mass_touching(checks.check_mask(subset, self.vocab_size))
+        inside = checks.check_mask(subset, self.vocab_size)
+        return self._selected(inside, np.argsort(~inside, kind="stable"))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> IntArray:
         """Draw tuples: shape (n,), or (size, n) where `size` is given."""
@@ -219,7 +224,7 @@ class DraftScheme(ReadOnly, ABC):
         SizeLimitError
             If the list would need more than `memory_limit` bytes.
         """
-        return TokenSets.from_tuples(self.enumerate_tuples(memory_limit))
+        return merge_by_set(self.enumerate_tuples(memory_limit))
 
     def top_k(self, k: int) -> DraftScheme:
         """Return the same scheme with each draft cut to its k most likely tokens.
@@ -234,7 +239,7 @@ class DraftScheme(ReadOnly, ABC):
         )
 
     def restrict(self, tokens: npt.ArrayLike, vocab_size: int) -> DraftScheme:
-        """Return the same law with ``tokens[j]`` renamed to j, over `vocab_size` tokens.
+        """Return the same scheme with ``tokens[j]`` renamed to j, over `vocab_size` tokens.
 
         `tokens` must hold every token of the support; names from ``len(tokens)`` on are never
         drafted.
@@ -255,7 +260,11 @@ class DraftScheme(ReadOnly, ABC):
 
     @cached_property
     def _sets(self) -> TokenSets:
-        return TokenSets.from_tuples(self._tuples)
+        return merge_by_set(self._tuples)
+
+    def _selected(self, subset: Mask, order: IntArray) -> float:
+        """Probability that the drafted token that stands first in an ordering lies in a subset."""
+        return min(1.0, float(self.priority_marginals(order)[subset].sum()))
 
     def _after(self, drawn: IntArray) -> FloatArray:
         """Distribution of the next draft, checked: a scheme of one's own may be wrong."""

@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray, Mask, ReadOnly, sum_by
+from otlp.distribution import FloatArray, IntArray, ReadOnly, sum_by
 from otlp.errors import InvalidInputError, SizeLimitError, fits
 from otlp.numerics.compiled import compiled
 
@@ -69,6 +69,12 @@ class DraftTuples(ReadOnly):
     tokens: IntArray
     mass: FloatArray
 
+    @classmethod
+    def positive(cls, tokens: IntArray, mass: FloatArray) -> DraftTuples:
+        """Of different tuples keep the possible: a product of tiny probabilities can underflow."""
+        kept = mass > 0.0
+        return cls(tokens[kept], mass[kept])
+
 
 @dataclass(frozen=True, eq=False)
 class TokenSets(ReadOnly):
@@ -111,37 +117,17 @@ class TokenSets(ReadOnly):
         key = np.unique(draft_tokens).astype(self.members.dtype, copy=False).tobytes()
         return self._positions.get(key, -1)
 
-    def mass_within(self, subset: Mask) -> float:
-        """Mass of the sets inside a subset, a mask of shape (V,); O(nnz)."""
-        inside = np.logical_and.reduceat(subset[self.members], self.offsets[:-1])
-        return float(self.mass[inside].sum())
-
-    def mass_touching(self, subset: Mask) -> float:
-        """Mass of the sets that have a token in a subset, a mask of shape (V,); O(nnz)."""
-        touching = np.logical_or.reduceat(subset[self.members], self.offsets[:-1])
-        return float(self.mass[touching].sum())
-
     def first_in(self, order: IntArray) -> FloatArray:
         """Mass of the sets whose first token in an ordering is i, shape (V,); O(V + nnz)."""
         rank = np.empty(order.size, dtype=np.int64)
         rank[order] = np.arange(order.size)
         return _first_in(self.members, self.offsets, self.mass, rank)
 
-    @classmethod
-    def from_tuples(cls, tuples: DraftTuples) -> TokenSets:
-        """Merge tuples that have the same set of distinct tokens; O(m n log m)."""
-        return merge_by_set(tuples)[0]
 
+def merge_by_set(tuples: DraftTuples) -> TokenSets:
+    """Merge tuples by their set of distinct tokens; O(m n log m).
 
-def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
-    """Merge tuples by their set of distinct tokens.
-
-    Returns
-    -------
-    sets : TokenSets
-        Ordered by size, then lexicographically.
-    index : ndarray, shape (m,), int64
-        The set of each tuple.
+    The sets are ordered by size, then lexicographically.
     """
     ordered = np.sort(tuples.tokens, axis=1)
     repeated = np.zeros(ordered.shape, dtype=bool)
@@ -151,11 +137,10 @@ def merge_by_set(tuples: DraftTuples) -> tuple[TokenSets, IntArray]:
     ordered[repeated] = -1
     ordered.sort(axis=1)
     spelled, index = np.unique(ordered, axis=0, return_inverse=True)
-    index = index.reshape(-1).astype(np.int64)
-    mass = sum_by(index, tuples.mass, len(spelled))
+    mass = sum_by(index.reshape(-1), tuples.mass, len(spelled))
     present = spelled >= 0
     offsets = np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
-    return TokenSets(spelled[present].astype(np.int64), offsets, mass), index
+    return TokenSets(spelled[present].astype(np.int64), offsets, mass)
 
 
 def as_float(count: int) -> float:

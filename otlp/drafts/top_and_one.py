@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import (
-    FloatArray,
-    IntArray,
-    as_distribution,
-    by_ratio,
-    frozen,
-    renormalise_without,
-)
+from otlp.distribution import FloatArray, IntArray, by_ratio, frozen, renormalise_without
 from otlp.drafts import checks
-from otlp.drafts.scheme import DraftScheme, rename
-from otlp.errors import TooFewTokensError
+from otlp.drafts.one_draft import OneDraft
+from otlp.drafts.scheme import rename
 
-__all__ = ["TopAndOne", "check_support", "point_mass"]
+__all__ = ["TopAndOne", "point_mass"]
 
 
-class TopAndOne(DraftScheme):
+class TopAndOne(OneDraft):
     """The top n - 1 tokens of q, and one token x from q without them, in some order.
 
     Attributes
@@ -33,49 +25,35 @@ class TopAndOne(DraftScheme):
         The draft distribution q.
     top : ndarray, shape (n - 1,), int64
         The tokens that are always drafted, most likely first; ties go to the lowest token id.
-    rest : ndarray, shape (V,)
-        The law of x: q without the top tokens, normalised.
     """
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
-        self.draft: FloatArray = as_distribution(draft, "draft")
-        check_support(self.draft, checks.check_count(n))
+        super().__init__(draft, n)
         order = np.argsort(-self.draft, kind="stable") if n > 1 else np.arange(0)
         self.top: IntArray = frozen(order[: n - 1].astype(np.int64))
+
+    @cached_property
+    def rest(self) -> FloatArray:
+        """The distribution of x: q without the top tokens, normalised; shape (V,)."""
         rest = renormalise_without(self.draft, self.top)
         assert rest is not None, "the support has n tokens"
-        self.rest: FloatArray = frozen(rest)
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self.top.size + 1
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.rest.size
+        return frozen(rest)
 
     def selection_order(self, target: FloatArray) -> IntArray:
-        """Tokens by p/q~ descending for the law q~ of x, and the top tokens last."""
+        """Tokens by p/q~ descending for the distribution q~ of x, and the top tokens last."""
         order = by_ratio(target, self.rest)
         last = np.isin(order, self.top)
         return np.concatenate((order[~last], order[last]))
 
     @cached_property
     def inclusion(self) -> FloatArray:
-        """1 for the top tokens, the law of x for the others; shape (V,)."""
+        """1 for the top tokens, the distribution of x for the others; shape (V,)."""
         result = self.rest.copy()
         result[self.top] = 1.0
         return frozen(result)
 
-    @cached_property
-    def mean_draft(self) -> FloatArray:
-        """Mean over the places of the law of the token there, shape (V,)."""
-        return frozen(self.inclusion / self.n)
-
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of x down to the first top token, which takes all that is below; O(V)."""
+        """Distribution of x down to the first top token, which takes all that is below; O(V)."""
         order = checks.check_order(order, self.vocab_size)
         result = self.rest.copy()
         if self.top.size:
@@ -87,11 +65,6 @@ class TopAndOne(DraftScheme):
             result[first] = self.rest[below].sum()
         return result
 
-    def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Mass of x in S if all top tokens lie in S, else 0; O(V)."""
-        inside = checks.check_mask(subset, self.vocab_size)
-        return float(self.rest[inside].sum()) if inside[self.top].all() else 0.0
-
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """1 if a top token lies in S, else the mass of x in S; O(V)."""
         inside = checks.check_mask(subset, self.vocab_size)
@@ -102,16 +75,11 @@ class TopAndOne(DraftScheme):
         return float(np.count_nonzero(self.rest))
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
-        # Not built anew: among ties the top tokens must stay the same.
-        renamed = copy(self)
-        for name in ("inclusion", "mean_draft"):
-            renamed.__dict__.pop(name, None)
-        renamed.draft = frozen(rename(self.draft, tokens, vocab_size))
-        renamed.rest = frozen(rename(self.rest, tokens, vocab_size))
+        # Among ties the top tokens must stay the same, whatever their names.
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
-        renamed.top = frozen(names[self.top])
-        return renamed
+        draft = rename(self.draft, tokens, vocab_size)
+        return self._with(draft=frozen(draft), top=frozen(names[self.top]))
 
 
 def point_mass(token: int, vocab_size: int) -> FloatArray:
@@ -119,16 +87,3 @@ def point_mass(token: int, vocab_size: int) -> FloatArray:
     result = np.zeros(vocab_size)
     result[token] = 1.0
     return result
-
-
-def check_support(draft: FloatArray, n: int) -> None:
-    """Refuse more different drafts than the support of q has tokens.
-
-    Raises
-    ------
-    TooFewTokensError
-        Naming both numbers.
-    """
-    support = int(np.count_nonzero(draft))
-    if support < n:
-        raise TooFewTokensError(n, support)

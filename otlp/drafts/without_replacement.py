@@ -10,20 +10,16 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
-from otlp.distribution import (
-    FloatArray,
-    IntArray,
-    Mask,
-    as_distribution,
-    by_ratio,
-    frozen,
-    renormalise_without,
-)
+from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
 from otlp.drafts import checks
-from otlp.drafts.scheme import DraftScheme, rename
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
-from otlp.drafts.top_and_one import check_support
+from otlp.drafts.one_draft import OneDraft
+from otlp.drafts.token_sets import (
+    MEMORY_LIMIT,
+    DraftTuples,
+    TokenSets,
+    as_float,
+    check_memory,
+)
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint
 
@@ -39,12 +35,12 @@ STEPS = 20_000_000
 """Steps of a kernel between two looks at the time limit: some hundredths of a second."""
 
 
-class WithoutReplacement(DraftScheme):
+class WithoutReplacement(OneDraft):
     """n different tokens: each is drawn from q without the earlier ones, renormalised.
 
-    The law is Plackett and Luce's.  Give each token an alarm clock that rings at an exponential
-    time with rate q_i; then the first n to ring are the drafted tuple, in order.  So what the
-    drafted set does is an integral over time of products over tokens.
+    The distribution is Plackett and Luce's.  Give each token an alarm clock that rings at an
+    exponential time with rate q_i; then the first n to ring are the drafted tuple, in order.  So
+    what the drafted set does is an integral over time of products over tokens.
 
     Parameters
     ----------
@@ -75,35 +71,12 @@ class WithoutReplacement(DraftScheme):
     0.3
     """
 
-    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
-        given = as_distribution(draft, "draft")
-        self.draft: FloatArray = frozen(np.where(given < SMALLEST, 0.0, given))
-        self._n = checks.check_count(n)
-        check_support(self.draft, self._n)
-
-    @property
-    def n(self) -> int:
-        """Number of drafted tokens."""
-        return self._n
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return self.draft.size
+    def _enough(self, draft: FloatArray) -> FloatArray:
+        return super()._enough(frozen(np.where(draft < SMALLEST, 0.0, draft)))
 
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Distribution q without the tokens drawn, renormalised; O(V)."""
         return renormalise_without(self.draft, checks.check_drawn(drawn, self.n, self.vocab_size))
-
-    def selection_order(self, target: FloatArray) -> IntArray:
-        """Tokens by p/q descending (Global Resolution, section S)."""
-        return by_ratio(target, self.draft)
-
-    @property
-    def support(self) -> Mask:
-        """Tokens that can be drafted, a mask of shape (V,)."""
-        mask: Mask = self.draft > 0.0
-        return mask
 
     @cached_property
     def inclusion(self) -> FloatArray:
@@ -111,19 +84,15 @@ class WithoutReplacement(DraftScheme):
         if self.n == 1:
             return self.draft
         if self.n == 2:
-            return frozen(_pair_inclusion(self.draft, self._odds))
+            odds = self._odds
+            return frozen(odds * _sum_of_others(self.draft) + self.draft * _sum_of_others(odds))
         result = np.zeros(self.vocab_size)
         for first, last in self._pieces():
             _add_inclusion(self.draft, self._rung, *self._nodes, self.n, first, last, result)
         return frozen(np.minimum(result, 1.0))
 
-    @cached_property
-    def mean_draft(self) -> FloatArray:
-        """Mean over the places of the law of the token there, shape (V,)."""
-        return frozen(self.inclusion / self.n)
-
     def priority_marginals(self, order: IntArray) -> FloatArray:
-        """Law of the first drafted token in `order`; O(V) for n <= 2, then O(nV) a node."""
+        """Distribution of the first draft in `order`; O(V) for n <= 2, then O(nV) a node."""
         order = checks.check_order(order, self.vocab_size)
         if self.n == 1:
             return self.draft.copy()
@@ -183,19 +152,11 @@ class WithoutReplacement(DraftScheme):
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
 
-    def mass_within(self, subset: npt.ArrayLike) -> float:
-        """Probability that all drafts lie in S; the cost of one `priority_marginals`."""
-        inside = checks.check_mask(subset, self.vocab_size)
-        order = np.concatenate((np.flatnonzero(~inside), np.flatnonzero(inside)))
-        return min(1.0, float(self.priority_marginals(order)[inside].sum()))
-
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some draft lies in S; the cost of one `priority_marginals`."""
         inside = checks.check_mask(subset, self.vocab_size)
-        if np.count_nonzero(self.draft[~inside]) < self.n:
-            return 1.0
-        order = np.concatenate((np.flatnonzero(inside), np.flatnonzero(~inside)))
-        return min(1.0, float(self.priority_marginals(order)[inside].sum()))
+        certain = np.count_nonzero(self.draft[~inside]) < self.n
+        return 1.0 if certain else super().mass_touching(inside)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # the n largest of log q_i + Gumbel noise; O(V) a tuple
@@ -215,14 +176,12 @@ class WithoutReplacement(DraftScheme):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
-        needed = 8.0 * self.tuple_count() * (3 * self.n + 4)
-        check_memory(f"listing {self.tuple_count():,.0f} tuples", needed, memory_limit)
+        count = self.tuple_count()
+        check_memory(f"listing {count:,.0f} tuples", 8.0 * count * (3 * self.n + 4), memory_limit)
         sets = self._combinations()
         orders = np.array(list(permutations(range(self.n))))
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
-        mass = self.probability(listed)
-        positive = mass > 0.0  # a product of tiny probabilities can underflow
-        return DraftTuples(listed[positive], mass[positive])
+        return DraftTuples.positive(listed, self.probability(listed))
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.
@@ -238,13 +197,6 @@ class WithoutReplacement(DraftScheme):
         sets, mass = sets[mass > 0.0], mass[mass > 0.0]
         offsets = self.n * np.arange(len(sets) + 1, dtype=np.int64)
         return TokenSets(sets.reshape(-1), offsets, mass)
-
-    def top_k(self, k: int) -> WithoutReplacement:
-        """Return the scheme for q cut to its k most likely tokens; k must be at least n."""
-        return WithoutReplacement(distribution.top_k(self.draft, k), self.n)
-
-    def _renamed(self, tokens: IntArray, vocab_size: int) -> WithoutReplacement:
-        return WithoutReplacement(rename(self.draft, tokens, vocab_size), self.n)
 
     def _combinations(self) -> IntArray:
         tokens = np.flatnonzero(self.draft).astype(np.int64)
@@ -304,6 +256,14 @@ def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
     return places[np.argsort(-values[places], kind="stable")]
 
 
+def _sum_of_others(values: FloatArray) -> FloatArray:
+    """Sum of all values but each, without the difference."""
+    before, after = np.zeros((2, values.size))
+    np.cumsum(values[:-1], out=before[1:])
+    np.cumsum(values[:0:-1], out=after[-2::-1])
+    return before + after
+
+
 @compiled
 def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> FloatArray:
     # P({i, j}) = odds_i q_j + odds_j q_i
@@ -314,22 +274,6 @@ def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> Flo
         result[token] = odds[token] * below + draft[token] * odds_below
         below += draft[token]
         odds_below += odds[token]
-    return result
-
-
-@compiled
-def _pair_inclusion(draft: FloatArray, odds: FloatArray) -> FloatArray:
-    result = np.empty(draft.size)
-    before, odds_before = 0.0, 0.0
-    for token in range(draft.size):
-        result[token] = odds[token] * before + draft[token] * odds_before
-        before += draft[token]
-        odds_before += odds[token]
-    after, odds_after = 0.0, 0.0
-    for token in range(draft.size - 1, -1, -1):
-        result[token] += odds[token] * after + draft[token] * odds_after
-        after += draft[token]
-        odds_after += odds[token]
     return result
 
 

@@ -98,7 +98,9 @@ def minimum_norm(
     the bound has settled.  An iteration is a sort, a call of `marginals`, and O(RV) for R
     orderings in the mixture.  Memory O(RV).
     """
-    search = _Search(target, mean, marginals, gap, max_iterations)
+    scale = 1.0 / np.maximum(target + mean, 1e-300)
+    nothing = np.zeros(target.size, dtype=bool)
+    search = _Search(target, scale, marginals, gap, max_iterations, nothing)
     best = point, parts = _walk(search, -target, None)
     while not search.stopped:
         point, parts = _walk(search, point, search.subset)
@@ -167,23 +169,20 @@ def _accepted(target: FloatArray, point: FloatArray) -> float:
     return float(np.minimum(target, point).sum())
 
 
+@dataclass
 class _Search:
     """The problem, the limits, and the best bound so far."""
 
-    def __init__(
-        self,
-        target: FloatArray,
-        mean: FloatArray,
-        marginals: Callable[[IntArray], FloatArray],
-        gap: float,
-        max_iterations: int,
-    ) -> None:
-        self.target, self.marginals, self.cost = target, marginals, 0.0
-        self.scale = 1.0 / np.maximum(target + mean, 1e-300)
-        self.wanted, self.max_iterations, self.visited = gap, max_iterations, 0
-        self.bound, self.gap = np.inf, np.inf
-        self.subset: Mask = np.zeros(self.target.size, dtype=bool)
-        self.stopped = ""
+    target: FloatArray
+    scale: FloatArray
+    marginals: Callable[[IntArray], FloatArray]
+    gap: float
+    max_iterations: int
+    subset: Mask
+    bound: float = np.inf
+    visited: int = 0
+    cost: float = 0.0
+    stopped: str = ""
 
     def visit(self, order: IntArray) -> FloatArray | None:
         """Vertex of an ordering, or None if time is over; its prefixes may improve the bound."""
@@ -210,8 +209,7 @@ class _Search:
 
     def assess(self, point: FloatArray, progress: bool, orderings: int) -> None:
         """Decide whether to stop at a selection, a mixture of so many orderings, and why."""
-        self.gap = self.bound - _accepted(self.target, point)
-        if self.gap <= self.wanted:
+        if self.bound - _accepted(self.target, point) <= self.gap:
             self.stopped = "gap"
         elif not progress:
             self.stopped = "rounding"
@@ -286,7 +284,8 @@ class _Mixture:
         slot = self._free_slot()
         self.vertices[slot], self.orders[slot] = vertex, order
         offset = (vertex - self.target) * self.scale
-        products = self._products(offset, self.slots[: self.size + 1])
+        slots = self.slots[: self.size + 1]
+        products = _inner_products(self.vertices, slots, self.target, offset)
         if self.size == 0:
             self.constant = max(float(products[0]), 1e-300)
             self.weights[0] = 1.0
@@ -299,22 +298,16 @@ class _Mixture:
     def _move(self) -> None:
         for _ in range(2 * self.size + 2):
             live = slice(0, self.size)
-            self.point = self._combine()
+            self.point = _mix(self.vertices, self.slots[live], self.weights)
             offset = (self.point - self.target) * self.scale
-            slope = self._products(offset, self.slots[live])
+            slope = _inner_products(self.vertices, self.slots[live], self.target, offset)
             step = _affine_step(self.factor, self.size, slope)
             leaving, length = _boundary(self.weights, step)
             self.weights[live] += length * step
             if leaving < 0:
                 break
             self._drop(leaving)
-        self.point = self._combine()
-
-    def _combine(self) -> FloatArray:
-        return _mix(self.vertices, self.slots[: self.size], self.weights)
-
-    def _products(self, offset: FloatArray, slots: IntArray) -> FloatArray:
-        return _inner_products(self.vertices, slots, self.target, offset)
+        self.point = _mix(self.vertices, self.slots[: self.size], self.weights)
 
     def _drop(self, leaving: int) -> None:
         _remove(self.factor, self.size, leaving)

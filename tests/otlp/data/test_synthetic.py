@@ -77,6 +77,8 @@ def test_rows_spread_like_those_of_a_language_model_pair():
         ({"rows": 0}, "rows is 0"),
         ({"vocab_size": 999}, "vocab_size is 999"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"rows": "many"}, "rows is .many."),
         ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import otlp
-from otlp.drafts import TokenSets
+from otlp.drafts.token_sets import merge_by_set
 from otlp.errors import InvalidDistributionError, InvalidInputError, SizeLimitError
 from tests.instances import DEGENERATE, SCHEMES
 
@@ -58,7 +58,7 @@ def check_scheme(drafts, order):
     np.testing.assert_allclose(got, wanted, **CLOSE)
     # Positive terms only: tiny masses are right to a relative error.
     np.testing.assert_allclose(got[wanted > 1e-250], wanted[wanted > 1e-250], rtol=1e-11)
-    listed, merged = by_set(drafts.enumerate_sets()), by_set(TokenSets.from_tuples(tuples))
+    listed, merged = by_set(drafts.enumerate_sets()), by_set(merge_by_set(tuples))
     assert len(listed) <= drafts.set_count()[0]
     for key in listed.keys() | merged.keys():
         np.testing.assert_allclose(listed.get(key, 0.0), merged.get(key, 0.0), **CLOSE)
@@ -213,3 +213,30 @@ def test_lists_that_do_not_fit_are_refused():
             drafts.enumerate_tuples()
         with pytest.raises(SizeLimitError, match="limit"):
             drafts.enumerate_sets()
+
+
+def test_no_token_is_lost_where_its_share_of_a_place_underflows() -> None:
+    drafts = otlp.Greedy([0.25, 0.25, 0.25, 0.25, 5e-324], n=2)
+    assert drafts.mean_draft[4] == 0.0 and drafts.support.all()
+    plan = otlp.solve(otlp.Problem([0.0, 0.0, 0.0, 0.0, 1.0], drafts), "orderings").plan
+    assert plan is not None
+    np.testing.assert_allclose(plan.conditional([0, 4]), [0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("kind", [otlp.IID, otlp.WithoutReplacement, otlp.Greedy])
+def test_a_class_of_ones_own_stays_one(kind: type[otlp.IID]) -> None:
+    class Labelled(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, label: str) -> None:
+            super().__init__([0.4, 0.1, 0.3, 0.2], 2)
+            self.label = label
+
+    drafts = Labelled("own")
+    assert drafts.inclusion.size == 4
+    for made, expected in (
+        (drafts.top_k(3), kind(otlp.distribution.top_k(drafts.draft, 3), 2)),
+        (drafts.restrict([3, 2, 1, 0], 5), kind([0.2, 0.3, 0.1, 0.4, 0.0], 2)),
+    ):
+        assert type(made) is Labelled and made.label == "own"
+        assert not made.draft.flags.writeable
+        np.testing.assert_allclose(made.inclusion, expected.inclusion, **CLOSE)
+        np.testing.assert_allclose(made.mean_draft, expected.mean_draft, **CLOSE)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.auditing.gtest import g_test
-from otlp.drafts import TokenSets
+from otlp.drafts.token_sets import merge_by_set
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
@@ -22,7 +22,7 @@ from tests.instances import explicit_problems, iid_problems
 @given(problem=iid_problems())
 def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Problem) -> None:
     listed = problem.drafts.enumerate_sets()
-    merged = TokenSets.from_tuples(problem.drafts.enumerate_tuples())
+    merged = merge_by_set(problem.drafts.enumerate_tuples())
     # A set may be left out where all its tuples underflow, or its mass does.
     heavy: list[dict[tuple[int, ...], float]] = []
     for sets in (listed, merged):

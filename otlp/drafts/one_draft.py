@@ -1,0 +1,95 @@
+"""Drafts that all come from one distribution q: what `IID`, `Greedy` and the like share."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp import distribution
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, by_ratio, frozen
+from otlp.drafts import checks
+from otlp.drafts.scheme import DraftScheme, rename
+from otlp.errors import TooFewTokensError
+
+__all__ = ["OneDraft"]
+
+
+class OneDraft(DraftScheme):
+    """n drafts made from one distribution q; unless it is overridden, n different tokens.
+
+    Parameters
+    ----------
+    draft : array_like, shape (V,)
+        The draft distribution q.
+    n : int
+        Number of drafts, at least 1.
+    """
+
+    def __init__(self, draft: npt.ArrayLike, n: int) -> None:
+        given = as_distribution(draft, "draft")
+        self._n = checks.check_count(n)
+        self.draft: FloatArray = self._enough(given)
+
+    def _enough(self, draft: FloatArray) -> FloatArray:
+        """Return q as it is drafted from, or refuse it if it has fewer than n tokens.
+
+        Raises
+        ------
+        TooFewTokensError
+            Naming both numbers.
+        """
+        support = int(np.count_nonzero(draft))
+        if support < self.n:
+            raise TooFewTokensError(self.n, support)
+        return draft
+
+    @property
+    def n(self) -> int:
+        """Number of drafted tokens."""
+        return self._n
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return self.draft.size
+
+    @property
+    def support(self) -> Mask:
+        """Tokens of positive q: a subnormal probability has no n-th part."""
+        mask: Mask = self.draft > 0.0
+        return mask
+
+    @cached_property
+    def mean_draft(self) -> FloatArray:
+        """Mean over the places of the distribution of the token there, shape (V,)."""
+        return frozen(self.inclusion / self.n)
+
+    def selection_order(self, target: FloatArray) -> IntArray:
+        """Tokens by p/q descending (Global Resolution, sections 4.2 and S)."""
+        return by_ratio(target, self.draft)
+
+    def top_k(self, k: int) -> Self:
+        """Return the scheme for q cut to its k most likely tokens.
+
+        Raises
+        ------
+        TooFewTokensError
+            If n tokens are to be different, and fewer are left.
+        """
+        return self._with(draft=frozen(self._enough(distribution.top_k(self.draft, k))))
+
+    def _renamed(self, tokens: IntArray, vocab_size: int) -> Self:
+        return self._with(draft=frozen(rename(self.draft, tokens, vocab_size)))
+
+    def _with(self, **changed: Any) -> Self:
+        """Return a copy with other attributes, and without what was derived from the old ones."""
+        made = copy(self)
+        for name in vars(self):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del made.__dict__[name]
+        made.__dict__.update(changed)
+        return made
