@@ -16,12 +16,12 @@ from typing import Protocol
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number, token_ids, whole
+from otlp.decode.checks import is_a, number, token_ids
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_distribution
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
@@ -419,7 +419,7 @@ def sequential_cascade(
     check_pair(draft, target)
     is_a(chooser, Chooser, "chooser")
     _check_rule(rule)
-    whole(length, "length", 0)
+    whole_number(length, "length", 0)
     tokens_so_far = token_ids(context, "context", target.vocab_size)
     root = TokenTree(np.array([-1]), np.array([-1]))
     here = np.zeros(1, dtype=np.int64)

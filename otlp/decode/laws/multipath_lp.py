@@ -9,10 +9,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from otlp.decode.checks import is_a, whole
+from otlp.decode.checks import is_a
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import FloatArray, Mask
+from otlp.distribution import FloatArray, Mask, whole_number
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
 
 __all__ = ["PREFIX_LIMIT", "MultipathOptimum", "multipath_optimum"]
@@ -83,7 +83,7 @@ def multipath_optimum(
     `VIOLATION`, until none is left; HiGHS solves the linear programs.
     """
     _check(draft, target, paths, length)
-    whole(rounds, "rounds")
+    whole_number(rounds, "rounds")
     size = draft.vocab_size
     q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
     slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
@@ -165,8 +165,8 @@ def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -
     is_a(draft, TabularModel, "draft")
     is_a(target, TabularModel, "target")
     check_pair(draft, target)
-    whole(paths, "paths")
-    whole(length, "length")
+    whole_number(paths, "paths")
+    whole_number(length, "length")
     covered = min(draft.length, target.length)
     if length > covered:
         raise InvalidInputError(f"length is {length}: the models' tables cover {covered} tokens")

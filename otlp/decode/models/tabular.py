@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, number, real_array, token_ids, whole
+from otlp.decode.checks import is_a, number, real_array, token_ids
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["TabularModel", "random_pair"]
@@ -88,7 +88,7 @@ class TabularModel(Model):
 
     def joint(self, length: int) -> FloatArray:
         """Distribution of the first `length` tokens, shape (V, ..., V) with `length` axes."""
-        if whole(length, "length", 0) > self.length:
+        if whole_number(length, "length", 0) > self.length:
             raise InvalidInputError(f"length is {length}: the tables cover {self.length} tokens")
         joint: FloatArray = np.ones(())
         for table in self.tables[:length]:
@@ -149,8 +149,8 @@ def random_pair(
     InvalidInputError
         If `vocab_size` or `length` is less than 1, or an argument of another type.
     """
-    whole(vocab_size, "vocab_size")
-    whole(length, "length")
+    whole_number(vocab_size, "vocab_size")
+    whole_number(length, "length")
     is_a(rng, np.random.Generator, "rng")
     number(spread, "spread", 0.0)
     number(noise, "noise", 0.0)
