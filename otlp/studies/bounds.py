@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from otlp.distribution import whole_number
 from otlp.drafts import IID
 from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
@@ -151,9 +152,7 @@ def multi_step_error(step_error: float, length: int) -> float:
     """
     if not step_error >= 0.0:
         raise InvalidInputError(f"step_error is {step_error}: it must be at least 0")
-    if length < 0:
-        raise InvalidInputError(f"length is {length}: it must be at least 0")
-    return min(2.0, length * step_error)
+    return min(2.0, whole_number(length, "length", 0) * step_error)
 
 
 def _guaranteed(problem: Problem) -> float:
