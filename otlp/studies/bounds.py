@@ -126,13 +126,13 @@ def information_bounds(problem: Problem) -> tuple[float, float]:
 
 
 def multi_step_error(step_error: float, length: int) -> float:
-    """L1 error of the law of the next L tokens, if each step is off by at most `step_error`.
+    """L1 error of the next L tokens' distribution, if each step is off by at most `step_error`.
 
     Parameters
     ----------
     step_error : float
-        L1 distance of each step's output from the target's law: 15 tau for the published plan of
-        global resolution, or `Solution.marginal_error`.
+        L1 distance of each step's output from the target: 15 tau for the published plan of global
+        resolution, or `Solution.marginal_error`.
     length : int
         Number of tokens L, at least 0.
 

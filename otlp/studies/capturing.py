@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -177,20 +178,16 @@ def join(captures: Sequence[Capture]) -> Capture:
         raise InvalidInputError(
             f"only captures of one pair of models can be joined, not of {sorted(names)}"
         )
-    first = captures[0]
-    return Capture(
+    return replace(
+        captures[0],
         # float16 rows become float32 if one of the captures needs it; no value changes
         target_logits=np.concatenate([one.target_logits for one in captures]),
         draft_logits=np.concatenate([one.draft_logits for one in captures]),
-        target_model=first.target_model,
-        draft_model=first.draft_model,
-        tokenizer=first.tokenizer,
-        source=first.source,
         synthetic=any(one.synthetic for one in captures),
-        note=first.note,
         contexts=tuple(text for one in captures for text in one.contexts),
         positions=np.concatenate([one.positions for one in captures]),
         next_tokens=np.concatenate([one.next_tokens for one in captures]),
+        dtype="",
     )
 
 

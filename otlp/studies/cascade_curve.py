@@ -40,7 +40,7 @@ def _cascade(name: str) -> Callable[[float], Transform]:
 
 
 METHODS: Mapping[str, Callable[[float], Transform]] = {
-    "lossy": lambda alpha: Lossy(alpha),
+    "lossy": Lossy,
     **{name: _cascade(name) for name in RULES},
 }
 """From a threshold to the transform, by name: lossy decoding and every deferral rule."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otlp.data.captures import Capture
 from otlp.errors import CaptureError, InvalidInputError
 
 pytest.importorskip("torch")
@@ -84,3 +85,18 @@ def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
 def test_no_captures_cannot_be_joined() -> None:
     with pytest.raises(InvalidInputError, match="can be joined"):
         join([])
+
+
+def test_joined_captures_keep_every_value() -> None:
+    """Rows of float16 become float32 beside rows that need it."""
+    small = np.array([[1.0, 2.0]], dtype=np.float16)
+    large = np.array([[1e6, 2.0]], dtype=np.float32)
+    names = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "made up")
+    joined = join(
+        [
+            Capture(target_logits=one, draft_logits=one, synthetic=True, **names)
+            for one in (small, large)
+        ]
+    )
+    assert joined.dtype == "float32"
+    np.testing.assert_array_equal(joined.target_logits, [[1.0, 2.0], [1e6, 2.0]])
