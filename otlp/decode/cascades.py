@@ -1,7 +1,7 @@
-"""Speculative cascades: laws T(q, p) to aim at, between the draft's and the target's.
+"""Speculative cascades: distributions T(q, p) to aim at, between the draft's and the target's.
 
-A transform takes the next-token laws q of the draft and p of the target and gives the law that a
-verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
+A transform takes the next-token distributions q of the draft and p of the target and gives the one
+that a verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
 Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 3, sections
@@ -16,12 +16,12 @@ from typing import Protocol
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number, token_ids, whole
+from otlp.decode.checks import is_a, number, token_ids
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_distribution
 from otlp.decode.models.model import Model, check_pair
-from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.decode.tree import ROOT
+from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
@@ -55,17 +55,14 @@ class Rule(Protocol):
     @property
     def needs_target(self) -> bool:
         """Whether the rule looks at p: then a sequential cascade needs an oracle."""
+        return True
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """delta(q, p): True follows p, False follows q."""
 
     def greedy(self) -> Rule:
-        """The rule's limit for greedy decoding, still asked about the laws themselves."""
-
-
-def _check_rule(rule: object) -> None:
-    if not callable(getattr(rule, "defers", None)):
-        raise InvalidInputError(f"rule is {rule!r:.60}: it must be a deferral rule, with `defers`")
+        """The rule's limit for greedy decoding, still asked about q and p themselves."""
+        return self
 
 
 def total_variation(q: FloatArray, p: FloatArray) -> float:
@@ -73,9 +70,9 @@ def total_variation(q: FloatArray, p: FloatArray) -> float:
     return 0.5 * float(np.abs(q - p).sum())
 
 
-def entropy(law: FloatArray) -> float:
+def entropy(distribution: FloatArray) -> float:
     """Entropy in nats."""
-    positive = law[law > 0.0]
+    positive = distribution[distribution > 0.0]
     return -float(positive @ np.log(positive))
 
 
@@ -86,75 +83,46 @@ class _Threshold:
     def __post_init__(self) -> None:
         number(self.alpha, "the threshold alpha", 0.0)
 
+
+class _DraftRule(_Threshold, Rule):
     @property
     def needs_target(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class Chow(_Threshold):
-    """Defer where max q < 1 - alpha (Eq. 2)."""
-
-    @property
-    def needs_target(self) -> bool:
-        """It does not: a sequential cascade can run it."""
         return False
+
+
+class Chow(_DraftRule):
+    """Defer where max q < 1 - alpha (Eq. 2)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         return bool(q.max() < 1.0 - self.alpha)
 
-    def greedy(self) -> Chow:
-        """Itself."""
-        return self
 
-
-@dataclass(frozen=True)
-class ChowLog(_Threshold):
+class ChowLog(_DraftRule):
     """Defer where the entropy of q exceeds alpha (Eq. 24)."""
-
-    @property
-    def needs_target(self) -> bool:
-        """It does not: a sequential cascade can run it."""
-        return False
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         return entropy(q) > self.alpha
 
-    def greedy(self) -> ChowLog:
-        """Itself."""
-        return self
 
-
-@dataclass(frozen=True)
-class Diff(_Threshold):
+class Diff(_Threshold, Rule):
     """Defer where max q < max p - alpha (Eq. 5)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         return bool(q.max() < p.max() - self.alpha)
 
-    def greedy(self) -> Diff:
-        """Itself."""
-        return self
 
-
-@dataclass(frozen=True)
-class DiffLog(_Threshold):
+class DiffLog(_Threshold, Rule):
     """Defer where entropy(p) < entropy(q) - alpha (Eq. 25)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         return entropy(p) < entropy(q) - self.alpha
 
-    def greedy(self) -> DiffLog:
-        """Itself."""
-        return self
 
-
-@dataclass(frozen=True)
-class Opt(_Threshold):
+class Opt(_Threshold, Rule):
     """Defer where max q < max p - alpha TV(p, q): optimal for the 0-1 loss (Eq. 10)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -169,8 +137,7 @@ class Opt(_Threshold):
         return Diff(self.alpha)
 
 
-@dataclass(frozen=True)
-class OptLog(_Threshold):
+class OptLog(_Threshold, Rule):
     """Defer where entropy(p) < entropy(q) - alpha TV(p, q): optimal for the log loss (Eq. 26)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -182,8 +149,7 @@ class OptLog(_Threshold):
         return DiffLog(self.alpha)
 
 
-@dataclass(frozen=True)
-class BiLD(_Threshold):
+class BiLD(_Threshold, Rule):
     """Defer where the discrepancy -sum q log p exceeds alpha (BiLD*, Table 1, Appendix E)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -197,46 +163,37 @@ class BiLD(_Threshold):
         return _GreedyBiLD(self.alpha)
 
 
-@dataclass(frozen=True)
-class _GreedyBiLD(_Threshold):
+class _GreedyBiLD(BiLD):
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
-        with np.errstate(divide="ignore"):
-            return bool(-np.log(p[int(np.argmax(q))]) > self.alpha)
-
-    def greedy(self) -> _GreedyBiLD:
-        return self
+        return super().defers(greedy_distribution(q), p)
 
 
 @dataclass(frozen=True)
-class Cascade:
-    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
-
+class _ByPrefix:
     rule: Rule
 
     def __post_init__(self) -> None:
-        _check_rule(self.rule)
+        _check_rule(self.rule, "prefix")
+
+
+class Cascade(_ByPrefix):
+    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the law to aim at."""
+        """Return the distribution to aim at."""
         return p if self.rule.defers(q, p) else q
 
 
-@dataclass(frozen=True)
-class GreedyCascade:
+class GreedyCascade(_ByPrefix):
     """The limit of a cascade at temperature 0 (Appendix C.3).
 
     T is a point mass on the most likely token of the model that the rule follows.  The rule sees
-    the laws at the models' own temperatures, so give the models a positive one and draft with
-    ``law=greedy_distribution``.
+    the distributions at the models' own temperatures, so give the models a positive one and draft
+    with ``adjust=greedy_distribution``.
     """
 
-    rule: Rule
-
-    def __post_init__(self) -> None:
-        _check_rule(self.rule)
-
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the law to aim at."""
+        """Return the distribution to aim at."""
         return greedy_distribution(p if self.rule.greedy().defers(q, p) else q)
 
 
@@ -268,17 +225,16 @@ class Lossy:
             number(self.beta, f"beta, with 1 - alpha = {1.0 - self.alpha:g},", 1.0 - self.alpha)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the law to aim at; O(V log V)."""
+        """Return the distribution to aim at; O(V log V)."""
         kept = np.minimum(q, p / (1.0 - self.alpha))
         missing = float(np.maximum(q - kept, 0.0).sum())
         if missing <= 0.0:
             return q
-        if self.beta is None:
-            law = np.maximum(kept, p * _level(kept, p))
-            law /= law.sum()
-        else:
-            law = kept + missing * residual_distribution(p / self.beta, q)
-        return law
+        if self.beta is not None:
+            return kept + missing * residual_distribution(p / self.beta, q)
+        raised: FloatArray = np.maximum(kept, p * _level(kept, p))
+        raised /= raised.sum()
+        return raised
 
 
 def _level(kept: FloatArray, p: FloatArray) -> float:
@@ -300,7 +256,6 @@ class TokenRule(Protocol):
         """r(v) in {0, 1} for each token, shape (V,)."""
 
 
-@dataclass(frozen=True)
 class TokenV1(_Threshold):
     """Defer at tokens with q < max p - alpha (Eq. 13)."""
 
@@ -309,7 +264,6 @@ class TokenV1(_Threshold):
         return np.where(q < p.max() - self.alpha, 1.0, 0.0)
 
 
-@dataclass(frozen=True)
 class TokenV2(_Threshold):
     """Defer at tokens with p < max p - alpha (Eq. 14)."""
 
@@ -318,7 +272,6 @@ class TokenV2(_Threshold):
         return np.where(p < p.max() - self.alpha, 1.0, 0.0)
 
 
-@dataclass(frozen=True)
 class TokenV3(_Threshold):
     """Defer at tokens with p < (1 - alpha) max p (Eq. 15)."""
 
@@ -328,34 +281,35 @@ class TokenV3(_Threshold):
 
 
 @dataclass(frozen=True)
-class TokenCascade:
+class _ByToken:
+    rule: TokenRule
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule, "token")
+
+
+class TokenCascade(_ByToken):
     """T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
 
-    rule: TokenRule
-
-    def __post_init__(self) -> None:
-        _check_rule(self.rule)
-
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Return the law to aim at."""
+        """Return the distribution to aim at."""
         deferred = self.rule.defers(q, p)
-        law: FloatArray = q * (1.0 - deferred) + p * float(deferred @ q)
-        return law
+        return q * (1.0 - deferred) + p * float(deferred @ q)
 
 
-@dataclass(frozen=True)
-class GreedyTokenCascade:
+class GreedyTokenCascade(_ByToken):
     """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`."""
-
-    rule: TokenRule
-
-    def __post_init__(self) -> None:
-        _check_rule(self.rule)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Follow the draft's most likely token unless the rule defers there."""
         drafted = greedy_distribution(q)
         return greedy_distribution(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
+
+
+def _check_rule(rule: object, by: str) -> None:
+    # only a rule that decides by prefix has a limit for greedy decoding
+    if not callable(getattr(rule, "defers", None)) or hasattr(rule, "greedy") != (by == "prefix"):
+        raise InvalidInputError(f"rule is {rule!r:.60}: it must be a rule that defers by {by}")
 
 
 RULES: Mapping[str, type[_Threshold]] = {
@@ -418,24 +372,22 @@ def sequential_cascade(
     """
     check_pair(draft, target)
     is_a(chooser, Chooser, "chooser")
-    _check_rule(rule)
-    whole(length, "length", 0)
+    _check_rule(rule, "prefix")
+    whole_number(length, "length", 0)
     tokens_so_far = token_ids(context, "context", target.vocab_size)
-    root = TokenTree(np.array([-1]), np.array([-1]))
-    here = np.zeros(1, dtype=np.int64)
     for model in (draft, target):
         model.start(tokens_so_far)
     tokens, deferrals, calls = [], 0, 0
     for _ in range(length):
-        q = draft.distributions(root, here)[0]
-        p = target.distributions(root, here)[0] if rule.needs_target else q
+        q = draft.distributions(ROOT, np.array([0]))[0]
+        p = target.distributions(ROOT, np.array([0]))[0] if rule.needs_target else q
         deferred = rule.defers(q, p)
         if deferred and not rule.needs_target:
-            p = target.distributions(root, here)[0]
+            p = target.distributions(ROOT, np.array([0]))[0]
         calls += rule.needs_target or deferred
         deferrals += deferred
         token = chooser.choose(p if deferred else q)
         tokens.append(token)
-        draft.advance(root, 0, token)
-        target.advance(root, 0, token)
+        draft.advance(ROOT, 0, token)
+        target.advance(ROOT, 0, token)
     return SequentialRun(np.array(tokens, dtype=np.int64), deferrals, calls)

@@ -43,9 +43,9 @@ class Chooser(ABC):
         """Say yes with this probability."""
         return self.choose(np.array([probability, 1.0 - probability])) == 0
 
-    def draws(self, law: FloatArray, n: int) -> IntArray:
-        """Draw n i.i.d. tokens from a law of shape (V,)."""
-        return np.array([self.choose(law) for _ in range(n)], dtype=np.int64)
+    def draws(self, distribution: FloatArray, n: int) -> IntArray:
+        """Draw n i.i.d. tokens from a distribution of shape (V,)."""
+        return np.array([self.choose(distribution) for _ in range(n)], dtype=np.int64)
 
 
 class RandomChooser(Chooser):
@@ -73,9 +73,9 @@ class RandomChooser(Chooser):
         """Say yes with this probability; O(1)."""
         return bool(self.rng.random() < probability)
 
-    def draws(self, law: FloatArray, n: int) -> IntArray:
+    def draws(self, distribution: FloatArray, n: int) -> IntArray:
         """Draw n i.i.d. tokens; O(V + n log V)."""
-        return invert_cdf(np.cumsum(law), self.rng.random(n))
+        return invert_cdf(np.cumsum(distribution), self.rng.random(n))
 
 
 class _ScriptedChooser(Chooser):

@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 
-def same_distribution(law: FloatArray) -> FloatArray:
-    """Draft from the draft model's own law."""
-    return law
+def same_distribution(q: FloatArray) -> FloatArray:
+    """Draft from the draft model's own distribution."""
+    return q
 
 
-def greedy_distribution(law: FloatArray) -> FloatArray:
+def greedy_distribution(q: FloatArray) -> FloatArray:
     """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
-    point = np.zeros_like(law)
-    point[int(np.argmax(law))] = 1.0
+    point = np.zeros_like(q)
+    point[int(np.argmax(q))] = 1.0
     return point
 
 
@@ -56,8 +56,8 @@ class Drafting:
         How the n children of a node are drawn: the name of a draft scheme (`otlp.drafts.by_name`),
         or a function from a distribution and n to a `DraftScheme`.  Where the distribution has
         fewer than n tokens to draw without replacement, there are fewer children.
-    law : callable
-        From the draft model's next-token law to the one drafted from.
+    adjust : callable
+        From the draft model's next-token distribution to the one drafted from.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class Drafting:
 
     shape: tuple[int, ...]
     kind: str | SchemeMaker = "iid"
-    law: Callable[[FloatArray], FloatArray] = same_distribution
+    adjust: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
         rest = list(enumerate(self.shape))[1:]
@@ -132,7 +132,7 @@ class Drafting:
         One call of the model a level, with all nodes of that level in one batch.
         """
         tokens, parents, slots = [-1], [-1], [[0]]
-        laws: dict[int, FloatArray] = {}
+        distributions: dict[int, FloatArray] = {}
         schemes: dict[int, DraftScheme] = {}
         model_distributions: dict[int, FloatArray] = {}
         draws: dict[int, IntArray] = {}
@@ -141,13 +141,14 @@ class Drafting:
             inner = [node for node in level if any(self.children[s] for s in slots[node])]
             if not inner:
                 break
-            found = model.distributions(_tree(tokens, parents), np.array(inner, dtype=np.int64))
-            for node, law in zip(inner, found, strict=True):
-                model_distributions[node] = law
-                laws[node] = self.law(law)
+            so_far = TokenTree(np.array(tokens), np.array(parents))
+            found = model.distributions(so_far, np.array(inner))
+            for node, own in zip(inner, found, strict=True):
+                model_distributions[node] = own
+                q = distributions[node] = self.adjust(own)
                 open_slots = [child for slot in slots[node] for child in self.children[slot]]
-                schemes[node] = make_siblings(self.kind, laws[node], len(open_slots))
-                drawn = _draw(schemes[node], laws[node], chooser)
+                schemes[node] = make_siblings(self.kind, q, len(open_slots))
+                drawn = _draw(schemes[node], q, chooser)
                 draws[node] = _add(node, drawn, open_slots, tokens, parents, slots)
             level = list(range(level[-1] + 1, len(tokens)))
         ends = {slot: node for node, filled in enumerate(slots) for slot in filled}
@@ -156,17 +157,17 @@ class Drafting:
             np.array(tokens, dtype=np.int64),
             np.array(parents, dtype=np.int64),
             schemes,
-            laws,
+            distributions,
             model_distributions,
             draws,
             np.array(leaves, dtype=np.int64),
         )
 
 
-def _draw(scheme: DraftScheme, law: FloatArray, chooser: Chooser) -> IntArray:
+def _draw(scheme: DraftScheme, q: FloatArray, chooser: Chooser) -> IntArray:
     """Draw one tuple of a scheme; all at once where the places do not differ."""
     if isinstance(scheme, IID):
-        return chooser.draws(law, scheme.n)
+        return chooser.draws(q, scheme.n)
     drawn = np.empty(0, dtype=np.int64)
     for _ in range(scheme.n):
         rest = scheme.next_distribution(drawn)
@@ -174,10 +175,6 @@ def _draw(scheme: DraftScheme, law: FloatArray, chooser: Chooser) -> IntArray:
             break
         drawn = np.append(drawn, chooser.choose(rest))
     return drawn
-
-
-def _tree(tokens: list[int], parents: list[int]) -> TokenTree:
-    return TokenTree(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int64))
 
 
 def _add(

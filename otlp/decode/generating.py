@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otlp.decode.drafting import Drafting, iid_paths, no_draft
 from otlp.decode.generation_options import check_options, kept_back
@@ -35,9 +34,6 @@ class _ProcessedModel(HuggingFaceModel):
 
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Process the logits of each node with the text before it, then normalise."""
-        return self.sampling.distributions(self._processed(tree, nodes))
-
-    def _processed(self, tree: TokenTree, nodes: IntArray) -> npt.NDArray[np.float32]:
         import torch
 
         logits = torch.from_numpy(self.logits(tree, nodes)).to(self.model.device)
@@ -45,8 +41,7 @@ class _ProcessedModel(HuggingFaceModel):
         for node, row in zip(nodes, logits, strict=True):
             text = self.tensor([[*self._context, *tree.path(int(node)).tolist()]])
             rows.append(self.processors(text, row[None])[0])
-        found: npt.NDArray[np.float32] = torch.stack(rows).float().cpu().numpy()
-        return found
+        return self.sampling.distributions(torch.stack(rows).float().cpu().numpy())
 
 
 def generate(

@@ -15,12 +15,12 @@ from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.errors import InvalidInputError
 
 __all__ = ["Round", "Transform", "aim", "check_round", "play_round"]
 
 Transform = Callable[[FloatArray, FloatArray], FloatArray]
-"""From the draft's and the target's next-token laws q and p to the law that is aimed at."""
+"""From the draft's and the target's next-token distributions q and p to the one aimed at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +69,19 @@ def check_round(
     UnsupportedProblemError
         If the algorithm does not take the drafting; says why.
     """
-    _check_parts(draft, target, drafting, verification)
-    capability = verification.supports(drafting)
-    if not capability:
-        raise UnsupportedProblemError(f"{verification.name}: {capability.reason}")
-
-
-def _check_parts(
-    draft: Model, target: Model, drafting: Drafting, verification: Verification
-) -> None:
     check_pair(draft, target)
     is_a(drafting, Drafting, "drafting")
     is_a(verification, Verification, "verification")
+    verification.supports(drafting).require(verification.name)
 
 
 def aim(
     draft: Model, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
-    """Laws that the verification aims at, shape (N, V).
+    """Distributions that the verification aims at, shape (N, V).
 
-    Without a transform these are the target's.  A transform needs the draft model's law at the
-    leaves too: one more draft call.
+    Without a transform these are the target's.  A transform needs the draft model's at the leaves
+    too: one more draft call.
     """
     if transform is None:
         return targets
@@ -97,8 +89,8 @@ def aim(
         [n for n in range(len(tree)) if n not in tree.model_distributions], dtype=np.int64
     )
     found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
-    laws = {**tree.model_distributions, **dict(zip(missing.tolist(), found, strict=True))}
-    return np.stack([transform(laws[node], targets[node]) for node in range(len(tree))])
+    found_q = {**tree.model_distributions, **dict(zip(missing.tolist(), found, strict=True))}
+    return np.stack([transform(found_q[node], targets[node]) for node in range(len(tree))])
 
 
 def play_round(
@@ -117,7 +109,6 @@ def play_round(
         Both at the end of the same context (`Model.start`).
     drafting : Drafting
     verification : Verification
-        Takes this drafting; see `check_round`.
     rng : numpy.random.Generator or Chooser
     transform : callable, optional
         For a cascade: see `otlp.decode.cascades`.
@@ -128,11 +119,11 @@ def play_round(
 
     Raises
     ------
-    InvalidInputError
-        If an argument is of another type.
+    InvalidInputError, UnsupportedProblemError
+        If an argument is of another type, or see `check_round`.
     """
     chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
-    _check_parts(draft, target, drafting, verification)
+    check_round(draft, target, drafting, verification)
     if transform is not None and not callable(transform):
         raise InvalidInputError(f"transform is {transform!r:.60}: give a function of q and p")
     begin = perf_counter()

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
 
-__all__ = ["DraftTree", "TokenTree"]
+__all__ = ["ROOT", "DraftTree", "TokenTree"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,18 +54,22 @@ class TokenTree:
         return self.tokens[self.ancestry(node)[1:]]
 
 
+ROOT = TokenTree(np.array([-1]), np.array([-1]))
+"""The end of the context alone."""
+
+
 @dataclass(frozen=True, eq=False)
 class DraftTree(TokenTree):
-    """What was drafted, and the laws it was drafted from.
+    """What was drafted, and the distributions it was drafted from.
 
     Attributes
     ----------
     schemes : mapping from node to DraftScheme
         How the children of each inner node were drawn.
-    laws : mapping from node to ndarray of shape (V,)
-        The next-token law q that the children of each inner node were drawn from.
+    distributions : mapping from node to ndarray of shape (V,)
+        The next-token distribution q that the children of each inner node were drawn from.
     model_distributions : mapping from node to ndarray of shape (V,)
-        The draft model's own law at these nodes: the same, unless the drafting sharpens it.
+        The draft model's own at these nodes: the same, unless the drafting adjusts it.
     draws : mapping from node to ndarray of int64
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
     leaves : ndarray, shape (K,), int64
@@ -81,7 +85,3 @@ class DraftTree(TokenTree):
     def drawn(self, node: int) -> IntArray:
         """Tokens drawn at an inner node, in order, with repeats, shape (n,)."""
         return self.tokens[self.draws[node]]
-
-    def scheme(self, node: int) -> DraftScheme:
-        """Law of the tuple of tokens drawn at an inner node, for the single-step solvers."""
-        return self.schemes[node]

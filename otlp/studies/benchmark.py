@@ -49,7 +49,7 @@ class Record:
     error : float
         Optimal acceptance minus acceptance, NaN if there is no plan.
     marginal_error : float
-        L1 distance of the output law from the target.
+        L1 distance of the output distribution from the target.
     timings : Timings
         Seconds by part.
     """

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from otlp.distribution import whole_number
 from otlp.drafts import IID
 from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
@@ -125,13 +126,13 @@ def information_bounds(problem: Problem) -> tuple[float, float]:
 
 
 def multi_step_error(step_error: float, length: int) -> float:
-    """L1 error of the law of the next L tokens, if each step is off by at most `step_error`.
+    """L1 error of the next L tokens' distribution, if each step is off by at most `step_error`.
 
     Parameters
     ----------
     step_error : float
-        L1 distance of each step's output from the target's law: 15 tau for the published plan of
-        global resolution, or `Solution.marginal_error`.
+        L1 distance of each step's output from the target: 15 tau for the published plan of global
+        resolution, or `Solution.marginal_error`.
     length : int
         Number of tokens L, at least 0.
 
@@ -151,9 +152,7 @@ def multi_step_error(step_error: float, length: int) -> float:
     """
     if not step_error >= 0.0:
         raise InvalidInputError(f"step_error is {step_error}: it must be at least 0")
-    if length < 0:
-        raise InvalidInputError(f"length is {length}: it must be at least 0")
-    return min(2.0, length * step_error)
+    return min(2.0, whole_number(length, "length", 0) * step_error)
 
 
 def _guaranteed(problem: Problem) -> float:

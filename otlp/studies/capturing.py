@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +21,14 @@ import numpy.typing as npt
 from otlp.data.captures import Capture, LogitArray, load, save
 from otlp.data.whole_file import is_temporary, whole_file
 from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.tree import TokenTree
-from otlp.distribution import IntArray, invert_cdf
+from otlp.decode.tree import ROOT
+from otlp.distribution import IntArray, invert_cdf, whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
 __all__ = ["capture", "capture_passage", "join", "parts_folder"]
 
 FloatRows = npt.NDArray[np.float32]
 PLAN = "plan.json"
-ROOT = TokenTree(np.array([-1]), np.array([-1]))
 
 
 def parts_folder(path: str | os.PathLike[str]) -> Path:
@@ -62,7 +62,7 @@ def capture_passage(
     Raises
     ------
     InvalidInputError
-        If prompt and steps do not fit into the context of a model.
+        If `steps` is less than 1, or prompt and steps do not fit into the context of a model.
 
     Notes
     -----
@@ -79,8 +79,8 @@ def capture_passage(
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
             kept.append(model.logits(ROOT, node)[0])
-        law = target.distributions(ROOT, node)[0]
-        tokens.append(int(invert_cdf(np.cumsum(law), rng.random())))
+        p = target.distributions(ROOT, node)[0]
+        tokens.append(int(invert_cdf(np.cumsum(p), rng.random())))
         for model in (draft, target):
             model.advance(ROOT, 0, tokens[-1])
     target_logits, draft_logits = _stored(*(np.stack(kept) for kept in rows))
@@ -173,22 +173,21 @@ def join(captures: Sequence[Capture]) -> Capture:
     InvalidInputError
         If there are none, or they come from different models.
     """
-    first, names = captures[0], {(one.target_model, one.draft_model) for one in captures}
-    if len(names) > 1:
-        raise InvalidInputError(f"captures of different models cannot be joined: {sorted(names)}")
-    return Capture(
+    names = {(one.target_model, one.draft_model) for one in captures}
+    if len(names) != 1:
+        raise InvalidInputError(
+            f"only captures of one pair of models can be joined, not of {sorted(names)}"
+        )
+    return replace(
+        captures[0],
         # float16 rows become float32 if one of the captures needs it; no value changes
         target_logits=np.concatenate([one.target_logits for one in captures]),
         draft_logits=np.concatenate([one.draft_logits for one in captures]),
-        target_model=first.target_model,
-        draft_model=first.draft_model,
-        tokenizer=first.tokenizer,
-        source=first.source,
         synthetic=any(one.synthetic for one in captures),
-        note=first.note,
         contexts=tuple(text for one in captures for text in one.contexts),
         positions=np.concatenate([one.positions for one in captures]),
         next_tokens=np.concatenate([one.next_tokens for one in captures]),
+        dtype="",
     )
 
 
@@ -201,12 +200,8 @@ def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray
 
 
 def _check_room(models: Sequence[HuggingFaceModel], prompt: IntArray, steps: int) -> None:
-    """Refuse a passage that is longer than the context of a model.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a passage of no rows, or one that is longer than the context of a model."""
+    whole_number(steps, "steps")
     for model in models:
         if model.context_limit is not None and prompt.size + steps - 1 > model.context_limit:
             raise InvalidInputError(

@@ -1,11 +1,11 @@
 """The quality-cost curve of speculative cascades: what a threshold gives up, and what it saves.
 
-Quality is that of the law T(q, p) on held-out text: the mean log-likelihood of the text's tokens,
+Quality is that of T(q, p) on held-out text: the mean log-likelihood of the text's tokens,
 each after the text before it, and their mean probability, which is the expected 0-1 accuracy of
 a sampled token.  Cost is target calls a token of speculative sampling towards T, with L tokens
-drafted at places in the same text.  Every method meets the same laws and drafts, and the acceptance
-is averaged exactly given the drafts, so differences are paired; intervals take the texts as the
-independent units.
+drafted at places in the same text.  Every method meets the same q, p and drafts, and the
+acceptance is averaged exactly given the drafts, so differences are paired; intervals take the texts
+as the independent units.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 1, sections 5 and 6.
 """
@@ -24,7 +24,7 @@ from otlp.decode.drafting import iid_paths
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.round import Transform
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, ratio
 
@@ -40,7 +40,7 @@ def _cascade(name: str) -> Callable[[float], Transform]:
 
 
 METHODS: Mapping[str, Callable[[float], Transform]] = {
-    "lossy": lambda alpha: Lossy(alpha),
+    "lossy": Lossy,
     **{name: _cascade(name) for name in RULES},
 }
 """From a threshold to the transform, by name: lossy decoding and every deferral rule."""
@@ -63,7 +63,7 @@ class Observed:
         The tokens of the texts.
     drafts : ndarray of int64, shape (m, L)
         Tokens drafted from places in the texts.
-    draft_path_laws, target_path_laws : ndarray, shape (m, L, V)
+    draft_path, target_path : ndarray, shape (m, L, V)
         q and p along them.
     token_texts, draft_texts : ndarray of int64, shape (n,), shape (m,)
         Which text each token stands in, and each draft starts in.
@@ -73,8 +73,8 @@ class Observed:
     targets: FloatArray
     tokens: IntArray
     drafts: IntArray
-    draft_path_laws: FloatArray
-    target_path_laws: FloatArray
+    draft_path: FloatArray
+    target_path: FloatArray
     token_texts: IntArray
     draft_texts: IntArray
 
@@ -156,8 +156,7 @@ def observe(
     """
     check_pair(draft, target)
     for name, number in (("length", length), ("skip", skip), ("stride", stride)):
-        if number < 1:
-            raise InvalidInputError(f"{name} is {number}: it must be at least 1")
+        whole_number(number, name)
     if not texts:
         raise InvalidInputError("there are no texts: give at least one")
     for number, text in enumerate(texts, start=1):
@@ -174,9 +173,9 @@ def observe(
         chain = TokenTree(
             np.append(-1, text[skip:-1]), np.arange(-1, text.size - skip - 1, dtype=np.int64)
         )
-        for model, laws in zip((draft, target), read, strict=True):
+        for model, rows in zip((draft, target), read, strict=True):
             model.start(text[:skip])
-            laws.append(model.distributions(chain, np.arange(len(chain))))
+            rows.append(model.distributions(chain, np.arange(len(chain))))
         for place in range(skip, text.size, stride):
             for model in (draft, target):
                 model.start(text[:place])
@@ -219,17 +218,17 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
 
 
 def _point(observed: Observed, method: str, alpha: float, transform: Transform) -> Point:
-    laws = list(zip(observed.draft_distributions, observed.targets, strict=True))
-    aimed = [transform(q, p) for q, p in laws]
+    pairs = list(zip(observed.draft_distributions, observed.targets, strict=True))
+    aimed = [transform(q, p) for q, p in pairs]
     places = np.arange(observed.tokens.size)
-    found = np.array([law[token] for law, token in zip(aimed, observed.tokens, strict=True)])
+    found = np.array([t[token] for t, token in zip(aimed, observed.tokens, strict=True)])
     alone = observed.targets[places, observed.tokens]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, gains = np.log(found), np.log(found) - np.log(alone)
-    apart = [total_variation(q, law) for (q, _), law in zip(laws, aimed, strict=True)]
+    apart = [total_variation(q, t) for (q, _), t in zip(pairs, aimed, strict=True)]
     deferral = None
     if isinstance(transform, Cascade):
-        deferral = _mean(observed, [transform.rule.defers(q, p) for q, p in laws])
+        deferral = _mean(observed, [transform.rule.defers(q, p) for q, p in pairs])
     return Point(
         method,
         float(alpha),
@@ -254,7 +253,7 @@ def _calls(observed: Observed, transform: Transform) -> Estimate:
     """Calls a token: a call yields 1 + sum over l of the chance to accept l drafted tokens."""
     accepted = np.empty(observed.drafts.shape)
     for draft, place in np.ndindex(accepted.shape):
-        q, p = observed.draft_path_laws[draft, place], observed.target_path_laws[draft, place]
+        q, p = observed.draft_path[draft, place], observed.target_path[draft, place]
         token = observed.drafts[draft, place]
         accepted[draft, place] = min(1.0, float(transform(q, p)[token] / q[token]))
     tokens = 1.0 + np.cumprod(accepted, axis=1).sum(axis=1)

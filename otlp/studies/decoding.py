@@ -16,9 +16,9 @@ import numpy as np
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.round import Round, Transform, check_round, play_round
-from otlp.decode.tree import TokenTree
+from otlp.decode.tree import ROOT
 from otlp.decode.verification import Verification, find_verification
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
 from otlp.studies.estimate import Estimate, estimate, ratio
@@ -188,8 +188,7 @@ def decode(
     InvalidInputError
         If `max_tokens` is less than 1, or not even one round fits.
     """
-    if max_tokens < 1:
-        raise InvalidInputError(f"max_tokens is {max_tokens}: it must be at least 1")
+    whole_number(max_tokens, "max_tokens")
     check_round(draft, target, drafting, verification)
     limits = [model.context_limit for model in (draft, target)]
     room = min((limit for limit in limits if limit is not None), default=np.inf) - prompt.size
@@ -199,10 +198,9 @@ def decode(
             f"{int(room) + prompt.size}: a round of up to {drafting.length + 1} tokens does not "
             "fit; shorten the prompt or the paths"
         )
-    root = TokenTree(np.array([-1]), np.array([-1]))
     for model in (draft, target):
         model.start(prompt)
-        model.logits(root, np.array([0]))
+        model.logits(ROOT, np.array([0]))
     rounds: list[Round] = []
     decoded = 0
     begin = perf_counter()

@@ -9,10 +9,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from otlp.decode.checks import is_a, whole
+from otlp.decode.checks import is_a
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import FloatArray, Mask
+from otlp.distribution import FloatArray, Mask, whole_number
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
 
 __all__ = ["PREFIX_LIMIT", "MultipathOptimum", "multipath_optimum"]
@@ -83,7 +83,7 @@ def multipath_optimum(
     `VIOLATION`, until none is left; HiGHS solves the linear programs.
     """
     _check(draft, target, paths, length)
-    whole(rounds, "rounds")
+    whole_number(rounds, "rounds")
     size = draft.vocab_size
     q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
     slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
@@ -103,12 +103,11 @@ def _worst_slope(
 ) -> float | None:
     """Slope of the bound at the antichain that breaks it most; None if none does."""
     worst, slope = VIOLATION, None
-    for chain in _extreme_antichains(accepted, q, size, float(paths)):
-        value = sum(float(a[m].sum()) for a, m in zip(accepted, chain, strict=True))
-        mass = min(1.0, sum(float(b[m].sum()) for b, m in zip(q, chain, strict=True)))
-        excess = value - (1.0 - (1.0 - mass) ** paths)
+    for value, mass in _extreme_antichains(accepted, q, size, float(paths)):
+        rest = max(0.0, 1.0 - mass)
+        excess = value - (1.0 - rest**paths)
         if excess > worst:
-            worst, slope = excess, paths * (1.0 - mass) ** (paths - 1)
+            worst, slope = excess, paths * rest ** (paths - 1)
     return slope
 
 
@@ -117,21 +116,20 @@ def _solve(
 ) -> FloatArray:
     """Accepted masses that are best under the antichain bounds at these slopes."""
     size, count = target.vocab_size, q.size
-    flow, flow_bounds = _flow_rows(target, length)
-    # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0
+    # prefixes stand level by level, so the children of the first stand behind the single tokens
+    children = np.arange(size, count)
+    parents = children // size - 1
+    p = np.concatenate([table.reshape(-1) for table in target.tables[:length]])
     own = sparse.identity(count, format="csr")
-    starts = np.cumsum([0] + [size**t for t in range(1, length + 1)])
-    inner = int(starts[-2])
-    gather = (
-        sparse.csr_matrix(
-            (np.ones(count - size), (np.repeat(np.arange(inner), size), np.arange(size, count))),
-            shape=(inner, count),
-        )
-        - sparse.identity(count, format="csr")[:inner]
-    )
+    # A(xy) - A(x) p(y | x) <= 0; for single tokens A(y) <= p(y)
+    flow = own - sparse.csr_matrix((p[size:], (children, parents)), shape=(count, count))
+    # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0
+    inner = count // size - 1
+    gather = sparse.csr_matrix((np.ones(count - size), (parents, children)), shape=(inner, count))
+    gather = gather - own[:inner]
     top = sparse.csr_matrix(np.concatenate([np.ones(size), np.zeros(count - size)])[None])
     blocks: list[list[sparse.spmatrix | None]] = [[flow] + [None] * len(slopes)]
-    bounds = [flow_bounds]
+    bounds = [np.append(p[:size], np.zeros(count - size))]
     for at, slope in enumerate(slopes):
         for first, last, bound in (
             (own, -own, slope * q),
@@ -165,8 +163,8 @@ def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -
     is_a(draft, TabularModel, "draft")
     is_a(target, TabularModel, "target")
     check_pair(draft, target)
-    whole(paths, "paths")
-    whole(length, "length")
+    whole_number(paths, "paths")
+    whole_number(length, "length")
     covered = min(draft.length, target.length)
     if length > covered:
         raise InvalidInputError(f"length is {length}: the models' tables cover {covered} tokens")
@@ -176,32 +174,6 @@ def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -
             f"the multi-path LP would have {count:,.0f} prefixes, more than the limit of "
             f"{PREFIX_LIMIT:,}: use a smaller vocabulary or a shorter path"
         )
-
-
-def _flow_rows(target: TabularModel, length: int) -> tuple[sparse.csr_matrix, FloatArray]:
-    """Rows of A(xy) - A(x) p(y | x) <= 0; for single tokens A(y) <= p(y)."""
-    size = target.vocab_size
-    starts = np.cumsum([0] + [size**t for t in range(1, length + 1)])
-    count = int(starts[-1])
-    bounds = np.zeros(count)
-    bounds[:size] = target.tables[0]
-    children = np.arange(size, count)
-    parents = np.concatenate(
-        [np.repeat(np.arange(starts[t - 1], starts[t]), size) for t in range(1, length)]
-        or [np.empty(0, dtype=np.int64)]
-    )
-    p = np.concatenate([target.tables[t].reshape(-1) for t in range(1, length)] or [np.empty(0)])
-    rows = sparse.coo_matrix(
-        (
-            np.concatenate([np.ones(count), -p]),
-            (
-                np.concatenate([np.arange(count), children]),
-                np.concatenate([np.arange(count), parents]),
-            ),
-        ),
-        shape=(count, count),
-    )
-    return rows.tocsr(), bounds
 
 
 def _best_antichain(
@@ -224,30 +196,29 @@ def _best_antichain(
 
 def _extreme_antichains(
     accepted: list[FloatArray], q: list[FloatArray], size: int, steepest: float
-) -> Iterator[list[Mask]]:
-    """Yield the maximisers of A(S) - s Q(S) for all slopes s in [0, steepest].
+) -> Iterator[tuple[float, float]]:
+    """Yield A(S) and Q(S) of the S that maximise A(S) - s Q(S), for all slopes s in [0, steepest].
 
     The maximum is convex and piecewise linear in s: two neighbouring pieces meet where the
     maximum is on their lines, else a third lies between.
     """
 
-    def solve(slope: float) -> tuple[list[Mask], float, float]:
+    def solve(slope: float) -> tuple[float, float]:
         chain = _best_antichain(accepted, q, size, slope)
         value = sum(float(a[m].sum()) for a, m in zip(accepted, chain, strict=True))
         mass = sum(float(b[m].sum()) for b, m in zip(q, chain, strict=True))
-        return chain, value, mass
+        return value, mass
 
     stack = [(solve(0.0), solve(steepest))]
-    yield stack[0][0][0]
-    yield stack[0][1][0]
+    yield from stack[0]
     while stack:
         left, right = stack.pop()
-        if left[2] - right[2] <= 1e-12:
+        if left[1] - right[1] <= 1e-12:
             continue
-        slope = (left[1] - right[1]) / (left[2] - right[2])
+        slope = (left[0] - right[0]) / (left[1] - right[1])
         middle = solve(slope)
-        gain = middle[1] - slope * middle[2] - (left[1] - slope * left[2])
+        gain = middle[0] - slope * middle[1] - (left[0] - slope * left[1])
         if gain <= 1e-11:
             continue
-        yield middle[0]
+        yield middle
         stack += [(left, middle), (middle, right)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import product
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from otlp.decode.choosing import enumerate_choices
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.laws.round_laws import (
     RoundLaw,
     Tally,
@@ -88,14 +88,15 @@ def top_down_law(
                 continue
             found = stars(prefix, below)
             # how many tokens are drawn, and so the scheme, is the same in all of them
-            plan = top_down.plan(found[0][0].scheme(0), p)
+            plan = top_down.plan(found[0][0].schemes[0], p)
             for star, under, chance in found:
-                law = plan.conditional(star.drawn(0))
+                conditional = plan.conditional(star.drawn(0))
                 for child, shapes in under.items():
                     token = int(star.tokens[child])
-                    if law[token] > 0.0:
-                        deeper[(*prefix, token), shapes] += mass * chance * float(law[token])
-                undrafted = law.copy()
+                    share = float(conditional[token])
+                    if share > 0.0:
+                        deeper[(*prefix, token), shapes] += mass * chance * share
+                undrafted = conditional.copy()
                 undrafted[star.tokens[1:]] = 0.0
                 tally.add(prefix, mass * chance, undrafted)
         level = deeper
@@ -120,9 +121,9 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
         for (prefix, below, weight), mass in level.items():
             for star, under, chance in stars(prefix, below):
                 reached = mass * chance
-                for child, share, law in attempts(star, 0, target.distribution(prefix), weight):
+                for child, share, left in attempts(star, 0, target.distribution(prefix), weight):
                     if child == 0:
-                        tally.add(prefix, reached * share, law)
+                        tally.add(prefix, reached * share, left)
                     elif share > 0.0:
                         deeper[(*prefix, int(star.tokens[child])), under[child], share] += reached
                     reached *= 1.0 - share
@@ -145,39 +146,20 @@ def selection_law(
     """
     paths, length = drafting.paths, drafting.length
     tally = Tally(target, length)
-    states: list[Any] = []
-    chances: list[float] = []
-    verified: list[tuple[tuple[int, ...], list[float], list[Any]]] = []
-
-    def grow(
-        prefix: tuple[int, ...], state: Any, chance: float, weights: list[float], skews: list[Any]
-    ) -> None:
-        if len(prefix) == length:
-            states.append(state)
-            chances.append(chance)
-            verified.append((prefix, weights, skews))
-            return
-        p, q = target.distribution(prefix), drafting.law(draft.distribution(prefix))
-        skew = selection.skew(state, weights[-1], p, q)
-        for token in np.flatnonzero(q).tolist():
-            skewed = float(q[token]) * skew.ratio(token)
-            weight = next_weight(weights[-1], float(p[token]), skewed)
-            longer = (*prefix, token)
-            grow(longer, skew.child(token), chance * q[token], [*weights, weight], [*skews, skew])
-
-    grow((), selection.root(paths), 1.0, [1.0], [])
-    selected = np.zeros(len(states))
-    for drawn in product(range(len(states)), repeat=paths):
+    found = [one for one in _prefixes(draft, target, drafting, selection) if len(one[0]) == length]
+    ends, states, chances, _, weighted, skewed = zip(*found, strict=True)
+    selected = np.zeros(len(found))
+    for drawn in product(range(len(found)), repeat=paths):
         chance = math.prod(chances[path] for path in drawn)
         np.add.at(selected, list(drawn), chance * selection.pick([states[path] for path in drawn]))
-    for (path, weights, skews), mass in zip(verified, selected.tolist(), strict=True):
-        laws = np.stack([target.distribution(path[:at]) for at in range(length + 1)])
+    for path, weights, skews, mass in zip(ends, weighted, skewed, selected.tolist(), strict=True):
+        targets = np.stack([target.distribution(path[:at]) for at in range(length + 1)])
 
         def draft_distribution(at, skews=skews):  # type: ignore[no-untyped-def]
             return skews[at].draft_distribution()
 
-        def run(chooser, weights=weights, laws=laws, draft_distribution=draft_distribution):  # type: ignore[no-untyped-def]
-            return accept_prefix(range(length + 1), weights, laws, draft_distribution, chooser)
+        def run(chooser, weights=weights, targets=targets, draft_distribution=draft_distribution):  # type: ignore[no-untyped-def]
+            return accept_prefix(range(length + 1), weights, targets, draft_distribution, chooser)
 
         for outcome, chance in enumerate_choices(run):
             tally.add(path[: outcome.node], mass * chance, outcome.correction)
@@ -204,22 +186,28 @@ def selection_efficiency(
     paths, length : int
         K and L.
     """
+    found = _prefixes(draft, target, iid_paths(paths, length), selection)
+    return sum(gamma * weights[-1] for _, _, _, gamma, weights, _ in found)
 
-    def accepted(prefix: tuple[int, ...], state: Any, weight: float, gamma: float) -> float:
-        if len(prefix) == length:
-            return 0.0
-        p, q = target.distribution(prefix), draft.distribution(prefix)
-        skew = selection.skew(state, weight, p, q)
-        total = 0.0
+
+def _prefixes(
+    draft: TabularModel, target: TabularModel, drafting: Drafting, selection: PathSelection[Any]
+) -> Iterator[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]:
+    """Yield every prefix: its state, masses drafted and selected, weights and skews on the way."""
+    stack: list[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]
+    stack = [((), selection.root(drafting.paths), 1.0, 1.0, [1.0], [])]
+    while stack:
+        prefix, state, chance, gamma, weights, skews = stack.pop()
+        yield prefix, state, chance, gamma, weights, skews
+        if len(prefix) == drafting.length:
+            continue
+        p, q = target.distribution(prefix), drafting.adjust(draft.distribution(prefix))
+        skew = selection.skew(state, weights[-1], p, q)
         for token in np.flatnonzero(q).tolist():
-            skewed = float(q[token]) * skew.ratio(token)
-            below = next_weight(weight, float(p[token]), skewed)
-            total += gamma * skewed * below
-            child = skew.child(token)
-            total += accepted((*prefix, token), child, below, gamma * skewed)
-        return total
-
-    return 1.0 + accepted((), selection.root(paths), 1.0, 1.0)
+            drawn, skewed = float(q[token]), float(q[token]) * skew.ratio(token)
+            longer = [*weights, next_weight(weights[-1], float(p[token]), skewed)]
+            child = (*prefix, token), skew.child(token)
+            stack.append((*child, chance * drawn, gamma * skewed, longer, [*skews, skew]))
 
 
 def _shape(drafting: Drafting, slot: int = 0) -> Shape:
@@ -241,7 +229,7 @@ def _star_lister(
     @cache
     def stars(prefix: tuple[int, ...], shapes: Shape) -> Stars:
         below = _open(shapes)
-        one_level = Drafting((-1, *[0] * len(below)), drafting.kind, drafting.law)
+        one_level = Drafting((-1, *[0] * len(below)), drafting.kind, drafting.adjust)
         found = []
         for star, chance in draft_trees(draft, one_level, prefix):
             under: dict[int, Shape] = {}

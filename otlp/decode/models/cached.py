@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from otlp.decode.checks import token_ids
 from otlp.decode.models.context_limit import context_limit, rotary_switch
 from otlp.decode.models.memory import is_out_of_memory, tokens_that_fit
 from otlp.decode.models.model import Model
@@ -85,16 +86,9 @@ class CachedModel(Model):
         InvalidInputError
             If the context is empty, holds no token ids, or is longer than the model's.
         """
-        tokens = np.asarray(context, dtype=np.int64)
-        if tokens.ndim != 1 or not tokens.size:
-            raise InvalidInputError(
-                f"the context has shape {tokens.shape}: {self.name} needs at least one token"
-            )
-        if tokens.min() < 0 or tokens.max() >= self.vocab_size:
-            raise InvalidInputError(
-                f"the context holds token {int(tokens.min() if tokens.min() < 0 else tokens.max())}"
-                f": the tokens of {self.name} are in [0, {self.vocab_size})"
-            )
+        tokens = token_ids(context, f"the context of {self.name}", self.vocab_size)
+        if not tokens.size:
+            raise InvalidInputError(f"the context is empty: {self.name} needs at least one token")
         self._check_length(tokens.size, tokens.size, "the prompt has")
         self.reset(tokens)
 

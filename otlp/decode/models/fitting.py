@@ -9,6 +9,7 @@ models), takes no cache, or sees tokens that it must not see, fails that.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ BRANCHES = TokenTree(np.array([-1, 8, 9, 8, 5]), np.array([-1, 0, 0, 2, 3]))
 LEAVES = (1, 4)
 ACCEPTED = 3
 """Node of `BRANCHES` that the probe goes on from."""
+
+_TRIED: WeakKeyDictionary[Any, tuple[object, bool]] = WeakKeyDictionary()
 
 
 def has_sliding_windows(model: CachedModel) -> bool:
@@ -65,7 +68,28 @@ def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
     -----
     A window, or a chunk, of attention is counted in entries of the cache, where a tree lies node
     by node: no short probe would show that, so such models always take the batch of paths.
+    A model is tried again only when something else than its weights has changed.
     """
+    made_of = _made_of(model.model, wanted)
+    known = _TRIED.get(model.model)
+    if known is None or known[0] != made_of:
+        known = _TRIED[model.model] = made_of, _try(model, wanted)
+    return known[1]
+
+
+def _made_of(model: Any, wanted: bool | None) -> object:
+    """What decides how a model is to be called; holds no reference to it."""
+    modules = [
+        (type(part), id(vars(part).get("forward")), *part._forward_hooks, *part._forward_pre_hooks)
+        for part in model.modules()
+    ]
+    config = model.config
+    attention = getattr(config, "_attn_implementation", None)
+    return wanted, model.dtype, model.device, attention, config.to_dict(), modules
+
+
+def _try(model: CachedModel, wanted: bool | None) -> bool:
+    """Whether trees go through the model at once; see `choose_tree_attention`."""
     windows = _windows(model.model.config.get_text_config())
     if windows and wanted:
         raise UnsupportedProblemError(

@@ -46,7 +46,8 @@ class HuggingFaceModel(CachedModel):
 
     Notes
     -----
-    Trying takes some eight calls on a dozen tokens.  After that a call costs one forward pass over
+    Trying takes some eight calls on a dozen tokens, once for each model that transformers made and
+    again if it was changed since.  After that a call costs one forward pass over
     the tokens that the cache lacks.  `advance` moves the accepted entries of the cache together
     and crops the rest, without a call.
     """

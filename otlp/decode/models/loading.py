@@ -39,7 +39,7 @@ def load_model(
         ``"float32"``, ``"bfloat16"`` or ``"float16"``; ``"auto"`` is float32 on the CPU and the
         precision of the stored weights elsewhere.
     sampling : Sampling, optional
-        From logits to laws.
+        From logits to next-token distributions.
     tree_attention : bool, optional
         See `HuggingFaceModel`.
 

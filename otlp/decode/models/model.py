@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, number, real_array, whole
+from otlp.decode.checks import is_a, number, real_array
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p
+from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["Model", "Sampling", "check_pair"]
@@ -42,7 +42,7 @@ class Sampling:
     def __post_init__(self) -> None:
         number(self.temperature, "temperature", 0.0)
         if self.top_k is not None:
-            whole(self.top_k, "top_k, unless it is None,")
+            whole_number(self.top_k, "top_k, unless it is None,")
         if number(self.top_p, "top_p", 0.0, 1.0) == 0.0:
             raise InvalidInputError("top_p is 0: it must be in (0, 1]")
 

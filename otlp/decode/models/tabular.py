@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, number, real_array, token_ids, whole
+from otlp.decode.checks import is_a, number, real_array, token_ids
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["TabularModel", "random_pair"]
@@ -38,20 +38,16 @@ class TabularModel(Model):
         self._name = name
         if not isinstance(tables, Sequence) or not len(tables):
             raise InvalidInputError("a tabular model needs a list of tables, tables[0] of (V,)")
-        self.tables = [
-            real_array(table, f"tables[{t}]", t + 1).astype(np.float64)
-            for t, table in enumerate(tables)
-        ]
-        for depth, table in enumerate(self.tables):
-            if table.shape != (self.vocab_size,) * (depth + 1):
+        self.tables: list[FloatArray] = []
+        for depth, given in enumerate(tables):
+            table = real_array(given, f"tables[{depth}]", depth + 1)
+            size = self.vocab_size if depth else table.size
+            if table.shape != (size,) * (depth + 1):
                 raise InvalidInputError(
-                    f"tables[{depth}] has shape {table.shape}: it must be "
-                    f"{(self.vocab_size,) * (depth + 1)}"
+                    f"tables[{depth}] has shape {table.shape}: it must be {(size,) * (depth + 1)}"
                 )
-            rows = table.reshape(-1, self.vocab_size)
-            self.tables[depth] = np.stack([as_distribution(row) for row in rows]).reshape(
-                table.shape
-            )
+            rows = [as_distribution(row) for row in table.astype(np.float64).reshape(-1, size)]
+            self.tables.append(np.stack(rows).reshape(table.shape))
         self.context: tuple[int, ...] = ()
 
     @property
@@ -83,12 +79,12 @@ class TabularModel(Model):
                 f"the prefix has {len(prefix)} tokens and the tables end at {self.length - 1}: "
                 "make a tabular model with a greater length"
             )
-        law: FloatArray = self.tables[len(prefix)][tuple(prefix)]
-        return law
+        found: FloatArray = self.tables[len(prefix)][tuple(prefix)]
+        return found
 
     def joint(self, length: int) -> FloatArray:
         """Distribution of the first `length` tokens, shape (V, ..., V) with `length` axes."""
-        if whole(length, "length", 0) > self.length:
+        if whole_number(length, "length", 0) > self.length:
             raise InvalidInputError(f"length is {length}: the tables cover {self.length} tokens")
         joint: FloatArray = np.ones(())
         for table in self.tables[:length]:
@@ -149,8 +145,8 @@ def random_pair(
     InvalidInputError
         If `vocab_size` or `length` is less than 1, or an argument of another type.
     """
-    whole(vocab_size, "vocab_size")
-    whole(length, "length")
+    whole_number(vocab_size, "vocab_size")
+    whole_number(length, "length")
     is_a(rng, np.random.Generator, "rng")
     number(spread, "spread", 0.0)
     number(noise, "noise", 0.0)

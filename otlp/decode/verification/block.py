@@ -41,10 +41,10 @@ def accept_prefix(
     weights : sequence of float
         Weight w of each of these prefixes; 1 at the root.
     targets : ndarray, shape (N, V)
-        The target's law at each node of the tree.
+        The target's distribution at each node of the tree.
     draft_distribution : callable
-        From a place in `path` to the draft's law there, shape (V,); asked only where a longer
-        prefix was rejected.
+        From a place in `path` to the draft's distribution there, shape (V,); asked only where a
+        longer prefix was rejected.
     chooser : Chooser
 
     Returns
@@ -54,8 +54,8 @@ def accept_prefix(
     Notes
     -----
     Sun et al. 2024, Algorithm 2: the whole path is accepted with probability w; else the prefix
-    before with sum(left) / (sum(left) + 1 - w), left = (w p - q)^+, which is also the law of the
-    correction up to its scale; and so on upwards.
+    before with sum(left) / (sum(left) + 1 - w), left = (w p - q)^+, which is also the distribution
+    of the correction up to its scale; and so on upwards.
     """
     last = len(path) - 1
     if chooser.accept(weights[last]):

@@ -108,8 +108,9 @@ def _power_sum(low: FloatArray | float, high: FloatArray | float, paths: int) ->
 class GreedyMultipath(PathSelection[_Interval]):
     """Rank all paths by p/q lexicographically, select the highest of the K drafted ones.
 
-    The law of the selected path is known in closed form: Gamma(prefix) = high^K - low^K, where
-    low and high are the draft's masses of the paths below the prefix's, without and with them.
+    The distribution of the selected path is known in closed form: Gamma(prefix) = high^K - low^K,
+    where low and high are the draft's masses of the paths below the prefix's, without and with
+    them.
 
     Source: Thomas and Pal, Greedy Multi-Path Block Verification, section 5, Eqs. 25-29,
     Algorithm 1.  O(V) for each drafted token, O(V log V) for each prefix that is looked at from
@@ -129,6 +130,5 @@ class GreedyMultipath(PathSelection[_Interval]):
     def pick(self, states: Sequence[_Interval]) -> FloatArray:
         """The highest path, with certainty."""
         highest = max(range(len(states)), key=lambda k: states[k].rank)
-        law = np.zeros(len(states))
-        law[highest] = 1.0
-        return law
+        picked: FloatArray = np.eye(len(states))[highest]
+        return picked

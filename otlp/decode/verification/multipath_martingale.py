@@ -207,19 +207,19 @@ def _shares(
 
 
 @compiled(fastmath=REASSOCIATE)
-def _skewed_law(
+def _skewed(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:
-    """Law q r at all tokens, r the mean of the slices under the shares."""
-    law = np.empty(q.size)
+    """Distribution q r at all tokens, r the mean of the slices under the shares."""
+    skewed = np.empty(q.size)
     gap = high - low
     for x in range(q.size):
         t = weight * p[x]
         if down < 1.0:
-            law[x] = high * q[x] - down * min(max(high * q[x] - t, 0.0), gap * q[x])
+            skewed[x] = high * q[x] - down * min(max(high * q[x] - t, 0.0), gap * q[x])
         else:
-            law[x] = low * q[x] + up * min(max(t - low * q[x], 0.0), gap * q[x])
-    return law
+            skewed[x] = low * q[x] + up * min(max(t - low * q[x], 0.0), gap * q[x])
+    return skewed
 
 
 @compiled
@@ -318,8 +318,7 @@ class _TwoSlices:
         if self.below <= 0.0:
             return 0.0, 1.0
         t, q = self.weight * self.p[token], self.q[token]
-        lower, upper = _shares(t, q, self.low, self.high, self.up, self.down)
-        return lower, upper
+        return _shares(t, q, self.low, self.high, self.up, self.down)
 
     def ratio(self, token: int) -> float:
         lower, upper = self.shares(token)
@@ -328,10 +327,7 @@ class _TwoSlices:
     def draft_distribution(self) -> FloatArray:
         if self.below <= 0.0:
             return self.q
-        law: FloatArray = _skewed_law(
-            self.weight, self.p, self.q, self.low, self.high, self.up, self.down
-        )
-        return law
+        return _skewed(self.weight, self.p, self.q, self.low, self.high, self.up, self.down)
 
     def child(self, token: int) -> ScoreLaw:
         if self.below <= 0.0:
@@ -371,7 +367,7 @@ class MultipathMartingale(PathSelection[ScoreLaw]):
         return _TwoSlices(state, weight, p, q)
 
     def pick(self, states: Sequence[ScoreLaw]) -> FloatArray:
-        """Law of the path with the largest score, exact; O(K^3 L)."""
+        """Distribution of the path with the largest score, exact; O(K^3 L)."""
         sizes = [state.edges.size for state in states]
         rows = _common_cells(
             np.concatenate([state.edges for state in states]),

@@ -1,4 +1,4 @@
-"""Select one of K i.i.d. paths, which skews their law, then run block verification on it."""
+"""Select one of K i.i.d. paths, which skews its distribution, then run block verification on it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Skew(Protocol[State_co]):
         """Factor r by which the selection multiplies the draft's probability of a child."""
 
     def draft_distribution(self) -> FloatArray:
-        """Next-token law q r of the selected path, shape (V,)."""
+        """Next-token distribution q r of the selected path, shape (V,)."""
 
     def child(self, token: int) -> State_co:
         """State of a child."""
 
 
 class PathSelection(Verification, Generic[State]):
-    """Select a path, run block verification on it with the law of the selected path as draft.
+    """Select a path, run block verification on it with the selected path's distribution as draft.
 
     Every valid multi-path algorithm is of this form (Thomas and Pal, Greedy Multi-Path Block
     Verification, Lemma 4.4, Theorem 4.6).  A subclass builds the selection from the root down,
-    along the drafted paths only: a state for each prefix, and a law of the pick given the states
-    at the ends of the K paths.
+    along the drafted paths only: a state for each prefix, and a distribution of the pick given the
+    states at the ends of the K paths.
     """
 
     @abstractmethod
@@ -57,12 +57,12 @@ class PathSelection(Verification, Generic[State]):
         weight : float
             Block verification's weight of the prefix.
         p, q : ndarray, shape (V,)
-            Next-token laws of target and draft.
+            Next-token distributions of target and draft.
         """
 
     @abstractmethod
     def pick(self, states: Sequence[State]) -> FloatArray:
-        """Law of the selected path given the states at the K ends, shape (K,)."""
+        """Distribution of the selected path given the states at the K ends, shape (K,)."""
 
     def supports(self, drafting: Drafting) -> Capability:
         """Take K i.i.d. paths of one length."""

@@ -63,8 +63,8 @@ class TopDown(Verification):
     Notes
     -----
     One problem a level, of n drafts each: with i.i.d. paths n is the number of drafted paths
-    that share the accepted prefix.  The plan is read through its exact slice, O(V), rather than
-    sampled, so that a round can be enumerated.
+    that share the accepted prefix.  The plan is read through its exact conditional, O(V),
+    rather than sampled, so that a round can be enumerated.
     """
 
     name: ClassVar[str] = "top-down"
@@ -119,13 +119,13 @@ class TopDown(Verification):
         """Go down the tree; see `Verification.verify`."""
         node = 0
         while node in tree.draws:
-            law = self.plan(tree.scheme(node), targets[node]).conditional(tree.drawn(node))
+            conditional = self.plan(tree.schemes[node], targets[node]).conditional(tree.drawn(node))
             children = np.unique(tree.draws[node])
             tokens = tree.tokens[children]
-            undrafted = law.copy()
+            undrafted = conditional.copy()
             undrafted[tokens] = 0.0
             rest = float(undrafted.sum())
-            chosen = chooser.choose(np.append(law[tokens], rest))
+            chosen = chooser.choose(np.append(conditional[tokens], rest))
             if chosen == children.size:
                 return Outcome(node, undrafted / rest)
             node = int(children[chosen])

@@ -24,8 +24,9 @@ class Traversal(Verification):
     """Block verification on a tree, from the leaves to the root (Weng et al. 2025).
 
     A node with weight w must be accepted, itself or below, with probability w.  Its draws are
-    tried in order.  The j-th, of token x, gets the weight min(1, w p_x / q_x), q the law of that
-    draw given the earlier ones.  If its whole subtree is rejected, the node has left to give
+    tried in order.  The j-th, of token x, gets the weight min(1, w p_x / q_x), q the distribution
+    of that draw given the earlier ones.  If its whole subtree is rejected, the node has left to
+    give
 
         left = (w p - q)^+,   p <- left / sum(left),   w <- sum(left) / (sum(left) + 1 - w)
 
@@ -51,7 +52,7 @@ class Traversal(Verification):
 
 
 def attempts(
-    tree: DraftTree, node: int, law: FloatArray, weight: float
+    tree: DraftTree, node: int, p: FloatArray, weight: float
 ) -> Iterator[tuple[int, float, FloatArray]]:
     """Yield what a node tries, in order: its draws, each as the child it led to, then itself.
 
@@ -59,39 +60,39 @@ def attempts(
     ----------
     tree : DraftTree
     node : int
-    law : ndarray, shape (V,)
-        The target's law p at the node.
+    p : ndarray, shape (V,)
+        The target's distribution at the node.
     weight : float
         Probability w that the node, or a prefix below it, must be accepted with.
 
     Yields
     ------
-    node, weight, law : int, float, ndarray of shape (V,)
+    node, weight, p : int, float, ndarray of shape (V,)
         What is tried, the probability to accept it with given that all before was rejected, and
-        what the node has left to give: the law of the correction once it tries itself.
+        what the node has left to give: the distribution of the correction once it tries itself.
     """
     children = tree.draws.get(node, np.empty(0, dtype=np.int64))
     for at, child in enumerate(children.tolist()):
-        q = tree.scheme(node).next_distribution(tree.tokens[children[:at]])
+        q = tree.schemes[node].next_distribution(tree.tokens[children[:at]])
         assert q is not None, "the draft drew this token"
         token = int(tree.tokens[child])
-        yield child, next_weight(weight, float(law[token]), float(q[token])), law
-        left = np.maximum(weight * law - q, 0.0)
+        yield child, next_weight(weight, float(p[token]), float(q[token])), p
+        left = np.maximum(weight * p - q, 0.0)
         total = float(left.sum())
         if total <= 0.0:
             return
-        law = left / total
+        p = left / total
         weight = total / (total + (1.0 - weight))
-    yield node, weight, law
+    yield node, weight, p
 
 
 def _try(
     tree: DraftTree, targets: FloatArray, chooser: Chooser, node: int, weight: float
 ) -> Outcome | None:
     """Accept the node or a prefix below it, with probability `weight` in all."""
-    for tried, chance, law in attempts(tree, node, targets[node], weight):
+    for tried, chance, p in attempts(tree, node, targets[node], weight):
         if tried == node:
-            return Outcome(node, law) if chooser.accept(chance) else None
+            return Outcome(node, p) if chooser.accept(chance) else None
         outcome = _try(tree, targets, chooser, tried, chance) if chance > 0.0 else None
         if outcome is not None:
             return outcome

@@ -29,6 +29,7 @@ from otlp.decode.cascades import (
     GreedyTokenCascade,
     Lossy,
     TokenCascade,
+    TokenV1,
     sequential_cascade,
 )
 from otlp.decode.laws.prefix_laws import prefix_law
@@ -71,10 +72,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (DRAFT, TARGET, Chow(0.1), [], 2, RandomChooser(RNG)),
     ),
     **{name: (rule, (0.1,)) for name, rule in RULES.items()},
-    **{
-        kind.__name__: (kind, (Chow(0.1),))
-        for kind in (Cascade, GreedyCascade, TokenCascade, GreedyTokenCascade)
-    },
+    **{kind.__name__: (kind, (Chow(0.1),)) for kind in (Cascade, GreedyCascade)},
+    **{kind.__name__: (kind, (TokenV1(0.1),)) for kind in (TokenCascade, GreedyTokenCascade)},
 }
 FOREIGN: list[Any] = [
     None,
@@ -115,6 +114,20 @@ def test_foreign_arguments(name: str) -> None:
 def test_a_seed_is_no_generator() -> None:
     with pytest.raises(InvalidInputError, match="random generator is 7: it must be a Generator"):
         played(*ROUND, 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        (Cascade, TokenV1(0.1)),
+        (GreedyCascade, TokenV1(0.1)),
+        (TokenCascade, Chow(0.1)),
+        (GreedyTokenCascade, Chow(0.1)),
+    ],
+)
+def test_rules_of_the_other_kind_are_refused(kind: Any, rule: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"alpha=0\.1\): it must be a rule that defers by"):
+        kind(rule)
 
 
 @pytest.mark.parametrize("temperature", [float("inf"), float("nan"), -1e-300, "1", None])

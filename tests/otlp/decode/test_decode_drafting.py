@@ -53,8 +53,8 @@ def test_draws_follow_the_scheme(kind):
     for tree, chance in draft_trees(draft, tree_shape([-1, 0, 0], kind)):
         drawn = tuple(tree.drawn(0).tolist())
         masses[drawn] = masses.get(drawn, 0.0) + chance
-        assert float(tree.scheme(0).probability(list(drawn))) > 0.0
-    scheme = next(draft_trees(draft, tree_shape([-1, 0, 0], kind)))[0].scheme(0)
+        assert float(tree.schemes[0].probability(list(drawn))) > 0.0
+    scheme = next(draft_trees(draft, tree_shape([-1, 0, 0], kind)))[0].schemes[0]
     for drawn, mass in masses.items():
         assert mass == pytest.approx(float(scheme.probability(list(drawn))), abs=1e-14)
     assert sum(masses.values()) == pytest.approx(1.0, abs=1e-14)
@@ -140,6 +140,11 @@ def test_unsupported_drafting_says_why(name):
     pair = random_pair(3, 3, np.random.default_rng(0))
     with pytest.raises(UnsupportedProblemError, match="without-replacement draws"):
         round_law(*pair, without_replacement([2, 2]), ALGORITHMS[name])
+    for model in pair:
+        model.start([])
+    rng = np.random.default_rng(0)
+    with pytest.raises(UnsupportedProblemError, match="without-replacement draws"):
+        play_round(*pair, without_replacement([2, 2]), ALGORITHMS[name], rng)
 
 
 def test_prefix_beyond_the_tables():

@@ -1,6 +1,8 @@
 """Language models of Hugging Face: the cache, tree attention, and what they refuse."""
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +163,35 @@ def test_a_model_in_training_mode_is_refused():
         HuggingFaceModel(tiny("gpt2").train())
 
 
+def test_a_model_is_tried_once_and_again_when_it_was_changed():
+    model, called = tiny("gpt2"), []
+    model.transformer.register_forward_hook(lambda *_: called.append(1))
+
+    def calls():
+        called.clear()
+        HuggingFaceModel(model)
+        return len(called)
+
+    assert calls() > 0 and calls() == 0
+    model.to(torch.bfloat16)
+    assert calls() > 0 and calls() == 0
+    model.config.layer_norm_epsilon *= 2.0
+    assert calls() > 0 and calls() == 0
+    model.transformer.h[0].mlp = torch.nn.Identity()
+    assert calls() > 0 and calls() == 0
+    model.forward = model.forward
+    assert calls() > 0 and calls() == 0
+
+
+def test_a_tried_model_is_not_kept_alive():
+    model = tiny("gpt2")
+    HuggingFaceModel(model)
+    kept = weakref.ref(model)
+    del model
+    gc.collect()
+    assert kept() is None
+
+
 def test_windows_do_not_take_trees():
     with pytest.raises(UnsupportedProblemError, match="sliding_window = 6"):
         HuggingFaceModel(tiny("mistral"), tree_attention=True)
@@ -189,6 +220,8 @@ def test_prompts_that_do_not_fit_are_refused(pair):
         model.start(np.empty(0, dtype=np.int64))
     with pytest.raises(InvalidInputError, match="4096"):
         model.start(np.array([4096]))
+    with pytest.raises(InvalidInputError, match="whole numbers"):
+        model.start(np.array([1.5]))
     model.start(np.full(511, 7))
     with pytest.raises(InvalidInputError, match="513 tokens"):
         model.logits(TokenTree(np.array([-1, 1, 1]), np.array([-1, 0, 1])), np.array([2]))

@@ -199,8 +199,8 @@ def test_hub_pairs_over_more_tokens(verification):
 @pytest.mark.parametrize("name", MULTIPLE)
 def test_paths_from_a_sharpened_draft(name):
     pair = random_pair(3, 3, np.random.default_rng(8))
-    for law in (greedy_distribution, lambda q: q**2 / (q**2).sum()):
-        assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, law=law), ALGORITHMS[name])
+    for adjust in (greedy_distribution, lambda q: q**2 / (q**2).sum()):
+        assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, adjust=adjust), ALGORITHMS[name])
 
 
 def test_fewer_tokens_than_children():

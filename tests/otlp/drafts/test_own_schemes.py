@@ -144,7 +144,7 @@ def test_trees_are_drafted_by_a_scheme_of_ones_own(algorithm: str) -> None:
     drafting = tree_shape([-1, 0, 0, 1], Shy)
     assert drafting.kind_name == "Shy" and not drafting.is_iid_paths
     for tree, _ in draft_trees(draft, drafting):
-        assert isinstance(tree.scheme(0), Shy)
+        assert isinstance(tree.schemes[0], Shy)
     law = round_law(draft, target, drafting, ALGORITHMS[algorithm])
     wanted = target.joint(law.tokens.ndim)
     np.testing.assert_allclose(law.tokens, wanted, rtol=0.0, atol=1e-12)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otlp.data.captures import Capture
 from otlp.errors import CaptureError, InvalidInputError
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from otlp.decode.models.loading import load_pair
-from otlp.studies.capturing import capture, parts_folder
+from otlp.studies.capturing import capture, join, parts_folder
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,28 @@ def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
 
 def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
     prompts = [pair[1].encode("import"), np.full(510, 7)]
-    for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, [])):
-        with pytest.raises(InvalidInputError, match=r"context|empty"):
+    for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, []), (0, prompts[:1])):
+        with pytest.raises(InvalidInputError, match=r"context|empty|steps is 0"):
             capture(*pair, given, tmp_path / "mine", steps=steps)
         assert not list(tmp_path.iterdir())
     assert len(capture(*pair, prompts[:1], tmp_path / "mine", steps=1)) == 1
+
+
+def test_no_captures_cannot_be_joined() -> None:
+    with pytest.raises(InvalidInputError, match="can be joined"):
+        join([])
+
+
+def test_joined_captures_keep_every_value() -> None:
+    """Rows of float16 become float32 beside rows that need it."""
+    small = np.array([[1.0, 2.0]], dtype=np.float16)
+    large = np.array([[1e6, 2.0]], dtype=np.float32)
+    names = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "made up")
+    joined = join(
+        [
+            Capture(target_logits=one, draft_logits=one, synthetic=True, **names)
+            for one in (small, large)
+        ]
+    )
+    assert joined.dtype == "float32"
+    np.testing.assert_array_equal(joined.target_logits, [[1.0, 2.0], [1e6, 2.0]])
