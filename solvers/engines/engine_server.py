@@ -54,20 +54,15 @@ def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[
 
 
 def run_highs(
-    names: Any,
-    values: Any,
-    rows: Any,
-    columns: Any,
-    reward: Any,
-    most: Any,
-    least: Any,
+    settings: Any, rows: Any, columns: Any, reward: Any, most: Any, least: Any
 ) -> tuple[Any, ...]:
     """Maximise reward @ x over x >= 0, the variables' rows and columns within limits, by HiGHS.
 
     Parameters
     ----------
-    names, values : ndarray
-        Options: their names in UTF-8, and as many numbers; "solver" is given by "solver=name".
+    settings : ndarray, shape (3,)
+        The number of the simplex method, or 0 for the interior point method; the tolerance, and
+        the limit in seconds.
     rows, columns : ndarray, shape (m,), int64
         The two sums that each variable is part of.
     reward : ndarray, shape (m,)
@@ -82,10 +77,16 @@ def run_highs(
     import numpy as np
 
     highs = highspy.Highs()
-    options: dict[str, Any] = {"output_flag": False}
-    for name, value in zip(bytes(names).decode().split(), values.tolist(), strict=True):
-        key, _, text = name.partition("=")
-        options[key] = text or (int(value) if key == "simplex_strategy" else value)
+    simplex, tolerance, seconds = settings.tolist()
+    options: dict[str, Any] = {
+        "output_flag": False,
+        "solver": "simplex" if simplex else "ipx",
+        "simplex_strategy": int(simplex) or 1,
+        "primal_feasibility_tolerance": tolerance,
+        "dual_feasibility_tolerance": tolerance,
+        "ipm_optimality_tolerance": tolerance,
+        "time_limit": seconds,
+    }
     for name, value in options.items():
         if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
             raise RuntimeError(f"HiGHS {highs.version()} rejected the option {name} = {value}")
