@@ -114,31 +114,23 @@ def run_highs(
     )
 
 
-def prove_ortools() -> None:
-    """Run the engine on one arc."""
+def prove(engine: str) -> None:
+    """Load the engine, and run one that finds flows on a single arc."""
+    if engine == "graph-tool":
+        # Before numpy: some builds are reported to crash the other way round.
+        import graph_tool.flow  # noqa: F401
     import numpy as np
 
-    run_ortools(np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
+    if engine == "highs":
+        import highspy  # noqa: F401
+    else:
+        ENGINES[engine](np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
 
 
-def prove_graph_tool() -> None:
-    """Run the engine on one arc."""
-    # Before numpy: some builds are reported to crash the other way round.
-    import graph_tool.flow  # noqa: F401
-    import numpy as np
-
-    run_graph_tool(np.array([0, 1]), np.array([0]), np.array([1]), np.ones(1))
-
-
-def prove_highs() -> None:
-    """Load the engine."""
-    import highspy  # noqa: F401
-
-
-ENGINES: dict[str, tuple[Callable[[], None], Callable[..., tuple[Any, ...]]]] = {
-    "ortools": (prove_ortools, run_ortools),
-    "graph-tool": (prove_graph_tool, run_graph_tool),
-    "highs": (prove_highs, run_highs),
+ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "ortools": run_ortools,
+    "graph-tool": run_graph_tool,
+    "highs": run_highs,
 }
 
 
@@ -197,8 +189,7 @@ def fail(channel: int, error: BaseException) -> None:
 def serve(engine: str, requests: int, replies: int) -> None:
     """Prove that the engine works, then answer requests until they end."""
     try:
-        prove, run = ENGINES[engine]
-        prove()
+        prove(engine)
     except Exception as error:
         return fail(replies, error)
     send(replies, [])
@@ -208,7 +199,7 @@ def serve(engine: str, requests: int, replies: int) -> None:
         except EOFError:
             return None
         try:
-            send(replies, run(*arguments))
+            send(replies, ENGINES[engine](*arguments))
         except Exception as error:
             fail(replies, error)
 
