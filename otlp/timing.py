@@ -6,27 +6,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from math import inf
 from time import perf_counter
 
 __all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left"]
 
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
-_ends: ContextVar[float] = ContextVar("ends", default=float("inf"))
+_deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """Let `checkpoint` raise, inside the block and in this thread, once the seconds are over."""
-    token = _ends.set(float("inf") if seconds is None else perf_counter() + seconds)
+    """Let `checkpoint` raise, inside the block and in this thread, once the seconds are over.
+
+    An earlier deadline around the block holds inside it, too.
+    """
+    own = (inf, inf) if seconds is None else (perf_counter() + seconds, seconds)
+    token = _deadline.set(min(own, _deadline.get()))
     try:
         yield
     finally:
-        _ends.reset(token)
+        _deadline.reset(token)
 
 
 def seconds_left() -> float:
     """Seconds up to the deadline; infinite where there is none."""
-    return _ends.get() - perf_counter()
+    return _deadline.get()[0] - perf_counter()
 
 
 def checkpoint() -> None:
@@ -37,7 +42,7 @@ def checkpoint() -> None:
     TimeoutError
     """
     if seconds_left() < 0.0:
-        raise TimeoutError("the time limit is over")
+        raise TimeoutError(f"stopped after {_deadline.get()[1]:g} s")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from otlp.distribution import FloatArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
 from otlp.errors import Capability, UnsupportedProblemError, fits
-from otlp.plan.slackness import FlowSystem, SlacknessPlan
+from otlp.plan import SetPlan
+from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
 from otlp.reductions.reduction import PrimalDual, Reduction
@@ -252,9 +253,9 @@ def split_by_flow(problem: Problem, subset: Mask, outer: RelaxedOTLP, flow: Floa
     return Split(problem, subset, np.minimum(taken, problem.target))
 
 
-def flow_system(side: Side, system: RelaxedOTLP, flow: FloatArray) -> FlowSystem:
-    """Turn S of a system, shape (nnz,), into its slices (Eq. 8)."""
-    return FlowSystem(side.problem, side.wanted, side.mass, system.groups, flow)
+def flow_system(side: Side, system: RelaxedOTLP, flow: FloatArray) -> SetPlan:
+    """Turn S of a system, shape (nnz,), into its conditional distributions (Eq. 8)."""
+    return SetPlan(side.problem, system.groups, flow, side.wanted)
 
 
 @dataclass(frozen=True)

@@ -39,4 +39,4 @@ class FlowSolver(Solver):
             With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
         """
         with engine_errors(f"{self.engine}, {what}"):
-            return FLOW_ENGINES[self.engine](network, self.time_limit)
+            return FLOW_ENGINES[self.engine](network)

@@ -21,11 +21,11 @@ from otlp.reductions import (
     RelaxedProgram,
     Support,
 )
-from otlp.solution import Guarantee, Status
+from otlp.solution import Guarantee
 from otlp.solvers.engines import highs
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
-from otlp.solvers.solver import Solver, Stopped, engine_errors
-from otlp.timing import Stopwatch
+from otlp.solvers.solver import Solver, engine_errors
+from otlp.timing import Stopwatch, deadline
 
 __all__ = ["LinearProgram"]
 
@@ -52,7 +52,7 @@ class LinearProgram(Solver):
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
-        Seconds for HiGHS; `Status.TIME_LIMIT` and no plan when they are over.
+        Seconds up to HiGHS's answer; `Status.TIME_LIMIT` and no plan when they are over.
 
     Raises
     ------
@@ -103,14 +103,11 @@ class LinearProgram(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Reduce, run HiGHS, and go the same way back."""
         chain = Chain(Support(), *FORMS[self.form](self.memory_limit))
-        program, inverse = chain.apply(problem)
-        clock.lap("build")
-        with engine_errors("HiGHS"):
-            result = highs.solve(program, self.time_limit)
-        if result.status != "Optimal":
-            late = result.status == "Time limit reached"
-            status = Status.TIME_LIMIT if late else Status.NUMERICAL_ERROR
-            raise Stopped(status, f"HiGHS: {result.status}.")
+        with deadline(self.time_limit):
+            program, inverse = chain.apply(problem)
+            clock.lap("build")
+            with engine_errors("HiGHS"):
+                result = highs.solve(program)
         clock.lap("solve")
         plan, subset = chain.invert(PrimalDual(result.x, result.row_price), inverse)
         clock.lap("recover")

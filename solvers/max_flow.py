@@ -11,7 +11,7 @@ from otlp.problem import Problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, deadline
 
 __all__ = ["MaxFlow"]
 
@@ -30,8 +30,7 @@ class MaxFlow(FlowSolver):
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
-        Seconds for the engine; `Status.TIME_LIMIT` and no plan when they are over.  The first
-        start of an engine's process, under a second, is not counted.
+        Seconds up to the engine's answer; `Status.TIME_LIMIT` and no plan when they are over.
 
     Raises
     ------
@@ -67,9 +66,10 @@ class MaxFlow(FlowSolver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Reduce, run the engine, and go the same way back."""
         chain = Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
-        network, inverse = chain.apply(problem)
-        clock.lap("build")
-        flows = self.flow(network)
+        with deadline(self.time_limit):
+            network, inverse = chain.apply(problem)
+            clock.lap("build")
+            flows = self.flow(network)
         clock.lap("solve")
         plan, subset = chain.invert(PrimalDual(flows), inverse)
         clock.lap("recover")

@@ -18,7 +18,7 @@ from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
 from otlp.solvers.prepared import SystemSolver
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, deadline
 
 __all__ = ["Slackness"]
 
@@ -38,7 +38,7 @@ class Slackness(FlowSolver, SystemSolver):
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
-        Seconds for the engine in each network; `Status.TIME_LIMIT` and no plan when they end.
+        Seconds up to the engine's answers; `Status.TIME_LIMIT` and no plan when they are over.
 
     Raises
     ------
@@ -74,9 +74,10 @@ class Slackness(FlowSolver, SystemSolver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Reduce, run the engine on both networks, and go the same way back."""
         chain = Chain(Support(), ComplementarySlackness(self.memory_limit))
-        systems, inverse = chain.apply(problem)
-        clock.lap("build")
-        flows = self._flow("outer", systems.outer), self._flow("inner", systems.inner)
+        with deadline(self.time_limit):
+            systems, inverse = chain.apply(problem)
+            clock.lap("build")
+            flows = self._flow("outer", systems.outer), self._flow("inner", systems.inner)
         clock.lap("solve")
         plan, subset = chain.invert(PrimalDual(flows), inverse)
         clock.lap("recover")
@@ -90,8 +91,9 @@ class Slackness(FlowSolver, SystemSolver):
 
     def system(self, side: Side) -> Plan:
         """Solve one network; see `SystemSolver`."""
-        system = relaxed_side(side, self.memory_limit)
-        return flow_system(side, system, self._flow(side.name, system))
+        with deadline(self.time_limit):
+            system = relaxed_side(side, self.memory_limit)
+            return flow_system(side, system, self._flow(side.name, system))
 
     def _flow(self, name: str, system: RelaxedOTLP) -> FloatArray:
         """S of one system, shape (nnz,)."""

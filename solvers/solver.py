@@ -11,7 +11,7 @@ from otlp.certificate import Answer, certify
 from otlp.errors import Capability, InvalidInputError
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, Status
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, checkpoint
 
 __all__ = ["Solver", "Stopped", "engine_errors"]
 
@@ -36,6 +36,7 @@ class Stopped(Exception):  # noqa: N818, since a limit is no error
 def engine_errors(engine: str) -> Iterator[None]:
     """Turn what an engine raises into `Stopped`: its time limit, or a failure in its own words."""
     try:
+        checkpoint()
         yield
     except TimeoutError as error:
         raise Stopped(Status.TIME_LIMIT, f"{engine}: {error}") from error
@@ -77,6 +78,8 @@ class Solver(ABC):
         ------
         Stopped
             Where work stops before there is a plan.
+        TimeoutError
+            Where that is by `otlp.timing.deadline`.
         """
 
     def solve(self, problem: Problem) -> Solution:
@@ -95,6 +98,8 @@ class Solver(ABC):
             answer = self.answer(problem, clock)
         except Stopped as stopped:
             answer = Answer(None, Guarantee.NONE, None, stopped.status, stopped.message)
+        except TimeoutError as late:
+            answer = Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, str(late))
         clock.lap("solve")
         if not isinstance(answer, Answer):
             raise InvalidInputError(

@@ -188,7 +188,7 @@ def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> Rel
 
 def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
     network, _ = NetworkReduction().apply(relaxed)
-    return float(FLOW_ENGINES[engine](network, None)[network.middle].sum())
+    return float(FLOW_ENGINES[engine](network)[network.middle].sum())
 
 
 def _tuple_arcs(problem: otlp.Problem) -> float:

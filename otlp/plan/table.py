@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples
-from otlp.errors import ZeroProbabilityError
 from otlp.plan.plan import Marginals, Plan, enumerated_marginals
 from otlp.problem import Problem
 
@@ -16,7 +15,9 @@ __all__ = ["TablePlan"]
 
 
 class TablePlan(Plan):
-    """One slice for each tuple.
+    """One conditional distribution for each tuple.
+
+    A tuple of a probability that underflows is not listed, and is verified by the target itself.
 
     Parameters
     ----------
@@ -24,7 +25,7 @@ class TablePlan(Plan):
     tuples : DraftTuples
         The tuples of positive probability, m of them.
     slices : ndarray, shape (m, V)
-        Row j is the law of the verified token given tuple j; nonnegative, sums to one.
+        Row j is the distribution of the verified token given tuple j; nonnegative, sums to one.
     """
 
     def __init__(self, problem: Problem, tuples: DraftTuples, slices: FloatArray) -> None:
@@ -37,16 +38,11 @@ class TablePlan(Plan):
         return {row.tobytes(): j for j, row in enumerate(self.tuples.tokens)}
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, by look-up; see `Plan.conditional`."""
-        tokens = self._check(draft_tokens)
-        index = self._index.get(tokens.tobytes())
-        if index is None:
-            raise ZeroProbabilityError(
-                f"draft_tokens {tokens.tolist()} are not listed: their probability underflows"
-            )
-        law: FloatArray = self.slices[index].copy()
-        return law
+        """Conditional distribution, by look-up; see `Plan.conditional`."""
+        found = self._index.get(self._check(draft_tokens).tobytes())
+        result = self.problem.target if found is None else self.slices[found]
+        return result.copy()
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law, summed over all tuples; O(m V)."""
+        """Acceptance and output distribution, summed over all tuples; O(m V)."""
         return enumerated_marginals(self.tuples, self.slices)

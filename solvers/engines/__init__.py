@@ -1,7 +1,7 @@
 """Engines: other people's code for linear programs and maximum flows.  One file an engine.
 
-A max-flow engine is a function from a `FlowNetwork` and a time limit in seconds, or None, to the
-flow on every arc.  It raises `TimeoutError` when the limit ends, `RuntimeError` when it fails and
+A max-flow engine is a function from a `FlowNetwork` to the flow on every arc.  It raises
+`TimeoutError` at the deadline (`otlp.timing`), `RuntimeError` when it fails and
 `EngineNotFoundError` when it is not installed.
 """
 
@@ -13,7 +13,7 @@ from otlp.solvers.engines import graph_tool, ortools
 
 __all__ = ["FLOW_ENGINES"]
 
-FLOW_ENGINES: Mapping[str, Callable[[FlowNetwork, float | None], FloatArray]] = {
+FLOW_ENGINES: Mapping[str, Callable[[FlowNetwork], FloatArray]] = {
     "ortools": ortools.max_flow,
     "graph-tool": graph_tool.max_flow,
 }

@@ -1,4 +1,4 @@
-"""The near end of `engine_server`: an engine in another process, with a time limit."""
+"""The near end of `engine_server`: an engine in another process, which ends at the deadline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.solvers.engines.engine_server import receive, send
+from otlp.timing import checkpoint, seconds_left
 
 __all__ = ["EngineProcess", "call_engine"]
 
@@ -42,7 +43,7 @@ class EngineProcess:
     RuntimeError
         If the engine does not load or does not work there.
     TimeoutError
-        If it took longer than `START_LIMIT`.
+        If it took longer than `START_LIMIT`, or up to the deadline.
     """
 
     def __init__(self, interpreter: tuple[str, ...], engine: str) -> None:
@@ -56,7 +57,7 @@ class EngineProcess:
         _running.add(self)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._replies = self._process.stdin, self._process.stdout
-        with self._deadline(START_LIMIT):
+        with self._killed_after(min(START_LIMIT, seconds_left())):
             reply = receive(self._replies.fileno())
         if reply:
             self.kill()
@@ -67,26 +68,22 @@ class EngineProcess:
         """Whether it can take a request."""
         return self._process.poll() is None
 
-    def call(
-        self, arguments: Sequence[npt.NDArray[Any]], time_limit: float | None
-    ) -> list[npt.NDArray[Any]]:
+    def call(self, arguments: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Run the engine's function of `engine_server` there.
 
         Parameters
         ----------
         arguments : sequence of ndarray
             Vectors of bytes, int64 or float64.
-        time_limit : float or None
-            Seconds.
 
         Raises
         ------
         TimeoutError
-            After the time limit; the process is killed.
+            At the deadline; the process is killed.
         RuntimeError
             If the engine fails, in its own words, or its process dies.
         """
-        with self._deadline(time_limit):
+        with self._killed_after(seconds_left()):
             send(self._requests.fileno(), arguments)
             reply = receive(self._replies.fileno())
         return _check(reply)
@@ -103,7 +100,7 @@ class EngineProcess:
         self._replies.close()
 
     @contextmanager
-    def _deadline(self, seconds: float | None) -> Iterator[None]:
+    def _killed_after(self, seconds: float) -> Iterator[None]:
         """Kill the process after so many seconds, and tell that from its death by itself."""
         expired = threading.Event()
 
@@ -112,7 +109,7 @@ class EngineProcess:
             self._process.kill()
 
         timer = None
-        if seconds is not None and seconds <= threading.TIMEOUT_MAX:
+        if seconds <= threading.TIMEOUT_MAX:
             timer = threading.Timer(seconds, stop)
             timer.daemon = True
             timer.start()
@@ -122,7 +119,8 @@ class EngineProcess:
             # A broken exchange leaves half a message in the pipes.
             self.kill()
             if expired.is_set():
-                raise TimeoutError(f"stopped after {seconds:g} s") from None
+                checkpoint()
+                raise TimeoutError(f"did not start within {seconds:g} s") from None
             if isinstance(error, EOFError | OSError):
                 code = self._process.returncode
                 raise RuntimeError(f"the engine's process died with exit status {code}") from None
@@ -149,7 +147,6 @@ def call_engine(
     interpreter: tuple[str, ...],
     engine: str,
     arguments: Sequence[npt.NDArray[Any]] | None,
-    time_limit: float | None = None,
 ) -> list[npt.NDArray[Any]]:
     """Call an engine in a process that is idle, or in a new one; threads never share one.
 
@@ -157,7 +154,7 @@ def call_engine(
     ----------
     interpreter, engine
         See `EngineProcess`.
-    arguments, time_limit
+    arguments
         See `EngineProcess.call`; without arguments it is only made sure that the engine works.
 
     Raises
@@ -176,7 +173,7 @@ def call_engine(
             process.forget()
             process = None
     try:
-        return [] if arguments is None else process.call(arguments, time_limit)
+        return [] if arguments is None else process.call(arguments)
     finally:
         if process.alive:
             idle.append(process)

@@ -54,20 +54,15 @@ def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[
 
 
 def run_highs(
-    names: Any,
-    values: Any,
-    rows: Any,
-    columns: Any,
-    reward: Any,
-    most: Any,
-    least: Any,
+    settings: Any, rows: Any, columns: Any, reward: Any, most: Any, least: Any
 ) -> tuple[Any, ...]:
     """Maximise reward @ x over x >= 0, the variables' rows and columns within limits, by HiGHS.
 
     Parameters
     ----------
-    names, values : ndarray
-        Options: their names in UTF-8, and as many numbers; "solver" is given by "solver=name".
+    settings : ndarray, shape (3,)
+        The number of the simplex method, or 0 for the interior point method; the tolerance, and
+        the limit in seconds.
     rows, columns : ndarray, shape (m,), int64
         The two sums that each variable is part of.
     reward : ndarray, shape (m,)
@@ -82,10 +77,16 @@ def run_highs(
     import numpy as np
 
     highs = highspy.Highs()
-    options: dict[str, Any] = {"output_flag": False}
-    for name, value in zip(bytes(names).decode().split(), values.tolist(), strict=True):
-        key, _, text = name.partition("=")
-        options[key] = text or (int(value) if key == "simplex_strategy" else value)
+    simplex, tolerance, seconds = settings.tolist()
+    options: dict[str, Any] = {
+        "output_flag": False,
+        "solver": "simplex" if simplex else "ipx",
+        "simplex_strategy": int(simplex) or 1,
+        "primal_feasibility_tolerance": tolerance,
+        "dual_feasibility_tolerance": tolerance,
+        "ipm_optimality_tolerance": tolerance,
+        "time_limit": seconds,
+    }
     for name, value in options.items():
         if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
             raise RuntimeError(f"HiGHS {highs.version()} rejected the option {name} = {value}")
@@ -113,31 +114,23 @@ def run_highs(
     )
 
 
-def prove_ortools() -> None:
-    """Run the engine on one arc."""
+def prove(engine: str) -> None:
+    """Load the engine, and run one that finds flows on a single arc."""
+    if engine == "graph-tool":
+        # Before numpy: some builds are reported to crash the other way round.
+        import graph_tool.flow  # noqa: F401
     import numpy as np
 
-    run_ortools(np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
+    if engine == "highs":
+        import highspy  # noqa: F401
+    else:
+        ENGINES[engine](np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
 
 
-def prove_graph_tool() -> None:
-    """Run the engine on one arc."""
-    # Before numpy: some builds are reported to crash the other way round.
-    import graph_tool.flow  # noqa: F401
-    import numpy as np
-
-    run_graph_tool(np.array([0, 1]), np.array([0]), np.array([1]), np.ones(1))
-
-
-def prove_highs() -> None:
-    """Load the engine."""
-    import highspy  # noqa: F401
-
-
-ENGINES: dict[str, tuple[Callable[[], None], Callable[..., tuple[Any, ...]]]] = {
-    "ortools": (prove_ortools, run_ortools),
-    "graph-tool": (prove_graph_tool, run_graph_tool),
-    "highs": (prove_highs, run_highs),
+ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "ortools": run_ortools,
+    "graph-tool": run_graph_tool,
+    "highs": run_highs,
 }
 
 
@@ -196,8 +189,7 @@ def fail(channel: int, error: BaseException) -> None:
 def serve(engine: str, requests: int, replies: int) -> None:
     """Prove that the engine works, then answer requests until they end."""
     try:
-        prove, run = ENGINES[engine]
-        prove()
+        prove(engine)
     except Exception as error:
         return fail(replies, error)
     send(replies, [])
@@ -207,7 +199,7 @@ def serve(engine: str, requests: int, replies: int) -> None:
         except EOFError:
             return None
         try:
-            send(replies, run(*arguments))
+            send(replies, ENGINES[engine](*arguments))
         except Exception as error:
             fail(replies, error)
 

@@ -17,6 +17,7 @@ from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.integers import to_integers
+from otlp.timing import checkpoint
 
 __all__ = ["INTERPRETER_VARIABLE", "max_flow"]
 
@@ -31,14 +32,12 @@ INTERPRETER_VARIABLE = "OTLP_GRAPH_TOOL_PYTHON"
 """Environment variable that names the Python that has graph-tool."""
 
 
-def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:
+def max_flow(network: FlowNetwork) -> FloatArray:
     """Arc flows of a maximum flow, exact for capacities rounded to 2^-51 of their total.
 
     Parameters
     ----------
     network : FlowNetwork
-    time_limit : float, optional
-        Seconds, after which the engine's process is killed.
 
     Returns
     -------
@@ -50,7 +49,7 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
         If no interpreter has graph-tool: tried are the one that the environment variable
         OTLP_GRAPH_TOOL_PYTHON names, or else the running one and /usr/bin/python3.
     TimeoutError
-        If the time limit ends first.
+        At the deadline; the engine's process is killed.
     RuntimeError
         If the engine fails, in its own words.
     """
@@ -59,7 +58,7 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     capacities, exponent = to_integers(network, BITS)
     ends = np.array([network.source, network.sink])
     arguments = ends, network.tails, network.heads, capacities
-    (flows,) = call_engine((interpreter, *ISOLATED), "graph-tool", arguments, time_limit)
+    (flows,) = call_engine((interpreter, *ISOLATED), "graph-tool", arguments)
     result: FloatArray = np.ldexp(flows, -exponent)
     return result
 
@@ -72,6 +71,7 @@ def _find(candidates: tuple[str, ...]) -> str:
         try:
             call_engine((interpreter, *ISOLATED), "graph-tool", None)
         except (OSError, RuntimeError) as error:
+            checkpoint()
             reasons.append(f"{interpreter}: {error}")
         else:
             return interpreter

@@ -11,11 +11,12 @@ from otlp.distribution import FloatArray
 from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.engine_server import run_highs
+from otlp.timing import checkpoint, seconds_left
 
 __all__ = ["HighsResult", "solve"]
 
-DUAL_SIMPLEX, PRIMAL_SIMPLEX = 1, 4
-"""What HiGHS calls them in its option simplex_strategy."""
+METHODS = {"interior point": 0, "dual simplex": 1, "primal simplex": 4}
+"""What HiGHS calls them in its option simplex_strategy, where it has a word for them."""
 
 SIMPLEX_LIMIT = 20_000
 """Up to so many variables the dual simplex method is faster than the interior point method."""
@@ -37,32 +38,27 @@ class HighsResult:
 
     Attributes
     ----------
-    status : str
-        The model status in HiGHS's own words: "Optimal", "Time limit reached", ...
     method : str
         "primal simplex", "dual simplex" or "interior point".
     x : ndarray, shape (m,)
-        The variables; of use only if the status is "Optimal".
+        The variables.
     row_price : ndarray
         What one unit more of each row's mass is worth.
     iterations : int
     """
 
-    status: str
     method: str
     x: FloatArray
     row_price: FloatArray
     iterations: int
 
 
-def solve(program: TransportProgram, time_limit: float | None = None) -> HighsResult:
+def solve(program: TransportProgram) -> HighsResult:
     """Solve a transport program.
 
     Parameters
     ----------
     program : TransportProgram
-    time_limit : float, optional
-        Seconds.
 
     Returns
     -------
@@ -70,50 +66,37 @@ def solve(program: TransportProgram, time_limit: float | None = None) -> HighsRe
 
     Raises
     ------
+    TimeoutError
+        At the deadline.
     RuntimeError
-        If HiGHS rejects an option or the model.
+        If HiGHS rejects an option or the model, or ends without an optimum.
     """
     method = choose_method(program)
-    options: dict[str, float] = {
-        "solver=ipx" if method == "interior point" else "solver=simplex": 0.0,
-        "simplex_strategy": PRIMAL_SIMPLEX if method == "primal simplex" else DUAL_SIMPLEX,
-        "primal_feasibility_tolerance": TOLERANCE,
-        "dual_feasibility_tolerance": TOLERANCE,
-        "ipm_optimality_tolerance": TOLERANCE,
-    }
     here = program.reward.size <= MOST_VARIABLES_HERE
-    if here and time_limit is not None:
-        options["time_limit"] = float(time_limit)
+    seconds = seconds_left() if here else np.inf
     size = program.row_mass.size
     most = np.concatenate((program.row_mass, program.column_mass)) / UNIT
     least = np.full(most.size, -np.inf)
     if program.exact:
         least[size:] = most[size:]
     arguments = (
-        np.frombuffer(" ".join(options).encode(), dtype=np.uint8),
-        np.array(list(options.values()), dtype=np.float64),
+        np.array([METHODS[method], TOLERANCE, seconds]),
         program.rows,
         size + program.columns,
         program.reward,
         most,
         least,
     )
-    try:
-        x, dual, status, iterations = (
-            run_highs(*arguments)
-            if here
-            else call_engine((sys.executable,), "highs", arguments, time_limit)
-        )
-    except TimeoutError:
-        nothing = np.zeros(0)
-        return HighsResult("Time limit reached", method, nothing, nothing, 0)
-    return HighsResult(
-        status=bytes(status).decode(),
-        method=method,
-        x=x * UNIT,
-        row_price=-dual[:size],
-        iterations=int(iterations[0]),
+    x, dual, status, iterations = (
+        run_highs(*arguments) if here else call_engine((sys.executable,), "highs", arguments)
     )
+    words = bytes(status).decode()
+    if words == "Time limit reached":
+        checkpoint()
+        raise TimeoutError(words)
+    if words != "Optimal":
+        raise RuntimeError(f"ended with status {words}")
+    return HighsResult(method, x * UNIT, -dual[:size], int(iterations[0]))
 
 
 def choose_method(program: TransportProgram) -> str:

@@ -12,6 +12,7 @@ from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.engine_server import run_ortools
 from otlp.solvers.engines.integers import to_integers
+from otlp.timing import seconds_left
 
 __all__ = ["max_flow"]
 
@@ -25,15 +26,14 @@ MOST_ARCS_HERE = 1_000_000
 """The engine does not answer Ctrl-C, but so few arcs take it a tenth of a second."""
 
 
-def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArray:
+def max_flow(network: FlowNetwork) -> FloatArray:
     """Arc flows of a maximum flow, exact for capacities rounded to 2^-60 of their total.
 
     Parameters
     ----------
     network : FlowNetwork
-    time_limit : float, optional
-        Seconds.  The engine itself knows no limit: a network that might come near it, at a
-        hundredth of the usual pace, is solved in a process that can be killed, and so is one of
+        The engine itself knows no limit of time: a network that might come near the deadline, at
+        a hundredth of the usual pace, is solved in a process that can be killed, and so is one of
         more than a million arcs.
 
     Returns
@@ -43,7 +43,7 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     Raises
     ------
     TimeoutError
-        If the time limit ends first.
+        At the deadline.
     RuntimeError
         If the engine fails, in its own words.
     EngineNotFoundError
@@ -52,10 +52,7 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
     scaled, exponent = to_integers(network, BITS)
     ends = np.array([network.source, network.sink])
     arguments = ends, network.tails, network.heads, scaled.astype(np.int64)
-    most = MOST_ARCS_HERE
-    if time_limit is not None:
-        most = min(most, int(ARCS_PER_SECOND * min(time_limit, 3600.0)))
-    if scaled.size <= most:
+    if scaled.size <= min(MOST_ARCS_HERE, ARCS_PER_SECOND * seconds_left()):
         try:
             (flows,) = run_ortools(*arguments)
         except ImportError as error:
@@ -64,6 +61,6 @@ def max_flow(network: FlowNetwork, time_limit: float | None = None) -> FloatArra
                 "1.15, which newer ones do not share a process with"
             ) from error
     else:
-        (flows,) = call_engine((sys.executable,), "ortools", arguments, time_limit)
+        (flows,) = call_engine((sys.executable,), "ortools", arguments)
     result: FloatArray = np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)
     return result

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
-from otlp.drafts.token_sets import MOST_DRAFTS, set_count
+from otlp.drafts.token_sets import MOST_DRAFTS, list_sets, set_count
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_distribution
@@ -34,7 +34,7 @@ from otlp.solvers.global_resolution.convex_solver import (
     solve_convex,
     starting_point,
 )
-from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.published import PublishedSystem
 from otlp.solvers.global_resolution.race import Race
 from otlp.solvers.global_resolution.softmax import SoftmaxSystem
@@ -323,7 +323,7 @@ class GlobalResolution(SystemSolver):
         n, slack = side.problem.n, float(side.inside)
         count = set_count(len(lumps), n)[0]
         function: ConvexFunction = (
-            LogSumExp(merged_terms(lumps.draft, n, ignored), lumps.wanted, slack)
+            LogSumExp(list_sets(lumps.draft, n, ignored), lumps.wanted, slack)
             if count <= LISTED_TERMS
             else Race(lumps.draft, n, ignored, lumps.wanted, slack)
         )

@@ -12,71 +12,14 @@ where c_A is the mass of all tuples that hold just the tokens A.  Slack is 0 for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import TokenSets
-from otlp.drafts.token_sets import list_sets
 from otlp.numerics.compiled import compiled
 
-__all__ = ["LogSumExp", "alternating_coefficient", "merged_terms"]
-
-
-def merged_terms(draft: FloatArray, n: int, ignored: float = 0.0) -> TokenSets:
-    """Coefficients c_A of the merged LogSumExp terms, for i.i.d. drafts.
-
-    Parameters
-    ----------
-    draft : ndarray, shape (G,)
-        Probabilities of the tokens that have a variable.
-    n : int
-        Number of drafts.
-    ignored : float
-        Probability of the tokens that a tuple may hold beside A: q(H*) for the outer system
-        (Eq. 117), 0 for the inner (Eq. 119).
-
-    Returns
-    -------
-    TokenSets
-        Sets A and coefficients.  They sum to (ignored + sum of draft)^n - ignored^n.
-
-    Raises
-    ------
-    SizeLimitError
-        If the list needs too much memory.
-
-    Notes
-    -----
-    By dynamic programming over the members, as sums of positive terms:
-    c_A = n! [x^n] exp(ignored x) prod_{i in A} (exp(q_i x) - 1).  The paper's alternating sums
-    (`alternating_coefficient`) cancel.  O(n^2) a set; binom(G, 1) + ... + binom(G, n) sets
-    (Eq. 121).
-    """
-    return list_sets(draft, n, ignored)
-
-
-def alternating_coefficient(members: FloatArray, n: int, ignored: float = 0.0) -> float:
-    """The same coefficient by inclusion and exclusion (Eq. 118, 120), as a reference.
-
-    Parameters
-    ----------
-    members : ndarray, shape (m,)
-        Draft probabilities of the tokens of A.
-    n, ignored
-        As in `merged_terms`.
-
-    Returns
-    -------
-    float
-        Of absolute error around 2^m 1e-16, so worthless for rare sets.
-    """
-    return sum(
-        (-1.0) ** (members.size - size) * (ignored + float(sum(chosen))) ** n
-        for size in range(members.size + 1)
-        for chosen in combinations(members.tolist(), size)
-    )
+__all__ = ["LogSumExp"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +29,9 @@ class LogSumExp:
     Attributes
     ----------
     terms : TokenSets
-        Sets of variables and their coefficients.
+        Sets A of variables and their coefficients: those of `otlp.drafts.token_sets.list_sets`,
+        where the tokens ignored have probability q(H*) for the outer system (Eq. 117) and 0 for
+        the inner (Eq. 119).  It sums positive terms; the paper's alternating sums cancel.
     wanted : ndarray, shape (G,)
         The mass w_i that each variable should get.
     slack : float

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
-from otlp.plan.slackness import LosslessSystem
+from otlp.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
 __all__ = ["SoftmaxSystem", "softmax_by_set", "softmax_shares"]
 
 
-class SoftmaxSystem(LosslessSystem):
-    """Shares by a softmax over one variable a label (Global Resolution, Eq. 14 and 17).
+class SoftmaxSystem(Plan):
+    """Accept by a softmax over one variable a label (Global Resolution, Eq. 14 and 17), scaled.
+
+    A token that would get more than `wanted` has its shares scaled down, and what is left of
+    `wanted` replaces rejected drafts; so the output does not depend on how good the shares are.
+
+    Tokens may share a label (a lump): a label's share goes to one of its drafts at random.
 
     Parameters
     ----------
-    problem, wanted, mass, given, labels, draft
-        As in `LosslessSystem`; `given` is what this softmax gives.
+    problem : Problem
+    wanted : ndarray, shape (V,)
+        What the system has to put out; sums to `mass`.
+    mass : float
+        Probability of the system's tuples.
+    given : ndarray, shape (G,)
+        Mass that this softmax gives to each label, over all tuples.
+    labels : ndarray, shape (V,), int64
+        Label of each token, -1 for tokens that are not accepted.
+    draft : ndarray, shape (V,)
+        Weights that split a label's mass among its tokens.
     alpha : ndarray, shape (G,)
         The variables.
     slack : float
@@ -39,18 +54,54 @@ class SoftmaxSystem(LosslessSystem):
         slack: float,
         sets: TokenSets | None = None,
     ) -> None:
-        super().__init__(problem, wanted, mass, given, labels, draft)
+        super().__init__(problem)
+        self.mass, self.labels = mass, labels
         self.alpha, self.slack, self.sets = alpha, slack, sets
+        tokens = np.flatnonzero(labels >= 0)
+        own = labels[tokens]
+        weights = sum_by(own, draft[tokens], given.size)
+        raw = np.zeros(wanted.size)
+        # A token by itself takes all, also where its weight is subnormal.
+        alone = np.bincount(own, minlength=given.size)[own] == 1
+        raw[tokens] = given[own] * np.where(alone, 1.0, draft[tokens] / weights[own])
+        self.separate = bool(alone.all())
+        self.accept = np.divide(wanted, raw, out=np.ones(wanted.size), where=raw > wanted)
+        self.kept = raw * self.accept
+        left = np.maximum(wanted - self.kept, 0.0)
+        self.residual = residual_distribution(left if left.any() else problem.target, 0.0)
 
-    def shares(self, labels: IntArray) -> FloatArray:
-        """Softmax over the labels of a tuple."""
-        return softmax_shares(self.alpha[labels], self.slack)
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
+        tokens = self._check(draft_tokens)
+        labelled = tokens[self.labels[tokens] >= 0]
+        shown, place, count = np.unique(
+            self.labels[labelled], return_inverse=True, return_counts=True
+        )
+        given = softmax_shares(self.alpha[shown], self.slack) / count
+        accepted = np.zeros(self.kept.size)
+        np.add.at(accepted, labelled, given[place] * self.accept[labelled])
+        return accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
 
-    def lucky(self) -> FloatArray | None:
-        """Known where the sets are listed and no two tokens share a label."""
+    def marginals(self) -> Marginals:
+        """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
+        rejected = max(0.0, self.mass - float(self.kept.sum()))
+        output = self.kept + rejected * self.residual
         if self.sets is None or not self.separate:
-            return None
-        return self._lucky(self.sets, softmax_by_set(self.sets, self.alpha, self.slack))
+            return Marginals(self.kept, output, "closed form, lucky replacements left out")
+        return Marginals(self.kept + self._lucky(self.sets), output, "closed form")
+
+    def _lucky(self, sets: TokenSets) -> FloatArray:
+        """Probability that a replacement is token i and was drafted; no two share a label."""
+        share = softmax_by_set(sets, self.alpha, self.slack)
+        tokens = np.flatnonzero(self.labels >= 0)
+        accept = np.zeros(self.alpha.size)
+        accept[self.labels[tokens]] = self.accept[tokens]
+        taken = sum_by(sets.rows, share * accept[sets.members], len(sets))
+        refused = sets.mass * np.maximum(1.0 - taken, 0.0)
+        shown = sum_by(sets.members, refused[sets.rows], accept.size)
+        lucky = np.zeros(self.kept.size)
+        lucky[tokens] = shown[self.labels[tokens]] * self.residual[tokens]
+        return lucky
 
 
 def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:

@@ -23,7 +23,7 @@ reductions = st.sampled_from([MergeTuples(), Relaxation()])
 
 def relaxed_solution(relaxed):
     network, _ = NetworkReduction().apply(relaxed)
-    return FLOW_ENGINES["ortools"](network, None)[network.middle]
+    return FLOW_ENGINES["ortools"](network)[network.middle]
 
 
 def check_weights(relaxed, weights):

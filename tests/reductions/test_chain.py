@@ -33,7 +33,7 @@ def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
         assert chain.accepts(problem)
         result, inverse = chain.apply(problem)
         if name == "flow":
-            answer = PrimalDual(FLOW_ENGINES["ortools"](result, None))
+            answer = PrimalDual(FLOW_ENGINES["ortools"](result))
         else:
             found = highs.solve(result)
             answer = PrimalDual(found.x, found.row_price)

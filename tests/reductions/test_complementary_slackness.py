@@ -23,7 +23,7 @@ def solve_relaxed(relaxed):
     if len(relaxed.groups) == 0:
         return np.empty(0)
     network, _ = NetworkReduction().apply(relaxed)
-    return FLOW_ENGINES["ortools"](network, None)[network.middle]
+    return FLOW_ENGINES["ortools"](network)[network.middle]
 
 
 @given(st.one_of(iid_problems(max_vocab=5, max_n=3), problems()))

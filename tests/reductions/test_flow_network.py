@@ -48,7 +48,7 @@ def test_the_cut_proves_the_flow_optimal(problem: otlp.Problem) -> None:
     for reduction in (MergeTuples(), Relaxation()):
         relaxed, _ = reduction.apply(problem)
         network, inverse = NetworkReduction().apply(relaxed)
-        answer = PrimalDual(FLOW_ENGINES["ortools"](network, None))
+        answer = PrimalDual(FLOW_ENGINES["ortools"](network))
         flow, subset = NetworkReduction().invert(answer, inverse)
         assert abs(relaxed.dual_value(subset) - problem.dual_value(subset)) <= 1e-12
         bound = problem.dual_value(subset)

@@ -14,7 +14,7 @@ from tests.instances import brute_force_optimum, iid_problems, independent_probl
 
 def cut(problem):
     network, inverse = PairwiseCut().apply(problem)
-    flows = FLOW_ENGINES["ortools"](network, None)
+    flows = FLOW_ENGINES["ortools"](network)
     subset = PairwiseCut().invert(PrimalDual(flows), inverse).dual
     value = flows[: problem.vocab_size].sum() - network.capacities[-problem.vocab_size :].sum()
     return 1.0 + value, subset

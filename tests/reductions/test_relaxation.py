@@ -19,7 +19,7 @@ Reduction = Relaxation | MergeTuples
 def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
     """An optimal S, whatever the groups are."""
     network, _ = NetworkReduction().apply(relaxed)
-    return FLOW_ENGINES["ortools"](network, None)[network.middle]
+    return FLOW_ENGINES["ortools"](network)[network.middle]
 
 
 @BOTH

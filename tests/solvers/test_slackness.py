@@ -56,9 +56,9 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
     solved = []
     run = FLOW_ENGINES["ortools"]
 
-    def counting(network, time_limit):
+    def counting(network):
         solved.append(network.groups)
-        return run(network, time_limit)
+        return run(network)
 
     monkeypatch.setattr("otlp.solvers.flow_solver.FLOW_ENGINES", {"ortools": counting})
     plan = Slackness().prepare(problem)

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.drafts.token_sets import list_sets
 from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, SolveError, Status
 from otlp.solvers.by_name import make_solver
 from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_point
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
-from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.max_flow import MaxFlow
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
 
@@ -304,7 +305,7 @@ def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
     """A feasible system with tight constraints, whose minimum lies at infinity."""
     rng = np.random.default_rng(2)
     draft = rng.dirichlet(np.ones(8))
-    terms = merged_terms(draft, 3)
+    terms = list_sets(draft, 3)
     prefix = np.append(0.0, np.cumsum(draft))
     wanted = np.diff(prefix**3)  # the vertex of one ordering: every prefix is tight
     function = LogSumExp(terms, wanted, slack)

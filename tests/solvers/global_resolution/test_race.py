@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp, merged_terms
+from otlp.drafts.token_sets import list_sets
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.race import Race
 from tests.instances import distributions
 
@@ -23,7 +24,7 @@ def pairs(draw):
     n, slack = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 1.0]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     wanted = rng.random(draft.size) * n * draft
-    listed = LogSumExp(merged_terms(draft, n, ignored), wanted, slack)
+    listed = LogSumExp(list_sets(draft, n, ignored), wanted, slack)
     spread = draw(st.sampled_from([0.0, 1.0, 10.0, 200.0]))
     return listed, Race(draft, n, ignored, wanted, slack), spread * rng.standard_normal(draft.size)
 
