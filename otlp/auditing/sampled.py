@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from otlp.auditing.draft_check import check_drafts
-from otlp.auditing.gtest import GTest, g_test, total_variation, total_variation_interval
+from otlp.auditing.gtest import GTest, g_test, total_variation_interval
 from otlp.auditing.report import AuditReport, commonest, conclude
 from otlp.auditing.subject import Failure, Progress, Subject
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.drafts import DraftScheme
 from otlp.drafts.token_sets import check_memory
 

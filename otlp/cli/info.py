@@ -7,7 +7,7 @@ import numpy as np
 
 from otlp.cli.options import capture_argument, open_capture
 from otlp.cli.output import console, facts
-from otlp.distribution import FloatArray
+from otlp.distribution import entropy
 
 __all__ = ["command"]
 
@@ -27,7 +27,7 @@ def command(capture: str | None) -> None:
     data = open_capture(capture)
     rows = range(min(len(data), SAMPLE_ROWS))
     pairs = [data.distributions(row) for row in rows]
-    entropies = ([_entropy(pair[side]) for pair in pairs] for side in (0, 1))
+    entropies = ([entropy(pair[side]) for pair in pairs] for side in (0, 1))
     overlap = [float(np.minimum(target, draft).sum()) for target, draft in pairs]
     content = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
@@ -45,11 +45,6 @@ def command(capture: str | None) -> None:
     console.print(facts(capture or "the built-in capture", content))
     if len(data) > SAMPLE_ROWS:
         console.print(f"Figures from the first {SAMPLE_ROWS} rows: median [10%, 90%].")
-
-
-def _entropy(law: FloatArray) -> float:
-    positive = law[law > 0.0]
-    return float(-(positive * np.log(positive)).sum())
 
 
 def _quantiles(values: list[float]) -> str:

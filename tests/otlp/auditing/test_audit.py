@@ -377,7 +377,7 @@ def test_the_seed_fixes_the_report() -> None:
         ({"rng": 3}, "numpy.random.Generator"),
         ({"progress": 3}, "callable"),
         ({"told": "q"}, "real numbers"),
-        ({"told": [[0.5], [0.2, 0.3]]}, "real numbers"),
+        ({"told": [[0.5], [0.2, 0.3]]}, "told cannot be turned into an array"),
         ({"told": [1j]}, "real numbers"),
         ({"target": "p"}, "target"),
         ({"target": None}, "target"),
