@@ -65,7 +65,7 @@ def main(rows: int) -> None:
 
 def report(gains: dict[str, dict[str, list[float]]]) -> None:
     cases.say(
-        beside="(i.i.d. loses at k = 10, and wins at every k >= 100,\nby nearly 2 points for n >= 4)"
+        beside="(i.i.d. loses at k = 10, wins at every k >= 100, by nearly 2 points for n >= 4)"
     )
     for name, curves in gains.items():
         wide = [curve for k, curve in curves.items() if int(k) >= 100]
