@@ -19,7 +19,7 @@ import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
 from otlp.data.captures import Capture
-from otlp.solvers import GlobalResolution
+from otlp.solvers import GlobalResolution, Slackness
 
 LIMITS = (10.0, 100.0)
 COUNTS = range(2, 9)
@@ -95,7 +95,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
         *(m for m in cases.own_methods() if not m.label.startswith("global")),
         *(
             cases.with_solver(
-                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback="slackness")
+                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback=Slackness())
             )
             for tau in cases.TAUS
         ),

@@ -109,11 +109,21 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
-    if vocab_size is not None and (capture is not None or row is not None):
+    made_up = capture is None and row is None
+    if vocab_size is not None and not made_up:
         raise click.UsageError("--random makes p and q up: leave out --capture and --row")
+    if made_up and (cut["temperature"], cut["draft_temperature"], cut["top_p"]) != (
+        1.0,
+        None,
+        None,
+    ):
+        raise click.UsageError(
+            "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
+            "--capture if it is not the built-in one"
+        )
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
-        if capture is None and row is None:
+        if made_up:
             p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
         else:
             p, q = open_capture(capture).distributions(row or 0, **cut)
