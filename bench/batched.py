@@ -10,7 +10,6 @@ and write at least once (two rows in, a token out), so bytes / time is a lower b
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,12 +20,11 @@ from typing import Any
 
 import click
 import torch
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from torch import Tensor
 
 from otlp import batched
+from otlp.cli.options import ListOf, json_option
+from otlp.cli.output import console, progress, table, write_json
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "sort": batched.verify,
@@ -46,10 +44,10 @@ FLOOR = ("torch.clone", "torch.softmax", "torch.sort")
 class Options:
     """What the command line says; see ``--help``."""
 
-    batch: list[int]
-    vocab: list[int]
-    drafts: list[int]
-    algorithms: list[str]
+    batch: tuple[int, ...]
+    vocab: tuple[int, ...]
+    drafts: tuple[int, ...]
+    algorithms: tuple[str, ...]
     dtype: str
     device: str
     threads: int
@@ -59,7 +57,6 @@ class Options:
     validate: bool
     compile: bool
     memory: float
-    json: Path | None
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def elapsed(action: Callable[[], object], device: str) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def measure(shape: tuple[int, int, int], names: list[str], options: Options) -> list[Result]:
+def measure(shape: tuple[int, int, int], options: Options) -> list[Result]:
     """Time everything on one shape."""
     dtype = getattr(torch, options.dtype)
     target, draft, tokens, generator = synthetic_rows(shape, dtype, options.device, options.seed)
@@ -114,7 +111,7 @@ def measure(shape: tuple[int, int, int], names: list[str], options: Options) -> 
         "torch.sort": lambda: torch.sort(scores, dim=1),
     }
     compile_ = torch.compile if options.compile else lambda function: function
-    for name in names:
+    for name in options.algorithms:
         function = compile_(VERIFIERS[name])
         actions[name] = lambda f=function: f(
             target, draft, tokens, batched.uniforms(tokens, generator), validate=options.validate
@@ -162,46 +159,36 @@ def mean_acceptance(
     return hits / (samples * tokens.shape[0])
 
 
-def show(results: list[Result], console: Console, title: str) -> None:
-    """Print one table for each shape."""
-    shapes = dict.fromkeys((r.batch, r.vocab_size, r.drafts) for r in results)
-    for shape in shapes:
-        table = Table(title=f"B = {shape[0]}, V = {shape[1]:,}, n = {shape[2]} {title}")
-        table.add_column("algorithm")
-        for heading in ("median ms", "least ms", "x torch.sort", "GB/s", "acceptance", "optimum"):
-            table.add_column(heading, justify="right")
-        for r in results:
-            if (r.batch, r.vocab_size, r.drafts) == shape:
-                alpha = "" if r.acceptance is None else f"{r.acceptance:.6f}"
-                table.add_row(
-                    r.algorithm,
-                    f"{r.median_ms:.3f}",
-                    f"{r.least_ms:.3f}",
-                    f"{r.over_sort:.2f}",
-                    f"{r.gigabytes_per_second:.2f}",
-                    alpha,
-                    "" if r.acceptance is None else f"{r.optimum:.6f}",
-                )
-        console.print(table)
+def show(results: list[Result], title: str) -> None:
+    """Print one table for one shape."""
+    heads = ("median ms", "least ms", "x torch.sort", "GB/s", "acceptance", "optimum")
+    made = table("algorithm", *heads, title=title)
+    for r in results:
+        exact = r.acceptance is not None
+        made.add_row(
+            r.algorithm,
+            f"{r.median_ms:.3f}",
+            f"{r.least_ms:.3f}",
+            f"{r.over_sort:.2f}",
+            f"{r.gigabytes_per_second:.2f}",
+            f"{r.acceptance:.6f}" if exact else "",
+            f"{r.optimum:.6f}" if exact else "",
+        )
+    console.print(made, width=100)
 
 
-def whole_numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
-    """Read a list such as 1,8,64."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise click.BadParameter(f"{text!r} is no list of whole numbers such as 1,8,64")
-    return found
+WHOLE = ListOf(click.IntRange(1))
 
 
-@click.command(help=__doc__.replace("\n\n    python", "\n\n\b\n    python"))
-@click.option("--batch", default="1,8,64,256", callback=whole_numbers, help="Rows at once.")
-@click.option("--vocab", default="4096,32000,128256,256000", callback=whole_numbers)
-@click.option("--drafts", default="1,2,4,8", callback=whole_numbers, help="Drafts of a row.")
+@click.command(
+    help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
+    context_settings={"show_default": True},
+)
+@click.option("--batch", default="1,8,64,256", type=WHOLE, help="Rows at once.")
+@click.option("--vocab", default="4096,32000,128256,256000", type=WHOLE)
+@click.option("--drafts", default="1,2,4,8", type=WHOLE, help="Drafts of a row.")
 @click.option(
-    "--algorithms", multiple=True, type=click.Choice(list(VERIFIERS)), default=list(VERIFIERS)
+    "--algorithms", type=ListOf(click.Choice(list(VERIFIERS))), default=",".join(VERIFIERS)
 )
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16", "float16"]))
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -212,31 +199,32 @@ def whole_numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]
 @click.option("--validate", is_flag=True, help="Check the values of the input.")
 @click.option("--compile", is_flag=True, help="Under torch.compile.")
 @click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
-@click.option("--json", type=click.Path(path_type=Path), help="Write the results here.")
-def main(**given: Any) -> None:
+@json_option("Write the results to a file.")
+def main(json_path: Path | None, **given: Any) -> None:
     options = Options(**given)
     torch.set_num_threads(options.threads)
-    console = Console()
     shapes = list(product(options.batch, options.vocab, options.drafts))
     # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays
     fits = [s for s in shapes if 32 * s[0] * s[1] + 2**29 <= options.memory * 2**30]
     for shape in shapes:
         if shape not in fits:
             console.print(f"skipped (B, V, n) = {shape}: needs more than --memory")
-    results: list[Result] = []
-    with Progress(console=console, transient=True) as progress:
-        for shape in progress.track(fits, description="synthetic rows"):
-            results += measure(shape, options.algorithms, options)
-    title = f"(synthetic rows, {options.dtype}, {options.device}, {options.threads} threads)"
-    show(results, console, title)
-    if options.json:
+    measured: dict[tuple[int, int, int], list[Result]] = {}
+    with progress("synthetic rows", len(fits)) as step:
+        for shape in fits:
+            measured[shape] = measure(shape, options)
+            step(str(shape))
+    if json_path:
         document = {
             "data": "synthetic",
             "torch": torch.__version__,
-            "options": {k: str(v) for k, v in asdict(options).items()},
-            "results": [asdict(result) for result in results],
+            "options": asdict(options),
+            "results": [asdict(result) for found in measured.values() for result in found],
         }
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(json_path, document)
+    machine = f"(synthetic rows, {options.dtype}, {options.device}, {options.threads} threads)"
+    for (batch, vocab_size, drafts), results in measured.items():
+        show(results, f"B = {batch}, V = {vocab_size:,}, n = {drafts} {machine}")
 
 
 if __name__ == "__main__":

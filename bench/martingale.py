@@ -26,7 +26,7 @@ from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
 
 TUPLES = 100
-"""Drafted tuples whose verified token and slice are timed, each once."""
+"""Drafted tuples whose verified token and selection are timed, each once."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Timing:
     marginal_error: float
     score: float
     token: float
-    slice: float
+    selection: float
 
 
 def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
@@ -81,7 +81,7 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
     plan.selection(drafted[0])
     scores = [seconds_of(lambda row=row: plan.scores(row[:1], rng)) for row in drafted]
     tokens = [seconds_of(lambda row=row: plan.sample(row, rng)) for row in drafted]
-    slices = [seconds_of(lambda row=row: plan.selection(row)) for row in drafted]
+    selections = [seconds_of(lambda row=row: plan.selection(row)) for row in drafted]
     return Timing(
         data=name,
         vocab_size=problem.vocab_size,
@@ -95,14 +95,14 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
         marginal_error=solution.marginal_error,
         score=float(np.median(scores)),
         token=float(np.median(tokens)),
-        slice=float(np.median(slices)),
+        selection=float(np.median(selections)),
     )
 
 
 def show(timings: list[Timing]) -> None:
     made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
-        *("acceptance", "gap", "marginal error", "score us", "token us", "slice us"),
+        *("acceptance", "gap", "marginal error", "score us", "token us", "selection us"),
         title="martingale on synthetic data: a whole solve, certificate included",
     )
     last = None
@@ -123,7 +123,7 @@ def show(timings: list[Timing]) -> None:
             f"{row.marginal_error:.0e}",
             f"{1e6 * row.score:.1f}",
             f"{1e6 * row.token:.1f}",
-            f"{1e6 * row.slice:.0f}",
+            f"{1e6 * row.selection:.0f}",
         )
     console.print(made, width=None if console.is_terminal else 160)
 

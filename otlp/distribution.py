@@ -20,6 +20,7 @@ __all__ = [
     "as_distribution",
     "as_floats",
     "by_ratio",
+    "entropy",
     "frozen",
     "invert_cdf",
     "precision",
@@ -29,6 +30,7 @@ __all__ = [
     "sum_by",
     "top_k",
     "top_p",
+    "total_variation",
     "whole_number",
 ]
 
@@ -241,6 +243,17 @@ def renormalise_without(distribution: FloatArray, tokens: IntArray) -> FloatArra
         return None
     rest /= total
     return rest
+
+
+def entropy(distribution: FloatArray) -> float:
+    """Entropy in nats."""
+    positive = distribution[distribution > 0.0]
+    return -float(positive @ np.log(positive))
+
+
+def total_variation(one: FloatArray, other: FloatArray) -> float:
+    """Half the L1 distance: the largest difference in the probability of any event."""
+    return 0.5 * float(np.abs(one - other).sum())
 
 
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:

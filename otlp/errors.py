@@ -6,6 +6,7 @@ that ``except ValueError`` works too.  A message names the value, the limit and 
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "UnknownSolverError",
     "UnsupportedProblemError",
     "ZeroProbabilityError",
+    "clean",
     "fits",
 ]
 
@@ -65,6 +67,19 @@ def fits(what: str, needed: float, memory_limit: float) -> Capability:
         f"{what} would need {needed / 1024**2:,.0f} MiB, more than memory_limit = "
         f"{memory_limit / 1024**2:,.0f} MiB: raise it, use a smaller n, cut the draft with top_k, "
         "or choose a solver that lists nothing (martingale for i.i.d. drafts)",
+    )
+
+
+def clean(text: str) -> str:
+    r"""Write control characters, and what is no character, as escapes such as ``\x1b``.
+
+    For words of others in a message: they should steer no terminal.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
+        else c
+        for c in text
     )
 
 

@@ -9,21 +9,11 @@ from __future__ import annotations
 
 import cases
 import click
-import numpy as np
-from matplotlib.figure import Figure
-from rich.table import Table
 
-import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
-from otlp.data.captures import Capture
 
 COUNTS = range(1, 11)
-
-
-def optimal(capture: Capture, rows: list[int], k: int, n: int) -> float:
-    instances = cases.problems(capture, rows, k, n)
-    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -38,30 +28,18 @@ def main(rows: int) -> None:
         for capture, ks in zip(captures, sizes, strict=True):
             chosen = cases.spread(capture, rows)
             curves[cases.describe(capture)] = {
-                str(k): [optimal(capture, chosen, k, n) for n in COUNTS]
+                str(k): [cases.mean_optimum(cases.problems(capture, chosen, k, n)) for n in COUNTS]
                 for k in ks
                 if not step(f"k = {k}")
             }
-
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    for axes, (name, curve) in zip(figure.subplots(1, 2, sharey=True), curves.items(), strict=True):
-        table = Table("k", *(f"n={n}" for n in COUNTS), title=f"Optimal acceptance, {name}")
-        for k, values in curve.items():
-            table.add_row(k, *(f"{100 * value:.2f}" for value in values))
-            axes.plot(COUNTS, values, marker="o", markersize=3, label=f"top {int(k):,}")
-        cases.console.print(table)
-        axes.set(title=name, xlabel="number of drafts n")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+    figure = cases.over_n(curves, COUNTS, "Optimal acceptance", lambda x: f"{100 * x:.2f}")
     figure.axes[0].set_ylabel("optimal acceptance")
     cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)
     report(curves)
 
 
 def report(curves: dict[str, dict[str, list[float]]]) -> None:
-    cases.console.print(
-        "\nBeside the paper (Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)", style="bold"
-    )
+    cases.say(beside="(Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)")
     for name, curve in curves.items():
         at4 = {int(k): 100 * values[3] for k, values in curve.items()}
         gain, rest = at4[1000] - at4[10], max(at4.values()) - at4[1000]

@@ -53,10 +53,9 @@ def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, 
         for case, run in zip(instances, runs, strict=False)
     ]
     best = [otlp.optimal_acceptance(case)[0] for case in instances[: len(runs)]]
-    every = float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
-    return 1e3 * float(np.median([run.seconds for run in runs])), every * float(
-        np.sum(taken) / np.sum(best)
-    )
+    share = float(np.sum(taken) / np.sum(best))
+    milliseconds = 1e3 * float(np.median([run.seconds for run in runs]))
+    return milliseconds, cases.mean_optimum(instances) * share
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -74,7 +73,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
         for k, n in SIZES:
             size = f"({k}, {n})"
             instances = list(cases.problems(capture, cases.spread(capture, rows), k, n))
-            optima[size] = float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
+            optima[size] = cases.mean_optimum(instances)
             points[size] = {}
             for method in methods:
                 step(f"{size} {method.label}")

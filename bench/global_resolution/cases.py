@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
+from rich.table import Table
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
@@ -32,7 +33,7 @@ from otlp.errors import EngineNotFoundError
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, Support
 from otlp.reductions.complementary_slackness import split
 from otlp.solution import SolveError
-from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, MaxFlow, Slackness
+from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, Slackness
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import settled
@@ -114,8 +115,7 @@ def with_solver(label: str, solver: Solver) -> Method:
 def unmerged_lp(time_limit: float) -> Method:
     """The relaxed OTLP over all tuples with SciPy's HiGHS, as in the paper (Appendix M)."""
 
-    def run(problem: otlp.Problem) -> Run:
-        start = time.perf_counter()
+    def optimum(problem: otlp.Problem) -> float:
         relaxed = _relaxed(problem)
         groups, target = relaxed.groups, relaxed.target
         columns = np.arange(groups.members.size)
@@ -131,29 +131,23 @@ def unmerged_lp(time_limit: float) -> Method:
             method="highs",
             options={"time_limit": time_limit},
         )
-        value = -float(result.fun) if result.status == 0 else math.nan
-        status = "SOLVED" if result.status == 0 else "TIME_LIMIT"
-        return Run(time.perf_counter() - start, value, status)
+        return -float(result.fun) if result.status == 0 else math.nan
 
-    return Method("LP, all tuples (SciPy HiGHS)", run, _tuple_arcs)
+    return _over_tuples("LP, all tuples (SciPy HiGHS)", optimum)
 
 
 def unmerged_flow(engine: str) -> Method:
     """One maximum flow over all tuples, as in the paper's section 5.2."""
-
-    def run(problem: otlp.Problem) -> Run:
-        start = time.perf_counter()
-        value = _flow_value(_relaxed(problem), engine)
-        return Run(time.perf_counter() - start, value, "SOLVED")
-
-    return Method(f"max-flow, all tuples ({engine})", run, _tuple_arcs)
+    return _over_tuples(
+        f"max-flow, all tuples ({engine})",
+        lambda problem: _flow_value(_relaxed(problem), engine),
+    )
 
 
 def unmerged_slackness(engine: str) -> Method:
     """A maximum flow for each of the two systems, over all tuples (section 5.3)."""
 
-    def run(problem: otlp.Problem) -> Run:
-        start = time.perf_counter()
+    def optimum(problem: otlp.Problem) -> float:
         small, _ = Support().apply(problem)
         subset = split(small).subset
         relaxed, _ = Relaxation().apply(small)
@@ -165,9 +159,21 @@ def unmerged_slackness(engine: str) -> Method:
             system = _restrict(relaxed, side, groups)
             if len(system.groups):
                 value += _flow_value(system, engine)
-        return Run(time.perf_counter() - start, value, "SOLVED")
+        return value
 
-    return Method(f"optimized max-flow, all tuples ({engine})", run, _tuple_arcs)
+    return _over_tuples(f"optimized max-flow, all tuples ({engine})", optimum)
+
+
+def _over_tuples(label: str, optimum: Callable[[otlp.Problem], float]) -> Method:
+    """Time what finds the optimal value with all tuples apart; NaN: not within its limit."""
+
+    def run(problem: otlp.Problem) -> Run:
+        start = time.perf_counter()
+        value = optimum(problem)
+        status = "TIME_LIMIT" if math.isnan(value) else "SOLVED"
+        return Run(time.perf_counter() - start, value, status)
+
+    return Method(label, run, lambda problem: problem.drafts.tuple_count() * (problem.n + 1))
 
 
 def _relaxed(problem: otlp.Problem) -> RelaxedOTLP:
@@ -191,12 +197,8 @@ def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
     return float(FLOW_ENGINES[engine](network)[network.middle].sum())
 
 
-def _tuple_arcs(problem: otlp.Problem) -> float:
-    return problem.drafts.tuple_count() * (problem.n + 1)
-
-
-def slice_of(label: str, solver: GlobalResolution) -> Method:
-    """Algorithm 1 as the paper states it: the slice for one drafted tuple, one system solved."""
+def conditional_of(label: str, solver: GlobalResolution) -> Method:
+    """Algorithm 1 as the paper states it: given one drafted tuple, from one of the systems."""
 
     def run(problem: otlp.Problem) -> Run:
         tokens = problem.drafts.sample(np.random.default_rng(0))
@@ -272,8 +274,36 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
         console.print(f"wrote {path.relative_to(REPOSITORY)}, {size:.0f} KB", style="dim")
 
 
-def say(*lines: str) -> None:
-    """Print findings, one a line."""
+def mean_optimum(instances: Iterable[otlp.Problem]) -> float:
+    """Mean optimal acceptance, by subset selection (Theorem 3.1)."""
+    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
+
+
+def over_n(
+    curves: Mapping[str, Mapping[str, Sequence[float]]],
+    counts: Sequence[int],
+    title: str,
+    show: Callable[[float], str],
+) -> Figure:
+    """Print a table and draw a panel for each capture: a line a k, the values over n."""
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    panels = figure.subplots(1, len(curves), sharey=True)
+    for axes, (name, by_k) in zip(panels, curves.items(), strict=True):
+        table = Table("k", *(f"n={n}" for n in counts), title=f"{title}, {name}")
+        for k, values in by_k.items():
+            table.add_row(k, *map(show, values))
+            axes.plot(counts, values, marker="o", markersize=3, label=f"top {int(k):,}")
+        console.print(table)
+        axes.set(title=name, xlabel="number of drafts n")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    return figure
+
+
+def say(*lines: str, beside: str = "") -> None:
+    """Print findings, one a line, below what they are held against, if that is new."""
+    if beside:
+        console.print(f"\nBeside the paper {beside}", style="bold")
     for line in lines:
         console.print(f"- {line}")
 
@@ -299,7 +329,7 @@ def paper_methods(time_limit: float) -> list[Method]:
         *(unmerged_flow(engine) for engine in installed),
         *(unmerged_slackness(engine) for engine in installed),
         *(
-            slice_of(f"global resolution, tau {tau:g}", GlobalResolution.published(tau))
+            conditional_of(f"global resolution, tau {tau:g}", GlobalResolution.published(tau))
             for tau in TAUS
         ),
     ]
@@ -307,15 +337,13 @@ def paper_methods(time_limit: float) -> list[Method]:
 
 def own_methods() -> list[Method]:
     """The library's counterparts: tuples merged by set, lumps in place of truncation."""
-    methods = [
+    return [
         with_solver("linear-program", LinearProgram(time_limit=10.0)),
         with_solver("max-flow", MaxFlow()),
         with_solver("slackness", Slackness()),
         *(with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)) for tau in TAUS),
+        with_solver("martingale", Martingale()),
     ]
-    if "martingale" in SOLVERS:
-        methods.append(with_solver("martingale", SOLVERS["martingale"]()))
-    return methods
 
 
 TAUS = (1e-3, 1e-4)

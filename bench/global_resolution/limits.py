@@ -19,7 +19,7 @@ import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
 from otlp.data.captures import Capture
-from otlp.solvers import GlobalResolution
+from otlp.solvers import GlobalResolution, Slackness
 
 LIMITS = (10.0, 100.0)
 COUNTS = range(2, 9)
@@ -40,7 +40,7 @@ def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
     from which it then differs by at most 5 tau.
     """
     solver = GlobalResolution.published(tau)
-    piece = cases.slice_of(f"global resolution, tau {tau:g}", solver)
+    piece = cases.conditional_of(f"global resolution, tau {tau:g}", solver)
 
     def run(problem: otlp.Problem) -> cases.Run:
         first = piece.run(problem)
@@ -72,7 +72,7 @@ def best_within(
                     for case, run in zip(instances, runs, strict=False)
                 ]
             )
-            acceptance = np.mean([otlp.optimal_acceptance(case)[0] for case in instances]) - lost
+            acceptance = cases.mean_optimum(instances) - lost
             for limit in LIMITS:
                 if mean <= limit and not acceptance <= best[limit][0]:
                     best[limit] = (float(acceptance), f"({k}, {n})", mean)
@@ -95,7 +95,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
         *(m for m in cases.own_methods() if not m.label.startswith("global")),
         *(
             cases.with_solver(
-                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback="slackness")
+                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback=Slackness())
             )
             for tau in cases.TAUS
         ),
@@ -158,10 +158,7 @@ def show(results: dict[str, dict[float, tuple[float, str, float]]], title: str) 
 
 
 def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str) -> None:
-    cases.console.print(
-        "\nBeside the paper (acceptances are those of other models; differences compare)",
-        style="bold",
-    )
+    cases.say(beside="(acceptances are those of other models; differences compare)")
     for limit in LIMITS:
         base = results[flow][limit][0]
         gains = {label: 100 * (best[limit][0] - base) for label, best in results.items()}

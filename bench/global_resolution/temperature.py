@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
 from otlp.solvers import GlobalResolution
@@ -35,16 +34,7 @@ def acceptances(rows: list[int], ks: list[int]) -> dict[str, dict[str, list[floa
             for k in ks:
                 step(f"temperature {temperature}, k = {k}")
                 result[str(temperature)][str(k)] = [
-                    float(
-                        np.mean(
-                            [
-                                otlp.optimal_acceptance(case)[0]
-                                for case in cases.problems(
-                                    cases.captured(), rows, k, n, temperature
-                                )
-                            ]
-                        )
-                    )
+                    cases.mean_optimum(cases.problems(cases.captured(), rows, k, n, temperature))
                     for n in COUNTS
                 ]
     return result
@@ -53,7 +43,7 @@ def acceptances(rows: list[int], ks: list[int]) -> dict[str, dict[str, list[floa
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
     """Median ms and failure rates over the temperatures: method, then (k, n)."""
     methods = [
-        cases.slice_of("as published", GlobalResolution.published(TAU)),
+        cases.conditional_of("as published", GlobalResolution.published(TAU)),
         cases.with_solver("this library", GlobalResolution(TAU)),
     ]
     cases.warm(methods, cases.captured())
@@ -168,9 +158,7 @@ SEEN = {"0.2": "no gain", "0.4": "no gain", "0.6": "a small gain", "0.8": "a gai
 
 
 def report(curves: dict[str, dict[str, list[float]]], results: dict[str, Cells]) -> None:
-    cases.console.print(
-        "\nBeside the paper (Gemma-2 27B/2B; its figures have no numbers)", style="bold"
-    )
+    cases.say(beside="(Gemma-2 27B/2B; its figures have no numbers)")
     for temperature, by_k in curves.items():
         gain = 100 * max(values[3] - by_k["10"][3] for values in by_k.values())
         cases.say(

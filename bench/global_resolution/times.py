@@ -1,4 +1,4 @@
-"""Tables 1 and 3: times and cases.success rates over (k, n).
+"""Tables 1 and 3: times and success rates over (k, n).
 
     python bench/global_resolution/times.py
 
@@ -28,7 +28,7 @@ from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS
 SIZES = [(10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2)]
 
 # Milliseconds a token: Llama-3 (Table 1) and Gemma-2 (Table 3); lower bounds where the paper says
-# so; cases.success rates in percent for global resolution.
+# so; success rates in percent for global resolution.
 PAPER: dict[str, list[str]] = {
     "LP": ["4.07 / 7.85", "30.1 / 59.4", "4000+", "400000+", "4000+", "400000+", "OOM"],
     "max-flow": [
@@ -94,7 +94,7 @@ def hopeless(done: list[list[cases.Run]], k: int, n: int, budget: float) -> bool
 
 def success_rates(made_up: Capture, k: int, n: int) -> dict[str, float]:
     """Success of Algorithm 1 for a drafted tuple, over all rows, at tau 1e-3, and why it fails."""
-    method = cases.slice_of("", GlobalResolution.published(1e-3))
+    method = cases.conditional_of("", GlobalResolution.published(1e-3))
     capture = cases.captured()
     instances = list(cases.problems(capture, range(len(capture)), k, n))
     runs = [method.run(case) for case in instances]
@@ -115,7 +115,7 @@ def success_rates(made_up: Capture, k: int, n: int) -> dict[str, float]:
 
 
 def print_table(results: Times) -> None:
-    table = Table(title="Median ms a token (cases.success rate; runs if not all rows)")
+    table = Table(title="Median ms a token (success rate; runs if not all rows)")
     table.add_column("method", min_width=22)
     for k, n in SIZES:
         table.add_column(f"({k}, {n})", justify="right")
@@ -143,9 +143,7 @@ def _cell(runs: list[cases.Run], most: int) -> str:
 def report(results: Times, rates: list[dict[str, float]]) -> None:
     labels = list(results)
     resolution, own = "global resolution, tau 0.001", "global-resolution, tau 0.001"
-    cases.console.print(
-        "\nBeside the paper (far larger models, a closer draft, another machine)", style="bold"
-    )
+    cases.say(beside="(far larger models, a closer draft, another machine)")
     flows = [label for label in labels if label.startswith("max-flow, all tuples")]
     for other, first in ((labels[0], 3), *((flow, 4) for flow in flows)):
         for index, (k, n) in enumerate(SIZES):
@@ -164,7 +162,7 @@ def report(results: Times, rates: list[dict[str, float]]) -> None:
         cases.say(*_about_success(size, paper, rate))
     if all(rate["captured"] + rate["for_size"] > 0.999 for rate in rates):
         cases.say(
-            "Every failure is for |T|, none for the iterations.  Where cases.success is below the "
+            "Every failure is for |T|, none for the iterations.  Where success is below the "
             "paper's, these small models are less sure than the paper's, and T needs more tokens."
         )
     for index, (k, n) in enumerate(SIZES):
@@ -172,15 +170,12 @@ def report(results: Times, rates: list[dict[str, float]]) -> None:
         exact = ", ".join(
             f"{label} {cases.shown(cases.milliseconds(results[label][index]))}"
             for label in ("max-flow", "slackness", "martingale")
-            if label in results
         )
         cases.say(
             f"({k}, {n}): the library's global resolution, whole lossless plan: "
             f"{cases.shown(ms)} ms, success {100 * rate:.0f}%; the exact solvers, ms: {exact}."
         )
-    for label in ("max-flow", "martingale"):
-        if label in results:
-            cases.say(_about_wins(results, label, resolution))
+    cases.say(*(_about_wins(results, label, resolution) for label in ("max-flow", "martingale")))
     cases.say("The paper's max-flow is slow because it lists every tuple; merged by set it is not.")
 
 
@@ -197,8 +192,8 @@ def _about_success(
     )
     limit = PAPER_LIMITS[size[1]]
     return [
-        f"{size}: cases.success {found:.0f}% at tau 1e-3 and the paper's limits, {verdict} "
-        f"{paper[0]:g}% / {paper[1]:g}%; {100 * rate['synthetic']:.0f}% on cases.synthetic rows.",
+        f"{size}: success {found:.0f}% at tau 1e-3 and the paper's limits, {verdict} "
+        f"{paper[0]:g}% / {paper[1]:g}%; {100 * rate['synthetic']:.0f}% on synthetic rows.",
         f"{size}: |T| of the inner system: median {rate['inner_50']:.0f}, at most {limit} in "
         f"{100 * rate['inner_within']:.0f}% of rows; {100 * rate['for_size']:.0f}% fail for |T|.",
     ]
@@ -230,8 +225,8 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
                 "k": k,
                 "n": n,
                 "runs": len(runs),
-                "median_ms": _none(cases.milliseconds(runs)),
-                "success": _none(cases.success(runs)),
+                "median_ms": cases.milliseconds(runs),
+                "success": cases.success(runs),
             }
             for (k, n), runs in zip(SIZES, row, strict=True)
         ]
@@ -242,7 +237,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 
 def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Median cases.milliseconds over (k, n): dashed as the paper ran it, solid this library."""
+    """Median milliseconds over (k, n): dashed as the paper ran it, solid this library."""
     figure = Figure(figsize=(9.5, 4.5), layout="constrained")
     axes = figure.subplots()
     for index, (label, cells) in enumerate(methods.items()):
@@ -251,7 +246,7 @@ def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
         as_published = "all tuples" in label or label.startswith("global resolution,")
         axes.plot(
             range(len(SIZES)),
-            [math.nan if cell["median_ms"] is None else cell["median_ms"] for cell in cells],
+            [cell["median_ms"] for cell in cells],
             "--" if as_published else "-",
             color=f"C{index % 10}",
             marker="o" if as_published else "s",
@@ -264,10 +259,6 @@ def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center", fontsize=8, title="dashed: as in the paper")
     return figure
-
-
-def _none(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 if __name__ == "__main__":

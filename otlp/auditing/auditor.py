@@ -12,12 +12,13 @@ from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.report import AuditReport
 from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.subject import Progress, Rule, Sampler, Subject, draft_vectors
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, as_floats, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution
+from otlp.solvers.limits import check_number
 
 __all__ = ["audit"]
 
@@ -146,18 +147,11 @@ def audit(
 def _check_numbers(
     samples: Any, false_alarm_rate: Any, confidence: Any, tolerance: Any, max_paths: Any
 ) -> None:
-    for name, count, least in (("samples", samples, 1000), ("max_paths", max_paths, 0)):
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < least:
-            raise InvalidInputError(f"{name} is {count!r}: a whole number, at least {least}")
+    whole_number(samples, "samples", 1000)
+    whole_number(max_paths, "max_paths", 0)
     for name, share in (("false_alarm_rate", false_alarm_rate), ("confidence", confidence)):
-        if not (_is_real(share) and 0.0 < share < 1.0):
-            raise InvalidInputError(f"{name} is {share!r}: it must be a number between 0 and 1")
-    if not (_is_real(tolerance) and tolerance >= 0.0):
-        raise InvalidInputError(f"tolerance is {tolerance!r}: it must be a number, at least 0")
-
-
-def _is_real(number: object) -> bool:
-    return isinstance(number, (int, float, np.integer, np.floating)) and number is not True
+        check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
+    check_number("tolerance", tolerance, lambda x: x >= 0.0, "be a number >= 0")
 
 
 def _problem(target: Any, drafts: Any, declared: Any) -> Problem:
@@ -193,7 +187,7 @@ def _subject(
             "(draft_tokens, p, q, rng) -> token, a plan or a solver"
         )
     return Subject(
-        rule=rule if plan is None else _sampled(plan),
+        rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
         plan=plan,
         target=problem.target,
         declared=problem.drafts,
@@ -218,19 +212,12 @@ def _plan(rule: Any, problem: Problem) -> Plan | None:
     return solution.plan
 
 
-def _sampled(plan: Plan) -> Rule:
-    return lambda draft_tokens, p, q, rng: plan.sample(draft_tokens, rng)
-
-
 def _told(told: Any, declared: DraftScheme) -> FloatArray:
     """What the rule is told as q: by default the declared q, or the mean of the drafts."""
     if told is None:
         own = draft_vectors(declared)
         return np.array(declared.mean_draft) if own is None else own
-    try:
-        given = np.asarray(told)
-        if given.dtype.kind not in "biuf" or given.ndim == 0:
-            raise TypeError(f"it has shape {given.shape} and type {given.dtype}")
-        return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"told must be an array of real numbers: {error}") from None
+    given = as_floats(told, "told")
+    if given.ndim == 0:
+        raise InvalidInputError(f"told is {given}: it must be an array, such as q of shape (V,)")
+    return given

@@ -10,10 +10,9 @@ import numpy as np
 
 from otlp.auditing.draft_check import DraftCheck, exact_draft_check
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_law
-from otlp.auditing.gtest import total_variation
 from otlp.auditing.report import AuditReport, commonest, conclude
 from otlp.auditing.subject import Failure, Progress, Step, Subject
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, total_variation
 from otlp.drafts import DraftScheme, DraftTuples
 from otlp.errors import InvalidInputError
 

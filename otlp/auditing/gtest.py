@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.distribution import FloatArray, IntArray, Mask, total_variation
 
-__all__ = ["GTest", "g_test", "total_variation", "total_variation_interval"]
+__all__ = ["GTest", "g_test", "total_variation_interval"]
 
 LEAST_EXPECTED = 10.0
 """Outcomes with a smaller expected count are pooled."""
@@ -140,11 +140,6 @@ def _pools(expected: FloatArray, light: Mask, order: IntArray) -> IntArray:
     if total > 0.0:
         cells[ranked] = np.minimum(before / total * count, count - 1)
     return cells[light]
-
-
-def total_variation(one: FloatArray, other: FloatArray) -> float:
-    """Half the L1 distance: the largest difference in the probability of any event."""
-    return 0.5 * float(np.abs(one - other).sum())
 
 
 def total_variation_interval(

@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from otlp.auditing.draft_check import check_drafts
-from otlp.auditing.gtest import GTest, g_test, total_variation, total_variation_interval
+from otlp.auditing.gtest import GTest, g_test, total_variation_interval
 from otlp.auditing.report import AuditReport, commonest, conclude
 from otlp.auditing.subject import Failure, Progress, Subject
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.drafts import DraftScheme
-from otlp.errors import SizeLimitError
+from otlp.drafts.token_sets import check_memory
 
 __all__ = ["audit_by_sampling"]
 
@@ -88,12 +88,7 @@ def _draw(
 ) -> tuple[IntArray, IntArray, Counter[str]]:
     """Drafted tuples, outputs (V stands for a failure), and what failed how often."""
     size, n = subject.target.size, subject.declared.n
-    if 16 * samples * n > MEMORY_LIMIT:
-        raise SizeLimitError(
-            f"{samples:,} tuples of n = {n:,} drafts would take {16 * samples * n / 1024**2:,.0f} "
-            f"MiB, more than the limit of {MEMORY_LIMIT / 1024**2:,.0f} MiB: use fewer samples or "
-            "a smaller n"
-        )
+    check_memory(f"{samples:,} tuples of n = {n:,} drafts", 16.0 * samples * n, MEMORY_LIMIT)
     scheme = subject.drafts if isinstance(subject.drafts, DraftScheme) else None
     drawn = None if scheme is None else scheme.sample(rng, samples)
     tokens = np.empty((samples, n), dtype=np.int64)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
-from otlp.errors import InvalidInputError, OTLPError
+from otlp.errors import InvalidInputError, OTLPError, clean
 from otlp.plan import Plan
 from otlp.problem import check_tokens
 
@@ -164,4 +164,4 @@ def one_line(thing: object) -> str:
     except Exception:
         return f"a {type(thing).__name__}"
     first = next(iter(text.splitlines()), "")[:LONGEST_MESSAGE]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+    return clean(first)

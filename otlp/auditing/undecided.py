@@ -55,8 +55,8 @@ class UndecidedNumber:
         self._run, self._interval = run, interval
         self._forward, self._inverse, self._increasing = forward, inverse, increasing
 
-    def _below(self, other: Any, equal: bool) -> Any:
-        """Whether this is less than `other`; a tie has probability zero, but for itself."""
+    def _compare(self, other: Any, less: bool, equal: bool) -> Any:
+        """Whether this is less than `other`, or more; a tie has probability 0, but for itself."""
         if other is self:
             return equal
         if isinstance(other, UndecidedNumber):
@@ -64,24 +64,22 @@ class UndecidedNumber:
         threshold = _scalar(other)
         if threshold is None:
             return NotImplemented
-        below = self._run.below(self._interval, self._inverse(threshold))
-        return below == self._increasing
-
-    def _above(self, other: Any, equal: bool) -> Any:
-        below = self._below(other, not equal)
-        return below if below is NotImplemented else not below
+        if math.isnan(threshold):
+            return False
+        below = self._run.below(self._interval, self._inverse(threshold)) == self._increasing
+        return below == less
 
     def __lt__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._below(other, False)
+        return self._compare(other, less=True, equal=False)
 
     def __le__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._below(other, True)
+        return self._compare(other, less=True, equal=True)
 
     def __gt__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._above(other, False)
+        return self._compare(other, less=False, equal=False)
 
     def __ge__(self, other: Any) -> Any:
-        return False if _is_nan(other) else self._above(other, True)
+        return self._compare(other, less=False, equal=True)
 
     def _map(
         self,
@@ -141,7 +139,7 @@ class UndecidedNumber:
         low, high = math.floor(ends[0]), math.ceil(ends[1])
         while high - low > 1:
             middle = (low + high) // 2
-            if self._below(middle, False):
+            if self < middle:
                 high = middle
             else:
                 low = middle
@@ -165,11 +163,6 @@ def _scalar(value: Any) -> float | None:
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return float(value.item())
     return None
-
-
-def _is_nan(value: Any) -> bool:
-    number = _scalar(value)
-    return number is not None and math.isnan(number)
 
 
 def _log(value: float) -> float:

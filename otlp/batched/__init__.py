@@ -21,7 +21,7 @@ from otlp.batched.histogram import certified_loss, verify_histogram
 from otlp.batched.martingale import verify
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
-from otlp.batched.rules import k_seq, recursive_rejection, single_draft, speculative_sampling
+from otlp.batched.rules import k_seq, recursive_rejection, speculative_sampling
 from otlp.batched.sampling import sample, softmax, uniforms
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
 
@@ -38,7 +38,6 @@ __all__ = [
     "k_seq",
     "recursive_rejection",
     "sample",
-    "single_draft",
     "softmax",
     "speculative_sampling",
     "two_slice_step",

@@ -15,7 +15,7 @@ from otlp.batched.rejection import accept_or_replace, is_drafted
 from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
-__all__ = ["k_seq", "recursive_rejection", "single_draft", "speculative_sampling"]
+__all__ = ["k_seq", "recursive_rejection", "speculative_sampling"]
 
 BISECTIONS = 30
 """Steps for the division factor of K-SEQ; the upper end is used, which is always valid."""
@@ -35,10 +35,6 @@ def speculative_sampling(
     the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
     """
     return _verify(_speculative_sampling, target, draft, draft_tokens, generator, validate)
-
-
-single_draft = speculative_sampling
-"""The former name."""
 
 
 def recursive_rejection(

@@ -4,43 +4,31 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
 import sys
-import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from otlp._solve import optimal_acceptance
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.subject import one_line
 from otlp.cli.child import ChildError, run_in_child
-from otlp.cli.options import open_capture, row_options
-from otlp.cli.output import console, fail, write_json
+from otlp.cli.options import json_option, open_capture, row_options, scheme_option
+from otlp.cli.output import console, fail, progress, write_json
 from otlp.distribution import FloatArray, top_k
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import make_solver
-from otlp.studies.compare import SCHEMES, make_scheme
+from otlp.studies.compare import make_scheme
 
 __all__ = ["command"]
-
-
-def _writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a file that cannot be written before there is anything to write."""
-    if value is not None:
-        folder = next(parent for parent in Path(value).absolute().parents if parent.exists())
-        try:
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            raise click.BadParameter(f"cannot write {value}: {error.strerror}") from None
-    return value
 
 
 @click.command(
@@ -55,14 +43,8 @@ Examples:
 """
 )
 @click.argument("rule")
-@click.option(
-    "--scheme",
-    type=click.Choice(list(SCHEMES)),
-    default="iid",
-    show_default=True,
-    help="The scheme that the drafts follow, or are said to follow.",
-)
-@click.option("--n", type=click.IntRange(1), default=1, show_default=True, help="Number of drafts.")
+@scheme_option
+@click.option("--n", type=click.IntRange(1), default=1, help="Number of drafts.")
 @click.option(
     "--drafts",
     help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
@@ -70,49 +52,35 @@ Examples:
 )
 @click.option("--capture", type=click.Path(), help="Take p and q from a capture file.")
 @click.option("--row", type=int, help="Row of the capture; alone, of the built-in capture.")
-@click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
-@row_options
+@row_options()
 @click.option(
     "--random",
     "vocab_size",
     type=click.IntRange(1),
     help="Take random p and q over so many tokens [default, without a capture: 5].",
 )
-@click.option(
-    "--samples", type=click.IntRange(1000), default=100_000, show_default=True, help="If sampled."
-)
+@click.option("--samples", type=click.IntRange(1000), default=100_000, help="If sampled.")
 @click.option(
     "--false-alarm-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=1e-6,
-    show_default=True,
     help="If sampled.",
 )
-@click.option(
-    "--tolerance", type=click.FloatRange(0), default=1e-6, show_default=True, help="If exact."
-)
+@click.option("--tolerance", type=click.FloatRange(0), default=1e-6, help="If exact.")
 @click.option(
     "--max-paths",
     type=click.IntRange(0),
     default=100_000,
-    show_default=True,
     help="Sample if the exact law needs more paths; 0 samples always.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0)
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, 1e6, min_open=True),
     default=300.0,
-    show_default=True,
     help="Seconds after which the audit is ended, not judged.",
 )
-@click.option(
-    "--json",
-    "json_path",
-    type=click.Path(dir_okay=False),
-    callback=_writable,
-    help="Write the report to a file.",
-)
+@json_option("Write the report to a file.")
 def command(
     rule: str,
     scheme: str,
@@ -122,7 +90,7 @@ def command(
     row: int | None,
     vocab_size: int | None,
     seed: int,
-    json_path: str | None,
+    json_path: Path | None,
     samples: int,
     false_alarm_rate: float,
     tolerance: float,
@@ -141,11 +109,21 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
-    if vocab_size is not None and (capture is not None or row is not None):
+    made_up = capture is None and row is None
+    if vocab_size is not None and not made_up:
         raise click.UsageError("--random makes p and q up: leave out --capture and --row")
+    if made_up and (cut["temperature"], cut["draft_temperature"], cut["top_p"]) != (
+        1.0,
+        None,
+        None,
+    ):
+        raise click.UsageError(
+            "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
+            "--capture if it is not the built-in one"
+        )
 
-    def work(progress: Callable[..., None]) -> tuple[AuditReport, str]:
-        if capture is None and row is None:
+    def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
+        if made_up:
             p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
         else:
             p, q = open_capture(capture).distributions(row or 0, **cut)
@@ -161,17 +139,17 @@ def command(
             tolerance=tolerance,
             max_paths=max_paths,
             rng=np.random.default_rng(seed),
-            progress=progress,
+            progress=report_progress,
         )
         return report, _optimum(Problem(p, declared))
 
     report, optimum = _judge(work, time_limit)
+    if json_path:
+        write_json(json_path, _record(report))
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text, soft_wrap=True)
     console.print(Text(optimum), soft_wrap=True)
-    if json_path:
-        write_json(json_path, _record(report))
     if not report.passed:
         raise SystemExit(1)
 
@@ -180,28 +158,15 @@ def _judge(
     work: Callable[[Callable[..., None]], tuple[AuditReport, str]], time_limit: float
 ) -> tuple[AuditReport, str]:
     """Do the work in a child process, with a progress bar; exit status 2 without a report."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task("auditing", total=1.0)
-
-    def show(label: str, done: float) -> None:
-        bar.start()  # not before: its thread should not be forked
-        bar.update(task, description=label, completed=done)
-
-    try:
-        return run_in_child(work, time_limit, show)
-    except ChildError as error:
-        reason = str(error)
-    except KeyboardInterrupt:
-        reason = "interrupted"
-    finally:
-        bar.stop()
+    with ExitStack() as stack:
+        # begun by the first report: the thread of the bar should not be forked
+        bar = cache(lambda: stack.enter_context(progress("auditing", 100)))
+        try:
+            return run_in_child(work, time_limit, lambda label, done: bar()(label, 100 * done))
+        except ChildError as error:
+            reason = str(error)
+        except KeyboardInterrupt:
+            reason = "interrupted"
     fail(f"not judged: {reason}")
 
 
@@ -249,33 +214,7 @@ def _function(name: str, what: str) -> Callable[..., Any]:
 
 
 def _record(report: AuditReport) -> dict[str, object]:
-    """The report without its vectors, for JSON."""
-    return {
-        "verdict": report.verdict.name,
-        "method": report.method,
-        "why_sampled": report.why_sampled,
-        "acceptance": report.acceptance,
-        "total_variation": report.total_variation,
-        "interval": report.interval,
-        "confidence": report.confidence,
-        "false_alarm_rate": report.false_alarm_rate,
-        "size": report.size,
-        "failures": dict(report.failures),
-        "worst_tokens": report.worst_tokens(),
-        "test": None if report.test is None else _finite(asdict(report.test)),
-        "drafts": None
-        if report.drafts is None
-        else {
-            "agrees": report.drafts.agrees,
-            "declared": report.drafts.declared,
-            "tests": {name: _finite(asdict(test)) for name, test in report.drafts.tests.items()},
-        },
-    }
-
-
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in record.items()
-    }
+    """The report for JSON: the tokens that are furthest off in place of its vectors."""
+    record = asdict(report)
+    del record["target"], record["output"]
+    return {**record, "verdict": report.verdict.name, "worst_tokens": report.worst_tokens()}

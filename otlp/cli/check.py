@@ -44,9 +44,8 @@ Examples:
 @capture_argument
 @rows_option(10)
 @click.option("--n", type=int, default=2, help="Number of drafts.")
-@click.option("--top-k", type=int, default=10, help="Cut the draft to k tokens.")
 @scheme_option
-@row_options
+@row_options(top_k=10)
 @click.option("--solvers", type=ListOf(str), help="Comma-separated names [default: all].")
 @click.option(
     "--tolerance",
@@ -59,7 +58,6 @@ def command(
     capture: str | None,
     rows: int,
     n: int,
-    top_k: int,
     solvers: tuple[str, ...] | None,
     tolerance: float,
     time_limit: float,
@@ -74,14 +72,14 @@ def command(
     data = open_capture(capture)
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
     numbers = spread(data, rows)
-    instances = [problem(data, row, n, top_k=top_k, **cut) for row in numbers]
+    instances = [problem(data, row, n, **cut) for row in numbers]
     warm([with_time_limit(name, time_limit) for name in chosen], small_problems(data))
     checks: dict[int, CrossCheck] = {}
     with progress("checking", len(instances)) as step:
         for row, instance in zip(numbers, instances, strict=True):
             checks[row] = cross_check(instance, chosen, tolerance, time_limit)
             step(f"row {row}")
-    title = f"{len(checks)} rows, top-k {top_k}, n = {n}, {cut['scheme']} drafts"
+    title = f"{len(checks)} rows, top-k {cut['top_k']}, n = {n}, {cut['scheme']} drafts"
     solutions = {name: _solutions(checks, name) for name in chosen}
     console.print(_table(solutions, title))
     for name in chosen:

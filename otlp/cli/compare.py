@@ -41,8 +41,7 @@ Examples:
 @capture_argument
 @click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
 @rows_option(10)
-@click.option("--top-k", type=click.IntRange(1), help="Cut the draft to its k most likely tokens.")
-@row_options
+@row_options()
 @click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES))
 @click.option("--rules", type=ListOf(str), default=",".join(RULES))
 @time_limit_option(10.0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 import numpy as np
-from rich.table import Table
 
 from otlp.cli.options import capture_argument, open_capture
-from otlp.cli.output import console
-from otlp.distribution import FloatArray
+from otlp.cli.output import console, facts
+from otlp.distribution import entropy
 
 __all__ = ["command"]
 
@@ -28,35 +27,24 @@ def command(capture: str | None) -> None:
     data = open_capture(capture)
     rows = range(min(len(data), SAMPLE_ROWS))
     pairs = [data.distributions(row) for row in rows]
-    entropies = ([_entropy(pair[side]) for pair in pairs] for side in (0, 1))
+    entropies = ([entropy(pair[side]) for pair in pairs] for side in (0, 1))
     overlap = [float(np.minimum(target, draft).sum()) for target, draft in pairs]
-    table = Table(title=capture or "the built-in capture", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    kind = "synthetic, from a seeded generator" if data.synthetic else "real models"
-    for name, value in (
-        ("data", kind),
-        ("target", data.target_model),
-        ("draft", data.draft_model),
-        ("tokenizer", data.tokenizer),
-        ("source", data.source),
-        ("rows", f"{len(data):,}"),
-        ("vocabulary", f"{data.vocab_size:,}"),
-        ("stored as", data.dtype),
-        ("entropy", "target {} nats, draft {} nats".format(*map(_quantiles, entropies))),
-        ("acceptance, n = 1", _quantiles(overlap)),
-        ("note", data.note),
-    ):
-        if value:
-            table.add_row(name, value)
-    console.print(table)
+    content = {
+        "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
+        "target": data.target_model,
+        "draft": data.draft_model,
+        "tokenizer": data.tokenizer,
+        "source": data.source,
+        "rows": f"{len(data):,}",
+        "vocabulary": f"{data.vocab_size:,}",
+        "stored as": data.dtype,
+        "entropy": "target {} nats, draft {} nats".format(*map(_quantiles, entropies)),
+        "acceptance, n = 1": _quantiles(overlap),
+        "note": data.note,
+    }
+    console.print(facts(capture or "the built-in capture", content))
     if len(data) > SAMPLE_ROWS:
         console.print(f"Figures from the first {SAMPLE_ROWS} rows: median [10%, 90%].")
-
-
-def _entropy(law: FloatArray) -> float:
-    positive = law[law > 0.0]
-    return float(-(positive * np.log(positive)).sum())
 
 
 def _quantiles(values: list[float]) -> str:

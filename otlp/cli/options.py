@@ -8,12 +8,12 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import click
 
-from otlp.cli.output import clean
 from otlp.data.captures import Capture, builtin, load
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
@@ -95,10 +95,10 @@ class OutputFile(click.Path):
         try:
             endings = self.endings()
             if endings and path.suffix.lower() not in endings:
-                self.fail(f"{clean(value)!r} ends in none of {', '.join(endings)}", param, ctx)
+                self.fail(f"{value!r} ends in none of {', '.join(endings)}", param, ctx)
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(path.stat().st_mode):
-                    self.fail(f"{clean(value)!r} is no ordinary file: name another", param, ctx)
+                    self.fail(f"{value!r} is no ordinary file: name another", param, ctx)
             folder = path.absolute().parent
             while not folder.exists():
                 folder = folder.parent
@@ -106,7 +106,7 @@ class OutputFile(click.Path):
                 pass
         except (OSError, ValueError, OTLPError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self.fail(f"{clean(value)!r} cannot be written: {reason}", param, ctx)
+            self.fail(f"{value!r} cannot be written: {reason}", param, ctx)
         return path
 
 
@@ -163,17 +163,22 @@ def spread(capture: Capture, wanted: int) -> list[int]:
     return [row * available // count for row in range(count)]
 
 
-def row_options(command: Command) -> Command:
-    """Add the options that turn a row of logits into distributions."""
-    for option in (
+def row_options(top_k: int | None = None) -> Decorator:
+    """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
+    options = (
         click.option(
             "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
         ),
         click.option("--temperature", type=float, default=1.0),
         click.option("--top-p", type=float, help="Cut the draft to the top-p nucleus."),
-    ):
-        command = option(command)
-    return command
+        click.option(
+            "--top-k",
+            type=click.IntRange(1),
+            default=top_k,
+            help="Cut the draft to its k most likely tokens.",
+        ),
+    )
+    return lambda command: reduce(lambda made, option: option(made), options, command)
 
 
 def scheme_option(command: Command) -> Command:
@@ -182,7 +187,7 @@ def scheme_option(command: Command) -> Command:
         "--scheme",
         type=click.Choice(list(SCHEMES)),
         default="iid",
-        help="How the n tokens are drafted.",
+        help="How the n tokens are drafted, or are said to be.",
     )(command)
 
 

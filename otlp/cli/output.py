@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,20 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    *("clean", "console", "fail", "progress", "table", "warn"),
-    *("write_json", "write_whole"),
-]
+from otlp.data.whole_file import whole_file
+from otlp.errors import clean
 
-
-def clean(text: str) -> str:
-    r"""Write control characters, and what is no character, as escapes such as ``\x1b``."""
-    return "".join(
-        c.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
-        else c
-        for c in text
-    )
+__all__ = ["console", "facts", "fail", "progress", "table", "warn", "write_json", "write_whole"]
 
 
 class PlainConsole(Console):
@@ -50,10 +38,11 @@ console = PlainConsole(highlight=False)
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
+def progress(label: str, total: int) -> Iterator[Callable[..., None]]:
     """Show a bar on a terminal, on standard error.
 
-    Yields a function that is called once a step, with the words to show from then on, if any.
+    Yields a function that is called once a step, with the words to show from then on, if any, or
+    with those and how much is done.
     """
     columns = (
         TextColumn("{task.description:32}", markup=False),
@@ -64,7 +53,12 @@ def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
     errors = PlainConsole(stderr=True)
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda words: bar.update(task, advance=1, description=clean(words) or None)
+
+        def step(words: str, done: float | None = None) -> None:
+            advance = 1 if done is None else None
+            bar.update(task, advance=advance, completed=done, description=clean(words) or None)
+
+        yield step
 
 
 def table(first: str, *others: str, **options: Any) -> Table:
@@ -73,6 +67,17 @@ def table(first: str, *others: str, **options: Any) -> Table:
     made.add_column(first, no_wrap=True)
     for heading in others:
         made.add_column(heading, justify="right", no_wrap=True)
+    return made
+
+
+def facts(title: str, content: Mapping[str, str]) -> Table:
+    """A table of names and what is to be said of each; nothing is said of what is empty."""
+    made = Table(title=title, show_header=False)
+    made.add_column(style="bold")
+    made.add_column()
+    for name, value in content.items():
+        if value:
+            made.add_row(name, value)
     return made
 
 
@@ -87,28 +92,20 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it: never half a file."""
-    final = Path(path)
-    temporary = final.with_name(f".{secrets.token_hex(4)}{final.suffix}")
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file, in folders made for it: all of it or none; see `whole_file`."""
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        os.replace(temporary, final)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as temporary:
+            write(temporary)
     except OSError as error:
-        fail(f"cannot write {final}: {error.strerror or error}")
-    finally:
-        temporary.unlink(missing_ok=True)
+        fail(f"cannot write {path}: {error.strerror or error}")
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON, whole or not at all; what is not finite becomes null."""
     text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
-    write_whole(path, lambda temporary: _write_text(temporary, text))
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, lambda temporary: temporary.write_bytes(text.encode()))
 
 
 def _finite(content: Any) -> Any:

@@ -16,7 +16,7 @@ from otlp.cli.options import (
     row_options,
     scheme_option,
 )
-from otlp.cli.output import console, write_json
+from otlp.cli.output import console, facts, write_json
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
@@ -40,9 +40,8 @@ Examples:
 @capture_argument
 @click.option("--row", type=int, default=0, help="Which row of the capture.")
 @click.option("--n", type=int, default=2, help="Number of drafts.")
-@click.option("--top-k", type=int, help="Cut the draft to its k most likely tokens.")
 @scheme_option
-@row_options
+@row_options()
 @click.option("--solver", default="auto", help="A solver's name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
 @json_option("Write the certificate to a file.")
@@ -50,7 +49,6 @@ def command(
     capture: str | None,
     row: int,
     n: int,
-    top_k: int | None,
     solver: str,
     options: tuple[str, ...],
     json_path: Path | None,
@@ -58,7 +56,7 @@ def command(
 ) -> None:
     """Solve one row of a capture and print its certificate."""
     data = open_capture(capture)
-    instance = problem(data, row, n, top_k=top_k, **cut)
+    instance = problem(data, row, n, **cut)
     chosen = make_solver(solver, **dict(map(_parse_option, options)))
     warm([chosen], small_problems(data))
     solution = settled(lambda: chosen.solve(instance))
@@ -95,17 +93,14 @@ def _parse_option(text: str) -> tuple[str, object]:
 
 
 def _table(solution: Solution) -> Table:
-    rows = certificate(solution)
-    table = Table(title=f"{solution.solver}: {solution.guarantee.name}", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("status", solution.status.value)
-    table.add_row("acceptance", f"{solution.acceptance:.12f}")
-    table.add_row("upper bound", f"{solution.upper_bound:.12f}")
-    table.add_row("gap", f"{solution.gap:.2e}")
-    table.add_row("marginal error", f"{solution.marginal_error:.2e} ({solution.marginal_method})")
-    table.add_row("size of H*", "-" if rows["subset_size"] is None else f"{rows['subset_size']:,}")
-    table.add_row("time", f"{1e3 * solution.timings.total:.3f} ms")
-    if solution.message:
-        table.add_row("message", solution.message)
-    return table
+    content = {
+        "status": solution.status.value,
+        "acceptance": f"{solution.acceptance:.12f}",
+        "upper bound": f"{solution.upper_bound:.12f}",
+        "gap": f"{solution.gap:.2e}",
+        "marginal error": f"{solution.marginal_error:.2e} ({solution.marginal_method})",
+        "size of H*": "-" if solution.subset is None else f"{solution.subset.sum():,}",
+        "time": f"{1e3 * solution.timings.total:.3f} ms",
+        "message": solution.message,
+    }
+    return facts(f"{solution.solver}: {solution.guarantee.name}", content)

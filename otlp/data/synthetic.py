@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from otlp.data.captures import Capture
-from otlp.distribution import FloatArray, softmax, whole_number
+from otlp.distribution import FloatArray, entropy, softmax, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]
@@ -98,12 +98,12 @@ def generate(
 
 def _row(rng: np.random.Generator, log_rank: FloatArray) -> tuple[FloatArray, FloatArray]:
     vocab_size = log_rank.size
-    entropy, overlap = _wanted(rng)
+    nats, overlap = _wanted(rng)
     order = np.argsort(log_rank + REORDERING * rng.gumbel(size=vocab_size))
     line = np.empty(vocab_size)
     line[order] = -log_rank
     line += TAIL * rng.standard_normal(vocab_size)
-    exponent = _crossing(lambda scale: _entropy(softmax(scale * line)), entropy)
+    exponent = _crossing(lambda scale: entropy(softmax(scale * line)), nats)
     target = exponent * line
     p = softmax(target)
     noise = rng.standard_normal(vocab_size)
@@ -118,14 +118,9 @@ def _wanted(rng: np.random.Generator) -> tuple[float, float]:
     first, second = rng.standard_normal(2)
     second = CORRELATION * first + math.sqrt(1.0 - CORRELATION**2) * second
     u, v = (0.5 * (1.0 + math.erf(score / math.sqrt(2.0))) for score in (first, second))
-    entropy = ENTROPY_LOW + (ENTROPY_HIGH - ENTROPY_LOW) * u**ENTROPY_SHAPE
+    nats = ENTROPY_LOW + (ENTROPY_HIGH - ENTROPY_LOW) * u**ENTROPY_SHAPE
     overlap = OVERLAP_LOW + (OVERLAP_HIGH - OVERLAP_LOW) * v**OVERLAP_SHAPE
-    return entropy, overlap
-
-
-def _entropy(probabilities: FloatArray) -> float:
-    positive = probabilities[probabilities > 0.0]
-    return -float(positive @ np.log(positive))
+    return nats, overlap
 
 
 def _crossing(falling: Callable[[float], float], wanted: float) -> float:

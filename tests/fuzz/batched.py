@@ -48,7 +48,7 @@ def check_batched(instance: Instance) -> str:
         generator,
         **instance.options,
     )
-    looked_at = tokens[:, :1] if name == "single_draft" else tokens
+    looked_at = tokens[:, :1] if name == "speculative_sampling" else tokens
     drafted = (looked_at == output.numpy()[:, None]).any(axis=1)
     expect(np.array_equal(drafted, accepted.numpy()), "accepted is wrong", "")
     counts = np.bincount(output.numpy(), minlength=true.target.size)

@@ -41,7 +41,7 @@ SOLVERS_OF = {
     "explicit": GENERAL,
 }
 EVERY = sorted({name for names in SOLVERS_OF.values() for name in names} | {"speculative-sampling"})
-BATCHED = ("verify", "verify_histogram", "single_draft", "recursive_rejection", "k_seq")
+BATCHED = ("verify", "verify_histogram", "speculative_sampling", "recursive_rejection", "k_seq")
 
 MOST_DRAFTS = {1: 6, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
 """By V, so that there are some hundred tuples at most."""

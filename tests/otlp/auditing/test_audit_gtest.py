@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otlp.auditing.gtest import g_test, total_variation, total_variation_interval
+from otlp.auditing.gtest import g_test, total_variation_interval
+from otlp.distribution import total_variation
 
 RUNS = 400
 

@@ -161,6 +161,15 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["test"]["samples"] == 5000
 
 
+def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert run("martingale", "--n", "2", "--samples", "2000", "--json", str(path)).exit_code == 0
+    report = json.loads(path.read_text())
+    assert report["sample_test"]["samples"] == 2000
+    assert report["sample_apart"] is None  # not known: it was sampled
+    assert "output" not in report
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -168,12 +177,14 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
         ([f"{RULES}:nothing"], "no attribute 'nothing'"),
         ([f"{RULES}:np", "--n", "2"], "is a module"),
         ([f"{RULES}:leviathan", "--random", "5", "--row", "1"], "--random"),
+        ([f"{RULES}:leviathan", "--temperature", "0.5"], "add --row"),
+        ([f"{RULES}:leviathan", "--random", "5", "--top-p", "0.5"], "add --row"),
         ([f"{RULES}:leviathan", "--n", "99999999"], "at most 10,000"),
         ([f"{RULES}:leviathan", "--samples", "10"], "--samples"),
         ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),
         ([f"{RULES}:leviathan", "--time-limit", "0"], "--time-limit"),
-        ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot write"),
-        ([f"{RULES}:loops", "--json", "/"], "directory"),
+        ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot be written"),
+        ([f"{RULES}:loops", "--json", "/"], "no ordinary file"),
         ([f"{RULES}:leviathan", "--row", "99999"], "out of range"),
         (["nothing"], "no solver is named"),
         ([":"], "cannot load"),
