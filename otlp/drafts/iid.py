@@ -126,7 +126,8 @@ class IID(OneDraft):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability; k^n rows for a support of k tokens."""
-        return product_tuples(self.independent_drafts, self.tuple_count(), memory_limit)
+        what = f"{np.count_nonzero(self.draft)}^{self.n}"
+        return product_tuples(self.independent_drafts, what, self.tuple_count(), memory_limit)
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of distinct tokens with their masses, without listing the tuples.

@@ -135,7 +135,8 @@ class Independent(DraftScheme):
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List all tuples of positive probability."""
-        return product_tuples(self.drafts, self.tuple_count(), memory_limit)
+        count = self.tuple_count()
+        return product_tuples(self.drafts, f"{count:,.0f}", count, memory_limit)
 
     def top_k(self, k: int) -> Independent:
         """Cut each draft to its own k most likely tokens, renormalised."""
@@ -145,10 +146,10 @@ class Independent(DraftScheme):
         return Independent([rename(draft, tokens, vocab_size) for draft in self.drafts])
 
 
-def product_tuples(drafts: FloatArray, count: float, memory_limit: int) -> DraftTuples:
+def product_tuples(drafts: FloatArray, shown: str, count: float, memory_limit: int) -> DraftTuples:
     """List the tuples of independent drafts, `count` of them, in lexicographic order."""
     needed = 8.0 * count * (2 * len(drafts) + 2)
-    check_memory(f"listing {count:,.6g} tuples", needed, memory_limit)
+    check_memory(f"listing {shown} tuples", needed, memory_limit)
     tokens, mass, after = [], np.ones(int(count)), int(count)
     for draft in drafts:
         support = np.flatnonzero(draft)
