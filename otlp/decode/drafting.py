@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 
+from otlp.decode.checks import real_array
 from otlp.decode.choosing import Chooser
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, TokenTree
@@ -28,6 +30,10 @@ __all__ = [
 ]
 
 
+MOST_SLOTS = 100_000
+"""Drafted tokens of a round, with the root: a target model takes far fewer."""
+
+
 def same_distribution(law: FloatArray) -> FloatArray:
     """Draft from the draft model's own law."""
     return law
@@ -35,7 +41,8 @@ def same_distribution(law: FloatArray) -> FloatArray:
 
 def greedy_distribution(law: FloatArray) -> FloatArray:
     """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
-    point = np.zeros_like(law)
+    law = real_array(law, "law", 1)
+    point = np.zeros(law.shape)
     point[int(np.argmax(law))] = 1.0
     return point
 
@@ -70,6 +77,8 @@ class Drafting:
     law: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, tuple) or not all(map(_is_whole, self.shape)):
+            raise InvalidInputError(f"shape is {self.shape!r}: it must be a tuple of whole numbers")
         rest = list(enumerate(self.shape))[1:]
         if not self.shape or self.shape[0] != -1 or any(not 0 <= p < s for s, p in rest):
             raise InvalidInputError(
@@ -212,6 +221,7 @@ def iid_paths(paths: int, length: int) -> Drafting:
     """
     whole_number(paths, "the number of paths K")
     whole_number(length, "the path length L")
+    _check_slots(paths * length)
     shape = [-1]
     for _ in range(paths):
         shape.append(0)
@@ -242,6 +252,7 @@ def without_replacement(branching: Sequence[int]) -> Drafting:
 
 def hub_pairs(length: int) -> Drafting:
     """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
+    _check_slots(2 ** min(whole_number(length, "the path length L"), 100))
     return Drafting(_full_tree([2] * length), "hub")
 
 
@@ -276,11 +287,27 @@ def no_draft() -> Drafting:
     return Drafting((-1,))
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _check_slots(slots: int) -> None:
+    if slots >= MOST_SLOTS:
+        raise InvalidInputError(
+            f"the tree would have {slots:,} slots: at most {MOST_SLOTS:,} can be drafted"
+            if slots < 2**100
+            else f"the tree would have more than {MOST_SLOTS:,} slots"
+        )
+
+
 def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(branching, Sequence | np.ndarray):
+        raise InvalidInputError(f"branching is {branching!r}: it must be a list of whole numbers")
     whole_number(len(branching), "the path length L")
     shape, level = [-1], [0]
     for depth, count in enumerate(branching, start=1):
         whole_number(count, f"the number of children at depth {depth}")
+        _check_slots(len(shape) + len(level) * int(count))
         start = len(shape)
         shape.extend(slot for slot in level for _ in range(count))
         level = list(range(start, len(shape)))
