@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from time import perf_counter
 
-__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left"]
+__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left", "uncounted"]
 
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
 _ends: ContextVar[float] = ContextVar("ends", default=float("inf"))
@@ -22,6 +22,16 @@ def deadline(seconds: float | None) -> Iterator[None]:
         yield
     finally:
         _ends.reset(token)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Put the deadline off by the time that the block takes."""
+    start = perf_counter()
+    try:
+        yield
+    finally:
+        _ends.set(_ends.get() + perf_counter() - start)
 
 
 def seconds_left() -> float:

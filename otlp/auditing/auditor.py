@@ -147,12 +147,15 @@ def _check_numbers(
     samples: Any, false_alarm_rate: Any, confidence: Any, tolerance: Any, max_paths: Any
 ) -> None:
     for name, count, least in (("samples", samples, 1000), ("max_paths", max_paths, 0)):
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < least:
-            raise InvalidInputError(f"{name} is {count!r}: a whole number, at least {least}")
+        whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
+        if not whole or not least <= count < 2**63:
+            raise InvalidInputError(
+                f"{name} is {count!r}: a whole number, at least {least} and below 2^63"
+            )
     for name, share in (("false_alarm_rate", false_alarm_rate), ("confidence", confidence)):
         if not (_is_real(share) and 0.0 < share < 1.0):
             raise InvalidInputError(f"{name} is {share!r}: it must be a number between 0 and 1")
-    if not (_is_real(tolerance) and tolerance >= 0.0):
+    if not (_is_real(tolerance) and 0.0 <= tolerance < 2**63):
         raise InvalidInputError(f"tolerance is {tolerance!r}: it must be a number, at least 0")
 
 

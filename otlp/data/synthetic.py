@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from otlp.data.captures import Capture
-from otlp.distribution import FloatArray, softmax
+from otlp.distribution import FloatArray, softmax, whole_number
 from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]
@@ -29,6 +29,10 @@ TAIL = 0.4
 # How far a context reorders the tokens, against their order of overall frequency.
 REORDERING = 3.0
 PRECISION = 1e-4
+
+
+MOST_LOGITS = 2**36
+"""Of each model; 256 GiB in float32."""
 
 
 def generate(
@@ -70,16 +74,15 @@ def generate(
     About 60 passes of exponentials and a sort a row: O(rows V log V), some 0.04 s a row at
     V = 32,000.  Memory is that of the result, 8 V bytes a row in float32.
     """
-    if rows < 1:
-        raise InvalidInputError(f"rows is {rows}: generate at least 1")
-    if vocab_size < 1000:
-        raise InvalidInputError(
-            f"vocab_size is {vocab_size}: rows like a language model's need at least 1000 tokens"
-        )
-    if seed < 0:
-        raise InvalidInputError(f"seed is {seed}: it must be at least 0")
-    if dtype not in ("float32", "float16"):
+    rows = whole_number(rows, "rows")
+    vocab_size = whole_number(vocab_size, "vocab_size, to have rows like a language model's,", 1000)
+    seed = whole_number(seed, "seed", 0)
+    if not isinstance(dtype, str) or dtype not in ("float32", "float16"):
         raise InvalidInputError(f"dtype is {dtype!r}: it must be 'float32' or 'float16'")
+    if rows * vocab_size > MOST_LOGITS:
+        raise InvalidInputError(
+            f"rows times vocab_size is above {MOST_LOGITS:,}: generate fewer rows at a time"
+        )
     target = np.empty((rows, vocab_size), dtype=dtype)
     draft = np.empty((rows, vocab_size), dtype=dtype)
     log_rank = np.log(np.arange(1, vocab_size + 1))

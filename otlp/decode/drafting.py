@@ -77,8 +77,7 @@ class Drafting:
     law: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shape, tuple) or not all(map(_is_whole, self.shape)):
-            raise InvalidInputError(f"shape is {self.shape!r}: it must be a tuple of whole numbers")
+        object.__setattr__(self, "shape", _whole_numbers(self.shape, "shape"))
         rest = list(enumerate(self.shape))[1:]
         if not self.shape or self.shape[0] != -1 or any(not 0 <= p < s for s, p in rest):
             raise InvalidInputError(
@@ -272,12 +271,7 @@ def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replac
     InvalidInputError
         If it is no tree, has only a root, or does not suit the kind.
     """
-    try:
-        shape = tuple(int(parent) for parent in parents)
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"parents is {parents!r}: it must be a list of whole numbers"
-        ) from None
+    shape = _whole_numbers(parents, "parents")
     whole_number(len(shape) - 1, "the number of slots below the root")
     return Drafting(shape, kind)
 
@@ -287,8 +281,14 @@ def no_draft() -> Drafting:
     return Drafting((-1,))
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(values)
+    except TypeError:
+        numbers = (None,)  # type: ignore[assignment]
+    if not all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers):
+        raise InvalidInputError(f"{what} is {values!r}: it must be a list of whole numbers")
+    return tuple(map(int, numbers))
 
 
 def _check_slots(slots: int) -> None:
@@ -301,8 +301,7 @@ def _check_slots(slots: int) -> None:
 
 
 def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(branching, Sequence | np.ndarray):
-        raise InvalidInputError(f"branching is {branching!r}: it must be a list of whole numbers")
+    branching = _whole_numbers(branching, "branching")
     whole_number(len(branching), "the path length L")
     shape, level = [-1], [0]
     for depth, count in enumerate(branching, start=1):

@@ -78,6 +78,8 @@ class Explicit(DraftScheme):
             size = int(tokens.max()) + 1
         else:
             size = whole_number(vocab_size, "vocab_size")
+            if size >= 2**63:
+                raise InvalidInputError("vocab_size is 2^63 or more: tokens are numbers below")
         if tokens.min() < 0 or tokens.max() >= size:
             bad = tokens[(tokens < 0) | (tokens >= size)][0]
             raise TokenOutOfRangeError(f"token id {bad} lies outside the vocabulary [0, {size})")

@@ -180,6 +180,7 @@ def hangs(number: int, frame: FrameType | None) -> None:
     raise TimeoutError("it hangs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [numpy_calls, batched_calls, decode_calls])
 def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
     raw: list[str] = []

@@ -281,7 +281,9 @@ def test_the_verifier_finds_wrong_scores() -> None:
     np.testing.assert_allclose(
         broken.realised_selection_law(), enumerated_law(broken), rtol=0.0, atol=1e-12
     )
-    checked = certify(problem, "broken", Answer(broken, Guarantee.OPTIMAL, solution.subset), Stopwatch())
+    checked = certify(
+        problem, "broken", Answer(broken, Guarantee.OPTIMAL, solution.subset), Stopwatch()
+    )
     assert checked.status is Status.CERTIFICATE_FAILED
     assert checked.guarantee is Guarantee.APPROXIMATE
 
