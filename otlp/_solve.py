@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from otlp.distribution import Mask
-from otlp.problem import Problem
+from otlp.errors import InvalidInputError
+from otlp.problem import Problem, check_problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Solution, SolveError, Status
 from otlp.solvers.by_name import make_solver
@@ -56,6 +57,8 @@ def solve(
     >>> round(solution.acceptance, 6), solution.guarantee.name
     (0.85, 'OPTIMAL')
     """
+    if not isinstance(throw, bool):
+        raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
     chosen = make_solver(solver, **options)
     solution = chosen.solve(problem)
     failed = solution.plan is None or solution.status is Status.CERTIFICATE_FAILED
@@ -69,6 +72,11 @@ def optimal_acceptance(problem: Problem) -> tuple[float, Mask]:
 
     See `otlp.reductions.subset_selection`.
 
+    Raises
+    ------
+    InvalidInputError
+        If it is no problem.
+
     Examples
     --------
     >>> import otlp
@@ -77,4 +85,5 @@ def optimal_acceptance(problem: Problem) -> tuple[float, Mask]:
     >>> round(alpha, 6), subset.tolist()
     (0.85, [True, False, False])
     """
+    check_problem(problem)
     return subset_selection(problem)

@@ -20,6 +20,7 @@ __all__ = [
     "as_distribution",
     "as_floats",
     "by_ratio",
+    "check_generator",
     "entropy",
     "frozen",
     "invert_cdf",
@@ -267,6 +268,19 @@ def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
     """Sum the weights that share an index: shape (m,) and (m,) to (size,); O(m + size)."""
     return np.asarray(np.bincount(index, weights=weights, minlength=size), dtype=np.float64)
+
+
+def check_generator(rng: Any) -> None:
+    """Refuse what draws no random numbers.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not callable(getattr(rng, "random", None)):
+        raise InvalidInputError(
+            f"rng is a {type(rng).__name__}: pass a generator, such as np.random.default_rng(0)"
+        )
 
 
 def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:

@@ -12,7 +12,7 @@ from otlp.drafts.checks import check_mask, check_tokens
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
 
-__all__ = ["Problem", "check_tokens"]
+__all__ = ["Problem", "check_problem", "check_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,3 +124,17 @@ class Problem(ReadOnly):
                 "pass tokens that were drafted by this scheme"
             )
         return tokens
+
+
+def check_problem(problem: object) -> None:
+    """Refuse what is no problem.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not isinstance(problem, Problem):
+        raise InvalidInputError(
+            f"problem is a {type(problem).__name__}: it must be an otlp.Problem, such as "
+            "otlp.Problem(p, otlp.IID(q, n=2))"
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from math import inf
 from time import perf_counter
 
-__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left"]
+__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left", "uncounted"]
 
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
 _deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
@@ -27,6 +27,17 @@ def deadline(seconds: float | None) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Put the deadline off by the time that the block takes."""
+    start = perf_counter()
+    try:
+        yield
+    finally:
+        end, seconds = _deadline.get()
+        _deadline.set((end + perf_counter() - start, seconds))
 
 
 def seconds_left() -> float:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from otlp.certificate import Answer
 from otlp.drafts import Explicit
 from otlp.errors import Capability
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Solution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -49,6 +49,7 @@ class Auto(Solver):
 
     def solve(self, problem: Problem) -> Solution:
         """Solve with the selected solver, whose name the solution carries."""
+        check_problem(problem)
         return self.select(problem).solve(problem)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -15,6 +16,9 @@ __all__ = [
     "check_number",
     "check_time_limit",
 ]
+
+
+MOST = sys.float_info.max
 
 
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
@@ -39,6 +43,8 @@ def check_number(option: str, value: object, valid: Callable[[float], bool], mus
         "<option> is <value>: it must <must>".
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
+    if isinstance(value, int) and abs(value) > MOST:
+        raise InvalidInputError(f"{option} is a whole number beyond {MOST:g}: it must {must}")
     if not (number and valid(value)):  # type: ignore[arg-type]
         raise InvalidInputError(f"{option} is {value!r}: it must {must}")
 

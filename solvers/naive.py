@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, invert_cdf
+from otlp.distribution import FloatArray, check_generator, invert_cdf
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
@@ -31,6 +31,7 @@ class NaivePlan(Plan):
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw a token from the target."""
         self._check(draft_tokens)
+        check_generator(rng)
         return int(invert_cdf(np.cumsum(self.problem.target), rng.random()))
 
     def marginals(self) -> Marginals:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from otlp.certificate import Answer, certify
 from otlp.errors import Capability, InvalidInputError
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch, checkpoint
 
@@ -90,8 +90,9 @@ class Solver(ABC):
         UnsupportedProblemError
             If `supports` says no.
         InvalidInputError
-            If `answer` returns something else than an `Answer`.
+            If it is no problem, or `answer` returns something else than an `Answer`.
         """
+        check_problem(problem)
         self.supports(problem).require(self.name)
         clock = Stopwatch()
         try:

@@ -147,11 +147,12 @@ def audit(
 def _check_numbers(
     samples: Any, false_alarm_rate: Any, confidence: Any, tolerance: Any, max_paths: Any
 ) -> None:
-    whole_number(samples, "samples", 1000)
-    whole_number(max_paths, "max_paths", 0)
+    for name, count, least in (("samples", samples, 1000), ("max_paths", max_paths, 0)):
+        if whole_number(count, name, least) >= 2**63:
+            raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
     for name, share in (("false_alarm_rate", false_alarm_rate), ("confidence", confidence)):
         check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
-    check_number("tolerance", tolerance, lambda x: x >= 0.0, "be a number >= 0")
+    check_number("tolerance", tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
 
 
 def _problem(target: Any, drafts: Any, declared: Any) -> Problem:

@@ -33,11 +33,19 @@ OCTAVES_BELOW = 14
 def certified_loss(fraction_bits: int = FRACTION_BITS) -> float:
     """Most acceptance that the bins can cost: 2.6e-4 for ten bits.
 
+    Raises
+    ------
+    InvalidInputError
+        If `fraction_bits` is not an int within 0 to 23.
+
+    Notes
+    -----
     Replacing p by its mean pbar over the bins raises the optimum, since it leaves p of every
     union of bins, and straightens it in between.  The plan for pbar accepts
     sum min(p, y) >= sum min(pbar, y) - sum (pbar - p)^+.  In a bin of ratios within [a, b],
     sum (pbar - p)^+ <= q(bin) (b - a) / 4, where b - a <= a / 2^bits, or 2^-14 in the lowest.
     """
+    _check_bits(fraction_bits)
     return 2.0 ** -(fraction_bits + 2) + 2.0 ** -(OCTAVES_BELOW + 2)
 
 
@@ -85,15 +93,19 @@ def histogram_plan(rows: Rows, fraction_bits: int) -> Callable[[Rows], BatchedPl
     InvalidInputError
         If `fraction_bits` is not an int within 0 to 23.
     """
-    known = isinstance(fraction_bits, int) and not isinstance(fraction_bits, bool)
-    if not known or not 0 <= fraction_bits <= 23:
+    _check_bits(fraction_bits)
+    if rows.target.shape[1] <= bin_count(rows, fraction_bits):
+        return martingale_plan
+    return partial(binned_plan, fraction_bits=fraction_bits)
+
+
+def _check_bits(fraction_bits: object) -> None:
+    whole = isinstance(fraction_bits, int) and not isinstance(fraction_bits, bool)
+    if not (whole and fraction_bits in range(24)):
         raise InvalidInputError(
             f"fraction_bits is {fraction_bits!r}: it must be an int, and a float32 has 0 to 23 "
             "of them"
         )
-    if rows.target.shape[1] <= bin_count(rows, fraction_bits):
-        return martingale_plan
-    return partial(binned_plan, fraction_bits=fraction_bits)
 
 
 def bin_count(rows: Rows, fraction_bits: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,9 @@ from otlp.batched.rows import chunks, row_sums
 from otlp.errors import InvalidInputError
 
 __all__ = ["sample", "softmax", "uniforms"]
+
+MOST_DRAFTS = 100_000_000
+"""Of a row in one call."""
 
 
 def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -51,6 +55,8 @@ def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """
     check_floats(logits, "logits")
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
+    if isinstance(temperature, np.floating):
+        temperature = float(temperature)
     if not (number and 0.0 < temperature <= sys.float_info.max):
         raise InvalidInputError(
             f"temperature is {temperature!r}: it must be a number, finite and greater than 0 "
@@ -79,7 +85,7 @@ def sample(
         Distributions in float16, bfloat16, float32 or float64, taken as stored: each row is
         divided by its sum in float64, as the verifiers do.
     n : int
-        Drafts of each row, at least 1.
+        Drafts of each row, 1 to `MOST_DRAFTS`.
     generator : torch.Generator, Tensor or None
         On the same device; None is PyTorch's own; or uniform numbers, float64 of shape
         (..., n), drawn outside.
@@ -102,8 +108,8 @@ def sample(
     so probabilities are met to within 1.1e-16.
     """
     check_floats(probabilities, "probabilities")
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise InvalidInputError(f"n is {n!r}: it must be an int of at least 1")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_DRAFTS:
+        raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to {MOST_DRAFTS:,}")
     *leading, vocab_size = probabilities.shape
     numbers = random_numbers((*leading, n), generator, probabilities, validate).reshape(-1, n)
     rows = probabilities.detach().reshape(-1, vocab_size)

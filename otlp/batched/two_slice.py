@@ -13,9 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from otlp.batched.checks import check_floats
 from otlp.batched.numerics import TINY, invert, mean_of_powers
+from otlp.errors import InvalidInputError
 
 __all__ = ["BatchedScoreLaw", "TwoSlice", "child", "draw_scores", "root_law", "two_slice_step"]
+
+MOST_PATHS = 10_000
+"""Drafted paths of a round."""
 
 ROOT_STEPS = 26
 """Evaluations in the search for the threshold: each reads p and q once."""
@@ -112,6 +117,11 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     -------
     TwoSlice
 
+    Raises
+    ------
+    InvalidInputError
+        If an argument has another type or shape; values are not looked at.
+
     Notes
     -----
     The threshold solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  The
@@ -123,6 +133,17 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     Source: the rule is this library's own; selection of a path followed by block verification
     is Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
     """
+    if not isinstance(law, BatchedScoreLaw):
+        raise InvalidInputError(f"law is a {type(law).__name__}: it must be a BatchedScoreLaw")
+    check_floats(target, "target", 2)
+    check_floats(draft, "draft", 2)
+    if target.shape != draft.shape or law.weight.shape != (target.shape[0], 1):
+        raise InvalidInputError(
+            f"target, draft and law.weight have shapes {tuple(target.shape)}, {tuple(draft.shape)} "
+            f"and {tuple(law.weight.shape)}: they must be (B, V), (B, V) and (B, 1)"
+        )
+    if not isinstance(paths, int) or isinstance(paths, bool) or not 1 <= paths <= MOST_PATHS:
+        raise InvalidInputError(f"paths is {paths!r}: it must be an int within 1 to {MOST_PATHS:,}")
     live = draft > 0
     wanted = law.weight * target / draft
     least = wanted.masked_fill(~live, torch.inf).amin(1, keepdim=True)

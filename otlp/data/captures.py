@@ -68,7 +68,10 @@ def load(path: str | os.PathLike[str]) -> Capture:
     The file is opened once, so it is one file that is read, even if another takes its name
     meanwhile. The header is checked before any logits are read. O(file size) time and memory.
     """
-    name = os.fspath(path)
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        raise CaptureError(f"path is {path!r}: it must be the path of a file") from None
     try:
         with open(name, "rb") as file:
             start = _read_header(file)

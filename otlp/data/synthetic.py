@@ -33,6 +33,10 @@ PRECISION = 1e-4
 LEAST_TOKENS = 1000
 
 
+MOST_LOGITS = 2**36
+"""Of each model; 256 GiB in float32."""
+
+
 def generate(
     rows: int = 16, vocab_size: int = 32_000, *, seed: int = 0, dtype: str = "float32"
 ) -> Capture:
@@ -72,11 +76,15 @@ def generate(
     About 60 passes of exponentials and a sort a row: O(rows V log V), some 0.04 s a row at
     V = 32,000.  Memory is that of the result, 8 V bytes a row in float32.
     """
-    whole_number(rows, "rows")
-    whole_number(vocab_size, "vocab_size", LEAST_TOKENS)
-    whole_number(seed, "seed", 0)
-    if dtype not in ("float32", "float16"):
+    rows = whole_number(rows, "rows")
+    vocab_size = whole_number(vocab_size, "vocab_size", LEAST_TOKENS)
+    seed = whole_number(seed, "seed", 0)
+    if not isinstance(dtype, str) or dtype not in ("float32", "float16"):
         raise InvalidInputError(f"dtype is {dtype!r}: it must be 'float32' or 'float16'")
+    if rows * vocab_size > MOST_LOGITS:
+        raise InvalidInputError(
+            f"rows times vocab_size is above {MOST_LOGITS:,}: generate fewer rows at a time"
+        )
     target = np.empty((rows, vocab_size), dtype=dtype)
     draft = np.empty((rows, vocab_size), dtype=dtype)
     log_rank = np.log(np.arange(1, vocab_size + 1))

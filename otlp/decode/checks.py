@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from numbers import Real
 from typing import Any
 
@@ -28,13 +29,20 @@ def is_a(value: Any, kind: type, what: str) -> None:
 
 def number(value: Any, what: str, least: float, most: float = np.inf) -> float:
     """Check a finite real number in [least, most]."""
-    known = isinstance(value, Real) and not isinstance(value, bool)
-    if not known or not np.isfinite(value) or not least <= value <= most:
+    known = isinstance(value, (Real, np.floating)) and not isinstance(value, bool)
+    if not known or not _is_finite(value) or not least <= value <= most:
         upper = "" if most == np.inf else f" and at most {most:g}"
         raise InvalidInputError(
             f"{what} is {value!r:.60}: it must be a finite number of at least {least:g}{upper}"
         )
     return float(value)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # a whole number beyond float64
+        return False
 
 
 def real_array(values: npt.ArrayLike, what: str, axes: int) -> npt.NDArray[np.floating]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 
+from otlp.decode.checks import real_array
 from otlp.decode.choosing import Chooser
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, TokenTree
@@ -28,6 +30,10 @@ __all__ = [
 ]
 
 
+MOST_SLOTS = 100_000
+"""Drafted tokens of a round, with the root: a target model takes far fewer."""
+
+
 def same_distribution(q: FloatArray) -> FloatArray:
     """Draft from the draft model's own distribution."""
     return q
@@ -35,8 +41,9 @@ def same_distribution(q: FloatArray) -> FloatArray:
 
 def greedy_distribution(q: FloatArray) -> FloatArray:
     """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
-    point = np.zeros_like(q)
-    point[int(np.argmax(q))] = 1.0
+    given = real_array(q, "q", 1)
+    point = np.zeros(given.shape)
+    point[int(np.argmax(given))] = 1.0
     return point
 
 
@@ -70,6 +77,7 @@ class Drafting:
     adjust: Callable[[FloatArray], FloatArray] = same_distribution
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", _whole_numbers(self.shape, "shape"))
         rest = list(enumerate(self.shape))[1:]
         if not self.shape or self.shape[0] != -1 or any(not 0 <= p < s for s, p in rest):
             raise InvalidInputError(
@@ -209,6 +217,7 @@ def iid_paths(paths: int, length: int) -> Drafting:
     """
     whole_number(paths, "the number of paths K")
     whole_number(length, "the path length L")
+    _check_slots(paths * length)
     shape = [-1]
     for _ in range(paths):
         shape.append(0)
@@ -239,6 +248,7 @@ def without_replacement(branching: Sequence[int]) -> Drafting:
 
 def hub_pairs(length: int) -> Drafting:
     """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
+    _check_slots(2 ** min(whole_number(length, "the path length L"), 100))
     return Drafting(_full_tree([2] * length), "hub")
 
 
@@ -258,12 +268,7 @@ def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replac
     InvalidInputError
         If it is no tree, has only a root, or does not suit the kind.
     """
-    try:
-        shape = tuple(int(parent) for parent in parents)
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"parents is {parents!r}: it must be a list of whole numbers"
-        ) from None
+    shape = _whole_numbers(parents, "parents")
     whole_number(len(shape) - 1, "the number of slots below the root")
     return Drafting(shape, kind)
 
@@ -273,11 +278,32 @@ def no_draft() -> Drafting:
     return Drafting((-1,))
 
 
+def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(values)
+    except TypeError:
+        numbers = (None,)  # type: ignore[assignment]
+    if not all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers):
+        raise InvalidInputError(f"{what} is {values!r}: it must be a list of whole numbers")
+    return tuple(map(int, numbers))
+
+
+def _check_slots(slots: int) -> None:
+    if slots >= MOST_SLOTS:
+        raise InvalidInputError(
+            f"the tree would have {slots:,} slots: at most {MOST_SLOTS:,} can be drafted"
+            if slots < 2**100
+            else f"the tree would have more than {MOST_SLOTS:,} slots"
+        )
+
+
 def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
+    branching = _whole_numbers(branching, "branching")
     whole_number(len(branching), "the path length L")
     shape, level = [-1], [0]
     for depth, count in enumerate(branching, start=1):
         whole_number(count, f"the number of children at depth {depth}")
+        _check_slots(len(shape) + len(level) * int(count))
         start = len(shape)
         shape.extend(slot for slot in level for _ in range(count))
         level = list(range(start, len(shape)))

@@ -152,7 +152,9 @@ def as_float(count: int) -> float:
 
 
 def set_count(tokens: int, n: int) -> tuple[float, float]:
-    """Number of sets of 1 to n of so many tokens, and of their members."""
+    """Number of sets of 1 to n of so many tokens, and of their members; infinite if not listed."""
+    if n > MOST_DRAFTS:
+        return inf, inf
     sets, members, size = 0, 0, 1
     for m in range(1, min(n, tokens) + 1):
         size = size * (tokens - m + 1) // m

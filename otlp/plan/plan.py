@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import DraftTuples
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.problem import Problem
@@ -91,6 +91,7 @@ class Plan(ABC):
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw the verified token given the drafted tuple."""
+        check_generator(rng)
         return int(invert_cdf(np.cumsum(self.conditional(draft_tokens)), rng.random()))
 
     def accepted(self, token: int, draft_tokens: npt.ArrayLike) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
@@ -75,6 +75,7 @@ class SelectionPlan(Plan):
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw the verified token given the drafted tuple; see `Plan.sample`."""
+        check_generator(rng)
         token = self.select(self._check(draft_tokens), rng)
         if rng.random() < self.accept[token]:
             return token

@@ -12,11 +12,14 @@ bytes: an error in UTF-8.  The first reply comes unasked, and says whether the e
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 NUMBER = struct.Struct("<q")
@@ -186,6 +189,25 @@ def fail(channel: int, error: BaseException) -> None:
     send(channel, [np.frombuffer(f"{type(error).__name__}: {error}".encode(), dtype=np.uint8)])
 
 
+@contextmanager
+def ended_with(requests: int) -> Iterator[None]:
+    """End this process, in the middle of compiled code too, when nobody is left to ask.
+
+    While a request is answered nothing else comes in, so that a signal about input tells that
+    the other end was closed, or its process killed.  (A signal at the death of the parent, which
+    Linux has, would come at the end of the thread that started this process.)
+    """
+    before = fcntl.fcntl(requests, fcntl.F_GETFL)
+    fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(requests, fcntl.F_SETFL, before | os.O_ASYNC)
+    try:
+        if select.select([requests], [], [], 0)[0]:
+            raise EOFError
+        yield
+    finally:
+        fcntl.fcntl(requests, fcntl.F_SETFL, before)
+
+
 def serve(engine: str, requests: int, replies: int) -> None:
     """Prove that the engine works, then answer requests until they end."""
     try:
@@ -198,10 +220,15 @@ def serve(engine: str, requests: int, replies: int) -> None:
             arguments = receive(requests)
         except EOFError:
             return None
-        try:
-            send(replies, ENGINES[engine](*arguments))
-        except Exception as error:
-            fail(replies, error)
+        with ended_with(requests):
+            try:
+                answer: Any = ENGINES[engine](*arguments)
+            except Exception as error:
+                answer = error
+        if isinstance(answer, Exception):
+            fail(replies, answer)
+        else:
+            send(replies, answer)
 
 
 if __name__ == "__main__":

@@ -159,11 +159,15 @@ def _conjugate(slope: float, paths: int) -> float:
     return 1.0 - float(rest**paths) - slope * (1.0 - rest)
 
 
+MOST_PATHS = 10_000
+
+
 def _check(draft: TabularModel, target: TabularModel, paths: int, length: int) -> None:
     is_a(draft, TabularModel, "draft")
     is_a(target, TabularModel, "target")
     check_pair(draft, target)
-    whole_number(paths, "paths")
+    if whole_number(paths, "paths") > MOST_PATHS:
+        raise InvalidInputError(f"paths is {paths!r}: it must be at most {MOST_PATHS:,}")
     whole_number(length, "length")
     covered = min(draft.length, target.length)
     if length > covered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -114,6 +115,10 @@ class TabularModel(Model):
         self.context += (*tree.path(node).tolist(), token)
 
 
+MOST_NUMBERS = 10**8
+"""In the largest table of a random model."""
+
+
 def random_pair(
     vocab_size: int,
     length: int,
@@ -143,10 +148,16 @@ def random_pair(
     Raises
     ------
     InvalidInputError
-        If `vocab_size` or `length` is less than 1, or an argument of another type.
+        If `vocab_size` or `length` is less than 1, V^length above `MOST_NUMBERS`, or an argument
+        of another type.
     """
     whole_number(vocab_size, "vocab_size")
     whole_number(length, "length")
+    if length > MOST_NUMBERS or length * math.log(vocab_size) > math.log(MOST_NUMBERS):
+        raise InvalidInputError(
+            f"vocab_size^length is above {MOST_NUMBERS:,}: that many numbers a model are not made; "
+            "use a smaller vocabulary or length"
+        )
     is_a(rng, np.random.Generator, "rng")
     number(spread, "spread", 0.0)
     number(noise, "noise", 0.0)

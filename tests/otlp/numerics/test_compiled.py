@@ -6,9 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
+
 import otlp
+from otlp.numerics.compiled import compiled
+from otlp.timing import checkpoint, deadline
 
 PACKAGE = Path(otlp.__file__).parent
 
@@ -89,3 +94,16 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
     run(limit + RUN_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
+
+
+def test_the_first_compilation_is_in_no_time_limit() -> None:
+    @compiled
+    def add(x: float, y: float) -> float:
+        return x + y
+
+    with deadline(0.02):  # numba takes longer
+        assert add(1.0, 2.0) == 3.0
+        checkpoint()
+        time.sleep(0.03)
+        with pytest.raises(TimeoutError):
+            checkpoint()

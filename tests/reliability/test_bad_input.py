@@ -1,0 +1,215 @@
+"""Every public function is given every wrong thing in place of each argument, one at a time.
+
+It answers, or raises an error of the library; nothing else gets out.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.errors import OTLPError
+
+Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
+
+P, Q = [0.2, 0.3, 0.5], [0.5, 0.3, 0.2]
+BAD: list[Any] = [
+    None, "x", "", b"x", [], (), {}, object(), 1.5, 0, -1, True, 2**63, 2**70, 10**400, 1e400,
+    float("nan"), 1e-320, 2 + 1j, [0.0, 1.0], [None, 0], ["0", "1"], [[0, 1], [0]], [[0.5], [0.5]],
+    np.ma.array([0.5, 0.5], mask=[0, 1]), np.array([0, 1j]), np.array([True, False]),
+    np.zeros((0, 2)), np.zeros((2, 0)), np.zeros(()), np.array([0.5, 0.5]), np.array([[0, 1]]),
+    np.array([1, 2], dtype="datetime64[s]"), np.zeros(3, dtype=[("a", float)]), {0, 1}, [0, 2**70],
+    np.array(["a"], dtype=object), np.float32(0.5), np.int8(-3), range(3), lambda: 0, len, int,
+    [1e308, 1e308], [-1.0, 2.0], [0.0, 0.0], [0.5, 10**400], (0.5, 0.5), otlp, otlp.IID,
+    otlp.IID(Q, 2), otlp.Problem(P, otlp.IID(Q, 2)), np.random.default_rng(0),
+]  # fmt: skip
+FUNCTIONS = frozenset({"kind", "rule", "transform"})
+"""Arguments that may be functions of the caller, whose errors are the caller's."""
+
+SECONDS = 20
+"""After which a call is taken to hang."""
+
+
+def numpy_calls() -> Calls:
+    problem = otlp.Problem(P, otlp.IID(Q, 2))
+    solution = otlp.solve(problem)
+    assert solution.plan is not None
+    plan, rng = solution.plan, np.random.default_rng(0)
+    return {
+        "IID": (otlp.IID, {"draft": Q, "n": 2}),
+        "WithoutReplacement": (otlp.WithoutReplacement, {"draft": Q, "n": 2}),
+        "Greedy": (otlp.Greedy, {"draft": Q, "n": 2}),
+        "Hub": (otlp.Hub, {"draft": Q}),
+        "Independent": (otlp.Independent, {"drafts": [Q, P]}),
+        "Explicit": (
+            otlp.Explicit,
+            {"tuples": [[0, 1], [2, 0]], "probabilities": [0.5, 0.5], "vocab_size": 3},
+        ),
+        "Problem": (otlp.Problem, {"target": P, "drafts": otlp.IID(Q, 2)}),
+        "as_distribution": (otlp.as_distribution, {"values": P, "name": "p"}),
+        "softmax": (otlp.softmax, {"logits": P, "temperature": 1.0}),
+        "solve": (otlp.solve, {"problem": problem, "solver": "auto", "throw": True}),
+        "optimal_acceptance": (otlp.optimal_acceptance, {"problem": problem}),
+        "audit": (
+            otlp.audit,
+            {
+                "rule": plan, "target": P, "drafts": otlp.IID(Q, 2), "declared": otlp.IID(Q, 2),
+                "told": Q, "samples": 1000, "false_alarm_rate": 1e-6, "confidence": 0.99,
+                "tolerance": 1e-6, "max_paths": 1000, "rng": rng,
+            },
+        ),
+        "synthetic.generate": (
+            otlp.synthetic.generate, {"rows": 2, "vocab_size": 1000, "seed": 0},
+        ),
+        "captures.load": (otlp.captures.load, {"path": "nowhere"}),
+        "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
+        "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
+        **{
+            f"solve {name}, {option}": (
+                otlp.solve, {"problem": problem, "solver": name, option: value}
+            )
+            for name in otlp.solvers.SOLVERS
+            for option, value in options(name).items()
+        },
+    }  # fmt: skip
+
+
+def options(solver: str) -> dict[str, Any]:
+    """The options of a solver with their defaults."""
+    made = otlp.solvers.make_solver(solver)
+    fields = getattr(made, "__dataclass_fields__", {})
+    return {name: getattr(made, name) for name in fields if name != "name"}
+
+
+def batched_calls() -> Calls:
+    torch = pytest.importorskip("torch")
+    from otlp import batched
+
+    target, draft = torch.tensor([P, P]), torch.tensor([Q, Q])
+    tokens, numbers = torch.tensor([[0, 1], [2, 2]]), torch.Generator().manual_seed(0)
+    base = {"target": target, "draft": draft, "draft_tokens": tokens}
+    calls: Calls = {
+        name: (getattr(batched, name), {**base, "generator": numbers})
+        for name in ("verify", "verify_histogram", "k_seq", "recursive_rejection")
+    }
+    for name in ("single_draft", "speculative_sampling"):
+        calls[name] = (getattr(batched, name), {**base, "draft_tokens": tokens[:, :1]})
+    for name in ("acceptance", "acceptance_histogram", "conditional"):
+        calls[name] = (getattr(batched, name), dict(base))
+    for name in ("verify_histogram", "acceptance_histogram"):
+        calls[name][1]["fraction_bits"] = 8
+    calls["certified_loss"] = (batched.certified_loss, {"fraction_bits": 8})
+    calls["sample"] = (batched.sample, {"probabilities": draft, "n": 2, "generator": numbers})
+    calls["softmax"] = (batched.softmax, {"logits": draft, "temperature": 1.0})
+    calls["uniforms"] = (batched.uniforms, {"draft_tokens": tokens, "generator": numbers})
+    paths = {
+        "target": target[0].expand(2, 2, 3, 3), "draft": draft[0].expand(2, 2, 2, 3),
+        "draft_tokens": torch.zeros((2, 2, 2), dtype=torch.int64), "generator": numbers,
+    }  # fmt: skip
+    calls["verify_paths"] = (batched.verify_paths, paths)
+    law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
+    calls["two_slice_step"] = (
+        batched.two_slice_step, {"law": law, "target": target, "draft": draft, "paths": 2},
+    )  # fmt: skip
+    return calls
+
+
+def decode_calls() -> Calls:
+    pytest.importorskip("torch")
+    from otlp import decode
+
+    rng = np.random.default_rng(0)
+    draft, target = decode.random_pair(3, 4, rng)
+    drafting, block = decode.iid_paths(1, 2), decode.Block()
+    return {
+        "check_pair": (decode.check_pair, {"draft": draft, "target": target}),
+        "check_round": (
+            decode.check_round,
+            {"draft": draft, "target": target, "drafting": drafting, "verification": block},
+        ),
+        "find_verification": (decode.find_verification, {"wanted": "block"}),
+        "Drafting": (decode.Drafting, {"shape": (-1, 0), "kind": "iid"}),
+        "RandomChooser": (decode.RandomChooser, {"rng": rng}),
+        "Sampling": (decode.Sampling, {"temperature": 1.0, "top_k": 2, "top_p": 0.9}),
+        "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),
+        "TopDown": (decode.TopDown, {"solver": "auto", "fallback": None}),
+        "generate": (decode.generate, {"model": target, "input_ids": [[0]], "draft_model": draft}),
+        "greedy_distribution": (decode.greedy_distribution, {"law": np.array(P)}),
+        "hub_pairs": (decode.hub_pairs, {"length": 1}),
+        "iid_paths": (decode.iid_paths, {"paths": 2, "length": 2}),
+        "without_replacement": (decode.without_replacement, {"branching": [2]}),
+        "prefix_tree": (decode.prefix_tree, {"branching": [2]}),
+        "tree_shape": (decode.tree_shape, {"parents": [-1, 0], "kind": "iid"}),
+        "multipath_optimum": (
+            decode.multipath_optimum,
+            {"draft": draft, "target": target, "paths": 2, "length": 2, "rounds": 100},
+        ),
+        "play_round": (
+            decode.play_round,
+            {
+                "draft": draft, "target": target, "drafting": drafting, "verification": block,
+                "rng": rng, "transform": None,
+            },
+        ),
+        "random_pair": (
+            decode.random_pair,
+            {"vocab_size": 3, "length": 2, "rng": rng, "spread": 1.5, "noise": 1.0},
+        ),
+    }  # fmt: skip
+
+
+def wrong(calls: Calls) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Each call with each argument replaced by each bad value."""
+    for name, (function, arguments) in calls.items():
+        for argument in arguments:
+            for number, bad in enumerate(BAD):
+                if argument in FUNCTIONS and callable(bad):
+                    continue
+                what = f"{name}({argument} = BAD[{number}], {type(bad).__name__})"
+                yield what, function, {**arguments, argument: bad}
+
+
+def hangs(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError("it hangs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [numpy_calls, batched_calls, decode_calls])
+def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
+    raw: list[str] = []
+    count = 0
+    before = signal.signal(signal.SIGALRM, hangs)
+    try:
+        for what, function, arguments in wrong(room()):
+            count += 1
+            signal.alarm(SECONDS)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    function(**arguments)
+            except OTLPError as error:
+                if not str(error):
+                    raw.append(f"{what}: no message")
+            except BaseException as error:
+                raw.append(f"{what}: {type(error).__name__}: {str(error)[:90]}")
+            signal.alarm(0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    print(f"{count} bad calls of {room.__name__}")
+    assert not raw, "\n".join([f"{len(raw)} of {count}:", *raw])
+
+
+@pytest.mark.parametrize("room", [numpy_calls, batched_calls, decode_calls])
+def test_the_calls_are_right_before_they_are_wrong(room: Callable[[], Calls]) -> None:
+    """Or the sweep would test the same refusal again and again."""
+    for name, (function, arguments) in room().items():
+        if name in ("captures.load", "generate"):  # there is no such file; no such model
+            continue
+        function(**arguments)
