@@ -142,15 +142,17 @@ def capture(
     The parts go when all are joined; files of another's making in their folder stay.  While it is
     interrupted, each part is a capture file.
     """
-    if Path(path).exists():
+    folder, done = parts_folder(path), Path(path).exists()
+    if done and not (folder / PLAN).exists():
         raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
     for prompt in prompts:
         _check_room((draft, target), prompt, steps)
-    folder = parts_folder(path)
     _begin(folder, _plan(draft, target, prompts, steps, seed))
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
+    if done:  # interrupted between the last file and the end
+        return _finish(path, parts, steps)
     for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
             save(
@@ -163,6 +165,20 @@ def capture(
     save(joined, path)
     _remove(folder, parts)
     return joined
+
+
+def _finish(path: str | os.PathLike[str], parts: Sequence[Path], steps: int) -> Capture:
+    """Remove the parts of a capture that is there, if they are its own."""
+    found = load(path)
+    for index, part in enumerate(parts):
+        rows = found.target_logits[index * steps : (index + 1) * steps]
+        if part.exists() and not np.array_equal(rows, load(part).target_logits):
+            raise CaptureError(
+                f"{os.fspath(path)}: is there already, and is not made of the parts in "
+                f"{part.parent}; move one of them away"
+            )
+    _remove(parts[0].parent, parts)
+    return found
 
 
 def join(captures: Sequence[Capture]) -> Capture:
@@ -263,7 +279,7 @@ def _begin(folder: Path, plan: dict[str, object]) -> None:
 def _remove(folder: Path, parts: Sequence[Path]) -> None:
     """Delete what `capture` wrote, and the folder if nothing else is in it."""
     made = [*parts, folder / PLAN]
-    for entry in folder.iterdir():
+    for entry in sorted(folder.iterdir()):  # the plan last, so that an interrupted end is known
         if entry in made or any(is_temporary(entry.name, one) for one in made):
             entry.unlink()
     with suppress(OSError):

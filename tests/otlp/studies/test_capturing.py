@@ -59,6 +59,27 @@ def test_a_capture_deletes_only_what_it_made(pair: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_a_capture_interrupted_at_its_end_is_done(pair: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
+    folder = parts_folder(path)
+    _interrupt(pair, prompts, path)
+    left = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+    whole = capture(*pair, prompts, path, steps=2)
+    folder.mkdir()
+    for name, content in left.items():
+        (folder / name).write_bytes(content)
+    again = capture(*pair, prompts, path, steps=2)
+    np.testing.assert_array_equal(again.target_logits, whole.target_logits)
+    assert not folder.exists()
+    with pytest.raises(CaptureError, match="is there already"):
+        capture(*pair, prompts, path, steps=2)
+    folder.mkdir()
+    (folder / "plan.json").write_bytes(left["plan.json"])
+    (folder / "00001.safetensors").write_bytes(left["00000.safetensors"])
+    with pytest.raises(CaptureError, match="not made of the parts"):
+        capture(*pair, prompts, path, steps=2)
+
+
 @pytest.mark.parametrize("plan", ["[]", "3", "{", "null", "\xff", "[" * 99999, None])
 def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
     pair: Any, tmp_path: Path, plan: str | None
