@@ -75,10 +75,9 @@ class Explicit(DraftScheme):
             )
         n = checks.check_count(tokens.shape[1])
         size = max(1, int(tokens.max()) + 1) if vocab_size is None else vocab_size
-        if whole_number(size, "vocab_size") >= 2**63:
-            raise InvalidInputError("vocab_size is 2^63 or more: tokens are numbers below")
+        size = whole_number(size, "vocab_size")
+        check_memory(f"a distribution over {size} tokens", 8 * size, MEMORY_LIMIT)
         tokens = checks.check_tuples(tokens, n, size)
-        check_memory(f"a distribution over {size} tokens", 8.0 * size, MEMORY_LIMIT)
         distinct, index = np.unique(tokens[mass > 0.0], axis=0, return_inverse=True)
         merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
         self._vocab_size = size

@@ -99,7 +99,7 @@ def batched_calls() -> Calls:
         name: (getattr(batched, name), {**base, "generator": numbers})
         for name in ("verify", "verify_histogram", "k_seq", "recursive_rejection")
     }
-    for name in ("single_draft", "speculative_sampling"):
+    for name in ("speculative_sampling",):
         calls[name] = (getattr(batched, name), {**base, "draft_tokens": tokens[:, :1]})
     for name in ("acceptance", "acceptance_histogram", "conditional"):
         calls[name] = (getattr(batched, name), dict(base))
@@ -141,7 +141,7 @@ def decode_calls() -> Calls:
         "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),
         "TopDown": (decode.TopDown, {"solver": "auto", "fallback": None}),
         "generate": (decode.generate, {"model": target, "input_ids": [[0]], "draft_model": draft}),
-        "greedy_distribution": (decode.greedy_distribution, {"law": np.array(P)}),
+        "greedy_distribution": (decode.greedy_distribution, {"q": np.array(P)}),
         "hub_pairs": (decode.hub_pairs, {"length": 1}),
         "iid_paths": (decode.iid_paths, {"paths": 2, "length": 2}),
         "without_replacement": (decode.without_replacement, {"branching": [2]}),
