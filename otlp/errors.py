@@ -62,6 +62,7 @@ def fits(what: str, needed: float, memory_limit: float) -> Capability:
     """Whether so many bytes are within the limit, or the reason why not with the ways out."""
     if needed <= memory_limit:
         return Capability(True)
+    needed = min(needed, 1e300)  # a whole number may be too large for a float
     return Capability(
         False,
         f"{what} would need {needed / 1024**2:,.0f} MiB, more than memory_limit = "
