@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from otlp.distribution import whole_number
 from otlp.errors import TaskError
@@ -40,7 +40,7 @@ def in_order(
     tasks: Iterable[Task],
     jobs: int | None = None,
     *,
-    prefer: str = "processes",
+    prefer: Literal["processes", "threads"] = "processes",
 ) -> Iterator[Result | TaskError]:
     """Apply a function to tasks side by side.
 
@@ -79,11 +79,13 @@ def in_order(
         cluster = partial(_cluster, backend.client)
         return _side_by_side(cluster, cluster, function, tasks, workers)
     if backend is not None:
-        return _rounds(function, tasks, jobs or configured, workers)
+        from joblib import Parallel
+
+        return _rounds(Parallel(n_jobs=jobs or configured), function, tasks, workers)
     if workers == 1:
         return map(function, tasks)
     if prefer == "threads":
-        return _side_by_side(ThreadPoolExecutor, ThreadPoolExecutor, function, tasks, workers)
+        return _side_by_side(_threads, _threads, function, tasks, workers)
     return _side_by_side(_processes, _fresh_process, function, tasks, workers)
 
 
@@ -144,15 +146,15 @@ def _first(futures: deque[Future[Result]], waiting: deque[Task]) -> Result:
 
 
 def _rounds(
-    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int, workers: int
+    parallel: Any, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[Result | TaskError]:
     """Let joblib run a window of tasks after the other: its own generator has no bound."""
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
     remaining = iter(tasks)
     while window := list(islice(remaining, 2 * WINDOW * workers)):
         try:
-            results = Parallel(n_jobs=jobs)(delayed(function)(task) for task in window)
+            results = parallel(delayed(function)(task) for task in window)
         except _deaths():
             results = _one_by_one(_fresh_process, function, window)
         yield from results
@@ -168,7 +170,8 @@ def _one_by_one(
             with fresh(1) as executor:
                 result = executor.submit(function, task).result()
         except _deaths() as death:
-            result = TaskError(f"the process that worked on it died: {death}")
+            reason = str(death).partition("\n")[0]
+            result = TaskError(f"its worker died of it ({reason})")
         yield result
 
 
@@ -186,6 +189,15 @@ def _cluster(client: Any, workers: int) -> Iterator[Executor]:
         yield executor
     finally:
         executor.shutdown(wait=False)  # cancels what has not started
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[Executor]:
+    executor = ThreadPoolExecutor(workers)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 @contextmanager
