@@ -6,6 +6,7 @@ its backend, such as a Dask cluster.  Without one they stay on this machine.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,9 @@ Pool = Callable[[int], AbstractContextManager[Executor]]
 
 WINDOW = 4
 """Tasks a worker that are under way, or done and not yet asked for."""
+
+IDLE_SECONDS = 60.0
+"""After which a process that waits for the next sweep ends."""
 
 
 def in_order(
@@ -163,16 +167,24 @@ def _rounds(
 def _one_by_one(
     fresh: Pool, function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result | TaskError]:
-    """Each task in a worker of its own, to tell which of them kills it."""
-    for task in tasks:
-        result: Result | TaskError
+    """One task at a time, to tell which of them it is that a worker dies of."""
+    waiting = deque(tasks)
+    while waiting:
+        done = 0
+        reason = ""
         try:
             with fresh(1) as executor:
-                result = executor.submit(function, task).result()
+                while waiting:
+                    result = executor.submit(function, waiting[0]).result()
+                    waiting.popleft()
+                    done += 1
+                    yield result
         except _deaths() as death:
             reason = str(death).partition("\n")[0]
-            result = TaskError(f"its worker died of it ({reason})")
-        yield result
+        # what was done before in that process may have been the cause
+        if reason and not done:
+            waiting.popleft()
+            yield TaskError(f"its worker died of it ({reason})")
 
 
 def _deaths() -> tuple[type[Exception], ...]:
@@ -202,32 +214,38 @@ def _threads(workers: int) -> Iterator[Executor]:
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    """Processes that stay for the next sweep, where joblib is there to keep them."""
-    try:
-        from joblib.externals.loky import get_reusable_executor
-    except ImportError:
-        with _fresh_process(workers) as executor:
-            yield executor
-        return
-    executor = get_reusable_executor(workers)
+    """Processes that stay for the next sweep, where joblib's can end by themselves later."""
+    executor = _idle.pop(workers, None) or _executor(workers)
     with _killed_unless_done(executor):
         yield executor
+    if isinstance(executor, ProcessPoolExecutor):
+        executor.shutdown()
+    else:
+        _idle[workers] = executor
 
 
 @contextmanager
 def _fresh_process(workers: int) -> Iterator[Executor]:
     """Processes that nothing ran in before."""
-    executor: Executor
-    try:
-        from joblib.externals import loky
-
-        executor = loky.ProcessPoolExecutor(workers)
-    except ImportError:
-        # not by fork: threads of engines would stand still in the child, and hold their locks
-        executor = ProcessPoolExecutor(workers, get_context("spawn"))
+    executor = _executor(workers)
     with _killed_unless_done(executor):
         yield executor
-        executor.shutdown()
+    executor.shutdown()
+
+
+def _executor(workers: int) -> Executor:
+    try:
+        # which needs no `if __name__ == "__main__":` in a script
+        from joblib.externals.loky import ProcessPoolExecutor as JoblibExecutor
+    except ImportError:
+        # not by fork: locks that other threads hold, such as those of engines, stay held there
+        return ProcessPoolExecutor(workers, get_context("spawn"))
+    made: Executor = JoblibExecutor(workers, timeout=IDLE_SECONDS)
+    return made
+
+
+_idle: dict[int, Executor] = {}
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 @contextmanager
