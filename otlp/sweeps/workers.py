@@ -180,7 +180,7 @@ def _one_by_one(
                     done += 1
                     yield result
         except _deaths() as death:
-            reason = str(death).partition("\n")[0]
+            reason = str(death).partition(". ")[0]
         # what was done before in that process may have been the cause
         if reason and not done:
             waiting.popleft()
