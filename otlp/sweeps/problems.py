@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,7 +146,8 @@ class CaptureProblems(RowProblems):
         if self.rows is None:
             object.__setattr__(self, "rows", range(len(self.capture)))
             return
-        if not isinstance(self.rows, Sequence | np.ndarray) or isinstance(self.rows, str | bytes):
+        listed = isinstance(self.rows, Sequence) or np.ndim(self.rows) == 1
+        if not listed or isinstance(self.rows, str | bytes):
             raise InvalidInputError(
                 f"rows is a {type(self.rows).__name__}: it must be a sequence of row numbers, "
                 "such as range(10)"
@@ -240,8 +242,10 @@ class SyntheticProblems(RowProblems):
         """Check all arguments."""
         super().__post_init__()
         if not isinstance(self.rows, range):
-            rows = range(whole_number(self.rows, "rows"))
-            object.__setattr__(self, "rows", rows)
+            rows = whole_number(self.rows, "rows")
+            if rows > sys.maxsize:
+                raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
+            object.__setattr__(self, "rows", range(rows))
         whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
         whole_number(self.seed, "seed", 0)
 

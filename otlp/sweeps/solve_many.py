@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -142,7 +143,11 @@ def solve_many(
             "problems is a Capture: say how tokens are drafted, as in "
             "otlp.CaptureProblems(capture, n=4)"
         )
-    if not isinstance(problems, Iterable) or isinstance(problems, str | bytes | Mapping):
+    try:
+        remaining = iter(problems)
+    except TypeError:
+        remaining = None
+    if remaining is None or isinstance(problems, str | bytes | Mapping):
         raise InvalidInputError(
             f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
             "such as otlp.CaptureProblems(capture, n=4)"
@@ -151,13 +156,12 @@ def solve_many(
         if not isinstance(value, bool):
             raise InvalidInputError(f"{name} is a {type(value).__name__}: it must be True or False")
     if chunk is not None:
-        chunk = whole_number(chunk, "chunk")
+        chunk = min(whole_number(chunk, "chunk"), sys.maxsize)
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     if isinstance(problems, Sequence):
         vocab_size = _vocab_size(problems)
     else:
-        remaining = iter(problems)
         first = list(islice(remaining, 1))
         problems, vocab_size = chain(first, remaining), _vocab_size(first)
     threads = isinstance(made, COMPILED) and vocab_size >= THREAD_TOKENS
@@ -171,7 +175,7 @@ def solve_many(
 def _vocab_size(problems: Sequence[Problem]) -> int:
     """V of the first problem; 1 if it has none."""
     with suppress(OTLPError, LookupError, AttributeError):
-        return int(getattr(problems, "vocab_size", None) or problems[0].vocab_size)
+        return max(1, getattr(problems, "vocab_size", 0) or problems[0].vocab_size)
     return 1
 
 

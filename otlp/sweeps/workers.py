@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from typing import Any, Literal, TypeVar
 
 from otlp.distribution import whole_number
-from otlp.errors import TaskError
+from otlp.errors import InvalidInputError, TaskError
 
 __all__ = ["in_order", "worker_count"]
 
@@ -34,6 +34,9 @@ Pool = Callable[[int], AbstractContextManager[Executor]]
 
 WINDOW = 4
 """Tasks a worker that are under way, or done and not yet asked for."""
+
+MOST_JOBS = 1024
+"""Workers on one machine."""
 
 IDLE_SECONDS = 60.0
 """After which a process that waits for the next sweep ends."""
@@ -69,7 +72,7 @@ def in_order(
     Raises
     ------
     InvalidInputError
-        If `jobs` is no whole number of at least 1.
+        If `jobs` is no whole number from 1 to 1,024.
     Exception
         Whatever the function raises, at the place of its task.
 
@@ -95,8 +98,8 @@ def in_order(
 
 def worker_count(jobs: int | None = None) -> int:
     """How many tasks `in_order` runs at a time; see there."""
-    if jobs is not None:
-        jobs = whole_number(jobs, "jobs")
+    if jobs is not None and whole_number(jobs, "jobs") > MOST_JOBS:
+        raise InvalidInputError(f"jobs is {jobs}: at most {MOST_JOBS:,} workers are started")
     backend, configured = _configured()
     if backend is None:
         return jobs or configured
