@@ -10,17 +10,10 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from typing import Any, Literal, TypeVar
 
 from otlp.distribution import whole_number
@@ -217,34 +210,42 @@ def _threads(workers: int) -> Iterator[Executor]:
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    """Processes that stay for the next sweep, where joblib's can end by themselves later."""
-    executor = _idle.pop(workers, None) or _executor(workers)
+    """Processes that stay for the next sweep, if they are joblib's, which end by themselves."""
+    executor = _idle.pop(workers, None) or _joblib_processes(workers)
+    if executor is None:
+        with _fresh_process(workers) as executor:
+            yield executor
+        return
     with _killed_unless_done(executor):
         yield executor
-    if isinstance(executor, ProcessPoolExecutor):
-        executor.shutdown()
-    else:
-        _idle[workers] = executor
+    _idle[workers] = executor
 
 
 @contextmanager
 def _fresh_process(workers: int) -> Iterator[Executor]:
     """Processes that nothing ran in before."""
-    executor = _executor(workers)
+    executor = _joblib_processes(workers) or _spawned_processes(workers)
     with _killed_unless_done(executor):
         yield executor
     executor.shutdown()
 
 
-def _executor(workers: int) -> Executor:
+def _joblib_processes(workers: int) -> Executor | None:
+    """Processes that need no `if __name__ == "__main__":` in a script; None without joblib."""
     try:
-        # which needs no `if __name__ == "__main__":` in a script
-        from joblib.externals.loky import ProcessPoolExecutor as JoblibExecutor
+        from joblib.externals.loky import ProcessPoolExecutor
     except ImportError:
-        # not by fork: locks that other threads hold, such as those of engines, stay held there
-        return ProcessPoolExecutor(workers, get_context("spawn"))
-    made: Executor = JoblibExecutor(workers, timeout=IDLE_SECONDS)
+        return None
+    made: Executor = ProcessPoolExecutor(workers, timeout=IDLE_SECONDS)
     return made
+
+
+def _spawned_processes(workers: int) -> Executor:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # not by fork: locks that other threads hold, such as those of engines, stay held in a child
+    return ProcessPoolExecutor(workers, get_context("spawn"))
 
 
 _idle: dict[int, Executor] = {}

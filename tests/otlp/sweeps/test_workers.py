@@ -64,6 +64,7 @@ def test_threads_keep_the_order_and_a_window() -> None:
         assert taken <= done + 2 * WINDOW
 
 
+@pytest.mark.slow
 def test_a_dead_worker_costs_its_own_task_alone() -> None:
     pytest.importorskip("joblib")
     results = list(in_order(deadly, range(8), 2))
@@ -106,7 +107,7 @@ def test_what_the_function_raises_comes_in_its_place() -> None:
         next(results)
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_joblib_decides_where_it_is_configured(backend: str) -> None:
     joblib = pytest.importorskip("joblib")
     with joblib.parallel_config(backend, n_jobs=2):
@@ -145,6 +146,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_joblib_itself_goes_on_working() -> None:
     joblib = pytest.importorskip("joblib")
     assert list(in_order(squared, range(3), 2)) == [0, 1, 4]
