@@ -1,0 +1,276 @@
+"""Many problems, one solver: problems in, solutions or errors out, in order."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from time import perf_counter
+from typing import Any, TypeAlias
+
+from otlp.data.capture import Capture
+from otlp.distribution import whole_number
+from otlp.errors import InvalidInputError, OTLPError, TaskError
+from otlp.problem import Problem
+from otlp.solution import Solution
+from otlp.solvers.auto import Auto
+from otlp.solvers.by_name import make_solver
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
+from otlp.solvers.k_seq import KSeq
+from otlp.solvers.martingale import Martingale
+from otlp.solvers.naive import Naive
+from otlp.solvers.orderings import Orderings
+from otlp.solvers.recursive_rejection import RecursiveRejection
+from otlp.solvers.solver import Solver
+from otlp.solvers.speculative_sampling import SpeculativeSampling
+from otlp.sweeps.workers import in_order
+
+__all__ = ["Row", "solve_many"]
+
+Outcome: TypeAlias = Solution | OTLPError
+Solved: TypeAlias = tuple[list[Outcome], float]
+
+CHUNK_SECONDS = 0.1
+"""Time that a chunk of rows should take: long beside the time to send it to a worker."""
+
+CHUNK_TOKENS = 2**18
+"""Most tokens of a chunk, rows times V: its plans take some 16 MB."""
+
+COMPILED = (
+    *(Auto, Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
+    *(KSeq, RecursiveRejection, Naive),
+)
+"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
+
+THREAD_TOKENS = 2**15
+"""V from which on they run in threads, where no plan has to be sent from process to process."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What became of one problem.
+
+    Attributes
+    ----------
+    row : int
+        Place of the problem among those that were handed in, from 0.
+    solution : Solution or None
+        None where an error was raised instead.
+    error : OTLPError or None
+        Why there is no solution.
+    """
+
+    row: int
+    solution: Solution | None
+    error: OTLPError | None = None
+
+    @property
+    def status(self) -> str:
+        """Name of the solution's `Status`, or of the type of the error."""
+        return type(self.error).__name__ if self.solution is None else self.solution.status.name
+
+    @property
+    def reason(self) -> str:
+        """What the solver has to add, or the message of the error."""
+        return str(self.error) if self.solution is None else self.solution.message
+
+    @property
+    def acceptance(self) -> float:
+        """Acceptance of the plan; NaN where there is none."""
+        return float("nan") if self.solution is None else self.solution.acceptance
+
+
+def solve_many(
+    problems: Iterable[Problem],
+    solver: str | Solver = "auto",
+    *,
+    jobs: int | None = None,
+    chunk: int | None = None,
+    progress: bool = False,
+    plans: bool = True,
+    **options: Any,
+) -> Iterator[Row]:
+    """Solve many problems; one that cannot be solved stops no other.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+        `otlp.CaptureProblems`, `otlp.SyntheticProblems`, a list, a generator.
+    solver : str or Solver
+        As in `otlp.solve`.
+    jobs : int, optional
+        Workers on this machine.  By default those of `joblib.parallel_config` where it is used,
+        which may be a cluster with a number of its own, else this process alone.
+    chunk : int, optional
+        Rows that are sent to a worker together; by default as many as take 0.1 s.
+    progress : bool
+        Show a bar on standard error, if that is a terminal.
+    plans : bool
+        Keep the plans.  A row without its plan takes V bytes, and is soon sent from a worker.
+    **options
+        Hyperparameters of the named solver.
+
+    Yields
+    ------
+    Row
+        One for each problem, in order; the same whatever the workers and chunks, but for timings.
+
+    Raises
+    ------
+    UnknownSolverError, InvalidInputError
+        At once, if it is this call that is wrong; of a problem it is the row that says so.
+
+    Notes
+    -----
+    In memory are the chunks that are under way or not yet asked for, four a worker.  Closing the
+    iterator, or interrupting it, ends the workers.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problems = otlp.CaptureProblems(otlp.captures.builtin(), n=4)
+    >>> rows = otlp.solve_many(problems[:3])
+    >>> [(row.row, row.status, round(row.acceptance, 6)) for row in rows]
+    [(0, 'SOLVED', 0.787422), (1, 'SOLVED', 0.80298), (2, 'SOLVED', 0.698832)]
+    """
+    if isinstance(problems, Capture):
+        raise InvalidInputError(
+            "problems is a Capture: say how tokens are drafted, as in "
+            "otlp.CaptureProblems(capture, n=4)"
+        )
+    try:
+        remaining = iter(problems)
+    except TypeError:
+        remaining = None
+    if remaining is None or isinstance(problems, str | bytes | Mapping):
+        raise InvalidInputError(
+            f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
+            "such as otlp.CaptureProblems(capture, n=4)"
+        )
+    for name, value in (("progress", progress), ("plans", plans)):
+        if not isinstance(value, bool):
+            raise InvalidInputError(f"{name} is a {type(value).__name__}: it must be True or False")
+    if chunk is not None:
+        chunk = min(whole_number(chunk, "chunk"), sys.maxsize)
+    made = make_solver(solver, **options)
+    total = len(problems) if isinstance(problems, Sequence) else None
+    if isinstance(problems, Sequence):
+        vocab_size = _vocab_size(problems)
+    else:
+        first = list(islice(remaining, 1))
+        problems, vocab_size = chain(first, remaining), _vocab_size(first)
+    threads = isinstance(made, COMPILED) and vocab_size >= THREAD_TOKENS
+    solve = partial(_solve_chunk, solver=made, plans=plans)
+    chunks = _Chunks(problems, chunk, max(1, CHUNK_TOKENS // vocab_size))
+    results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
+    rows = _rows(results, chunks, solve)
+    return _shown(rows, total) if progress else rows
+
+
+def _vocab_size(problems: Sequence[Problem]) -> int:
+    """V of the first problem; 1 if it has none."""
+    with suppress(OTLPError, LookupError, AttributeError):
+        return max(1, getattr(problems, "vocab_size", 0) or problems[0].vocab_size)
+    return 1
+
+
+class _Chunks:
+    """Problems in chunks, of a size that follows from the time that the last ones took.
+
+    Attributes
+    ----------
+    sent : deque
+        Chunks whose results are to come, in order.
+    """
+
+    def __init__(self, problems: Iterable[Problem], fixed: int | None, most: int) -> None:
+        self.problems, self.fixed, self.most = problems, fixed, most
+        self.size = fixed or 1
+        self.sent: deque[Sequence[Problem]] = deque()
+
+    def __iter__(self) -> Iterator[Sequence[Problem]]:
+        for chunk in self._cut():
+            self.sent.append(chunk)
+            yield chunk
+
+    def _cut(self) -> Iterator[Sequence[Problem]]:
+        if isinstance(self.problems, Sequence):
+            start = 0
+            while start < len(self.problems):
+                stop = start + self.size
+                yield self.problems[start:stop]
+                start = stop
+        else:
+            remaining = iter(self.problems)
+            while chunk := list(islice(remaining, self.size)):
+                yield chunk
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Choose the size by the time that some rows took."""
+        if self.fixed is None:
+            self.size = max(1, min(self.most, int(CHUNK_SECONDS * rows / max(seconds, 1e-9))))
+
+
+def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
+    """The outcomes, and how long they took in seconds."""
+    start = perf_counter()
+    outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
+    return outcomes, perf_counter() - start
+
+
+def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:
+    try:
+        solution = solver.solve(problems[place])
+    except OTLPError as error:
+        return error
+    except Exception as error:
+        return TaskError(f"{type(error).__name__}: {error}")
+    return solution if plans else replace(solution, plan=None)
+
+
+def _rows(
+    results: Iterable[Solved | TaskError],
+    chunks: _Chunks,
+    solve: Callable[[Sequence[Problem]], Solved],
+) -> Iterator[Row]:
+    row = 0
+    for result in results:
+        chunk = chunks.sent.popleft()
+        outcomes: Iterable[Outcome]
+        if isinstance(result, TaskError):
+            outcomes = _one_by_one(chunk, result, solve)
+        else:
+            outcomes, seconds = result
+            chunks.learn(len(chunk), seconds)
+        for outcome in outcomes:
+            if isinstance(outcome, Solution):
+                yield Row(row, outcome)
+            else:
+                yield Row(row, None, outcome)
+            row += 1
+
+
+def _one_by_one(
+    chunk: Sequence[Problem], death: TaskError, solve: Callable[[Sequence[Problem]], Solved]
+) -> Iterator[Outcome]:
+    """Solve a chunk that a worker died of, to tell which row it was."""
+    if len(chunk) == 1:
+        yield death
+        return
+    # never in this process, which must not die of it
+    for result in in_order(solve, [chunk[i : i + 1] for i in range(len(chunk))], 2):
+        yield result if isinstance(result, TaskError) else result[0][0]
+
+
+def _shown(rows: Iterator[Row], total: int | None) -> Iterator[Row]:
+    from rich.console import Console
+    from rich.progress import track
+
+    errors = Console(stderr=True)
+    hidden = not errors.is_terminal
+    yield from track(rows, "solving", total, console=errors, transient=True, disable=hidden)
