@@ -10,7 +10,7 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, renormalise_without
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.token_sets import (
@@ -151,6 +151,13 @@ class WithoutReplacement(OneDraft):
         """Whether every token can be drafted, and none stands twice."""
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
+
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether every token of each tuple can be drafted, and none stands twice; (m, n), (m,)."""
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        ordered = np.sort(tokens, axis=1)
+        different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+        return np.asarray(different & (self.draft[tokens] > 0.0).all(axis=1))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some draft lies in S; the cost of one `priority_marginals`."""
