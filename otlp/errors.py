@@ -18,6 +18,7 @@ __all__ = [
     "OTLPError",
     "RowOutOfRangeError",
     "SizeLimitError",
+    "TaskError",
     "TokenOutOfRangeError",
     "TooFewTokensError",
     "UnknownSolverError",
@@ -152,3 +153,7 @@ class EngineNotFoundError(OTLPError, ImportError):
 
 class CaptureError(OTLPError, ValueError):
     """A capture file cannot be read, is truncated, or does not have the expected layout."""
+
+
+class TaskError(OTLPError, RuntimeError):
+    """A task of a sweep has no result: its worker died, or something else than otlp failed."""
