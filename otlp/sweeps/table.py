@@ -63,10 +63,12 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     >>> table["row"], table["guarantee"], [round(found, 4) for found in table["acceptance"]]
     ([0, 1, 2], ['OPTIMAL', 'OPTIMAL', 'OPTIMAL'], [0.7874, 0.803, 0.6988])
     """
-    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
-        raise _no_rows(rows)
+    try:
+        each = iter(rows)
+    except TypeError:
+        raise _no_rows(rows) from None
     table: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for row in rows:
+    for row in each:
         known = _known(row)
         for name, kind in COLUMNS.items():
             table[name].append(known.get(name, MISSING[kind]))

@@ -16,6 +16,9 @@ import pytest
 
 import otlp
 from otlp.errors import OTLPError
+from otlp.export import cvxpy_problem, lp_arrays
+from otlp.sweeps.solve_many import Row
+from otlp.sweeps.table import columns
 
 Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
 
@@ -70,6 +73,12 @@ def numpy_calls() -> Calls:
         ),
         "captures.load": (otlp.captures.load, {"path": "nowhere"}),
         "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
+        "plan.sample_many": (plan.sample_many, {"draft_tokens": [[0, 1]], "rng": rng}),
+        "plan.table": (plan.table, {"memory_limit": 1000}),
+        "plan.sparse_table": (plan.sparse_table, {"memory_limit": 1000}),
+        "lp_arrays": (lp_arrays, {"problem": problem, "form": "full", "memory_limit": 10**6}),
+        "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),
+        "columns": (columns, {"rows": [Row(0, solution)]}),
         "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
         **{
             f"solve {name}, {option}": (
