@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LPArrays", "lp_arrays", "write_arrays"]
 
-BYTES_PER_VARIABLE = 300.0
-"""Peak memory of arrays and names together."""
+BYTES_PER_VARIABLE = 420.0
+"""Peak memory of arrays, names and what is written of them."""
 
 LONGEST = 200
 """Characters of a row's name; most readers of MPS files take 255, and variables add a token."""
