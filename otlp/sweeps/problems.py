@@ -180,16 +180,23 @@ class CaptureProblems(RowProblems):
 
     def __getstate__(self) -> dict[str, Any]:
         """Take no other rows along."""
-        numbers = list(self.numbers)
-        capture = replace(
-            self.capture,
-            target_logits=self.capture.target_logits[numbers],
-            draft_logits=self.capture.draft_logits[numbers],
-            contexts=tuple(self.capture.contexts[number] for number in numbers),
-            positions=self.capture.positions[numbers],
-            next_tokens=self.capture.next_tokens[numbers],
-        )
-        return {**vars(self), "capture": capture, "rows": range(len(numbers))}
+        numbers = np.asarray(self.numbers, dtype=np.int64)
+        if isinstance(self.capture.target_logits, np.ndarray):
+            none = np.empty(0, dtype=np.int64)
+            capture = replace(
+                self.capture,
+                target_logits=self.capture.target_logits[numbers],
+                draft_logits=self.capture.draft_logits[numbers],
+                contexts=(),
+                positions=none,
+                next_tokens=none,
+            )
+            rows: Sequence[int] = range(numbers.size)
+        else:  # rows in files, which a slice does not read
+            first = int(numbers.min(initial=len(self.capture)))
+            capture = self.capture[first : int(numbers.max(initial=first)) + 1]
+            rows = (numbers - first).tolist()
+        return {**vars(self), "capture": capture, "rows": rows}
 
 
 @dataclass(frozen=True, eq=False)
