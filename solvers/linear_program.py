@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer
 from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import (
     Chain,
     FullProgram,
@@ -96,6 +96,7 @@ class LinearProgram(Solver):
 
     def variables(self, problem: Problem) -> float:
         """Upper bound on the number of variables; lists nothing."""
+        check_problem(problem)
         if self.form == "relaxed":
             return problem.drafts.set_count()[1]
         kept = float(np.count_nonzero(problem.drafts.support)) + 1.0
