@@ -74,9 +74,6 @@ def numpy_calls() -> Calls:
         ),
         "captures.load": (otlp.captures.load, {"path": "nowhere"}),
         "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
-        "plan.sample_many": (plan.sample_many, {"draft_tokens": [[0, 1]], "rng": rng}),
-        "plan.table": (plan.table, {"memory_limit": 1000}),
-        "plan.sparse_table": (plan.sparse_table, {"memory_limit": 1000}),
         "lp_arrays": (lp_arrays, {"problem": problem, "form": "full", "memory_limit": 10**6}),
         "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),
         "columns": (columns, {"rows": [Row(0, solution)]}),
@@ -177,10 +174,15 @@ def decode_calls() -> Calls:
 
 HOOKS = frozenset(
     {"answer", "divide", "system", "flow"}  # of a solver, called by `Solver.solve`
-    | {"select", "selection", "scores", "realised_selection_law"}  # of a plan, by its `sample`
+    # of a plan, by its `sample` and `sample_many`
+    | {"select", "select_many", "selection", "scores", "realised_selection_law"}
     | {"selection_order"}  # of a scheme, by `subset_selection`
 )
 """What a method writes for its base class, which calls it with what it has checked."""
+
+
+MANY = frozenset({"sample_many", "possible_each", "check_draft_tuples"})
+"""Methods that take a tuple a row."""
 
 
 def method_calls() -> Calls:
@@ -228,6 +230,8 @@ def method_calls() -> Calls:
             one = getattr(getattr(found, "problem", None), "n", getattr(found, "n", 2)) == 1
             if one and "draft_tokens" in arguments:
                 arguments["draft_tokens"] = [0]
+            if name in MANY:
+                arguments["draft_tokens"] = [arguments["draft_tokens"]]
             calls[what] = (method, arguments)
     return calls
 
