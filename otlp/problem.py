@@ -125,6 +125,33 @@ class Problem(ReadOnly):
             )
         return tokens
 
+    def check_draft_tuples(self, draft_tokens: npt.ArrayLike) -> IntArray:
+        """Validate many drafted tuples at once, as `check_draft_tokens` does one.
+
+        Parameters
+        ----------
+        draft_tokens : array_like of int, shape (m, n)
+            Token ids, one tuple a row; m may be 0.
+
+        Returns
+        -------
+        ndarray, shape (m, n), int64
+
+        Raises
+        ------
+        InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+            See `check_draft_tokens`; the last names the first row that cannot be drafted.
+        """
+        possible = self.drafts.possible_each(draft_tokens)  # which checks them first
+        tokens = as_array(draft_tokens, "draft_tokens").astype(np.int64, copy=False)
+        if not possible.all():
+            row = int(np.argmin(possible))
+            raise ZeroProbabilityError(
+                f"row {row}, the tuple {tokens[row].tolist()}, has probability 0 under "
+                f"{self.drafts!r}: pass tokens that were drafted by this scheme"
+            )
+        return tokens
+
 
 def check_problem(problem: object) -> None:
     """Refuse what is no problem.

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.errors import EngineNotFoundError
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solvers.limits import check_choice
 
-__all__ = ["cvxpy_optimum"]
+__all__ = ["cvxpy_optimum", "cvxpy_problem"]
+
+BYTES_PER_VARIABLE = 200.0
+"""Of CVXPY's own copies of the arrays, roughly, before an engine starts."""
 
 
 def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARABEL") -> float:
@@ -19,10 +23,8 @@ def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARAB
 
     Parameters
     ----------
-    problem : Problem
-        Small: there are V variables a tuple.
-    form : str
-        "relaxed" for Eq. 2 of Global Resolution, over tuples, or "full" for Eq. 1.
+    problem, form
+        See `cvxpy_problem`.
     engine : str
         A solver that CVXPY knows.  The default is no relative of HiGHS; its answers are good to
         about 1e-8.
@@ -33,15 +35,44 @@ def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARAB
 
     Raises
     ------
-    EngineNotFoundError
-        If CVXPY is not installed.
-    InvalidInputError
-        If `form` is unknown.
-    SizeLimitError
-        If there are too many tuples to list.
+    EngineNotFoundError, InvalidInputError, SizeLimitError
+        See `cvxpy_problem`.
     RuntimeError
         If the engine does not report an optimum.
     """
+    program = cvxpy_problem(problem, form)
+    program.solve(solver=engine)
+    if program.status != "optimal":
+        raise RuntimeError(f"CVXPY with {engine} ended with status {program.status}")
+    return float(program.value)
+
+
+def cvxpy_problem(problem: Problem, form: str = "relaxed") -> Any:
+    """Write the OTLP down for CVXPY, without reductions.
+
+    Parameters
+    ----------
+    problem : Problem
+        Small: there are V variables a tuple.
+    form : str
+        "relaxed" for Eq. 2 of Global Resolution, over tuples, or "full" for Eq. 1.
+
+    Returns
+    -------
+    cvxpy.Problem
+        Its only variable is the joint distribution of token and tuple, shape (V, m), the tuples
+        in the order of ``problem.drafts.enumerate_tuples()``; its value is the acceptance.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If CVXPY is not installed.
+    InvalidInputError
+        If it is no problem, or `form` is unknown.
+    SizeLimitError
+        If there are too many tuples to list, or too many variables.
+    """
+    check_problem(problem)
     check_choice("form", form, ("relaxed", "full"))
     try:
         cvxpy: Any = import_module("cvxpy")
@@ -50,6 +81,10 @@ def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARAB
             f'CVXPY cannot be loaded ({error}): `pip install "otlp[cvxpy]"`'
         ) from error
     tuples = problem.drafts.enumerate_tuples()
+    count = tuples.mass.size * problem.vocab_size
+    check_memory(
+        f"CVXPY's program of {count:,} variables", BYTES_PER_VARIABLE * count, MEMORY_LIMIT
+    )
     drafted = np.zeros((problem.vocab_size, tuples.mass.size))
     np.put_along_axis(drafted, tuples.tokens.T, 1.0, axis=0)
     joint = cvxpy.Variable(drafted.shape, nonneg=True)
@@ -63,8 +98,4 @@ def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARAB
             cvxpy.multiply(1.0 - drafted, joint) == 0.0,
         ]
     accepted = cvxpy.sum(cvxpy.multiply(drafted, joint))
-    program = cvxpy.Problem(cvxpy.Maximize(accepted), constraints)
-    program.solve(solver=engine)
-    if program.status != cvxpy.OPTIMAL:
-        raise RuntimeError(f"CVXPY with {engine} ended with status {program.status}")
-    return float(program.value)
+    return cvxpy.Problem(cvxpy.Maximize(accepted), constraints)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
 from otlp.errors import Capability
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import Marginals, Plan
-from otlp.plan.plan import residual_distribution
+from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.limits import check_number
@@ -61,6 +61,10 @@ class KSeqPlan(Plan):
             left *= 1.0 - coin
         result += left * self.residual
         return result
+
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """See `Plan._draw`."""
+        return first_accepted(tokens, self.passes[tokens] / self.draft[tokens], self.residual, rng)
 
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""

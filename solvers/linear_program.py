@@ -86,25 +86,30 @@ class LinearProgram(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose linear program fits the memory limit."""
-        check_problem(problem)
-        count = self._variables(problem)
+        count = self.variables(problem)
         what = f"the {self.form} linear program of {count:,.0f} variables"
         return fits(what, BYTES_PER_VARIABLE * count, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of variables, to the power that the time was seen to grow with."""
-        check_problem(problem)
-        return float(self._variables(problem) ** 1.5)
+        return float(self.variables(problem) ** 1.5)
 
-    def _variables(self, problem: Problem) -> float:
+    def variables(self, problem: Problem) -> float:
+        """Upper bound on the number of variables; lists nothing."""
+        check_problem(problem)
         if self.form == "relaxed":
             return problem.drafts.set_count()[1]
         kept = float(np.count_nonzero(problem.drafts.support)) + 1.0
         return kept * problem.drafts.tuple_count()
 
+    @property
+    def reduction(self) -> Chain:
+        """From a `Problem` to the `TransportProgram` that HiGHS is given, and back."""
+        return Chain(Support(), *FORMS[self.form](self.memory_limit))
+
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Reduce, run HiGHS, and go the same way back."""
-        chain = Chain(Support(), *FORMS[self.form](self.memory_limit))
+        chain = self.reduction
         with deadline(self.time_limit):
             program, inverse = chain.apply(problem)
             clock.lap("build")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, check_generator, invert_cdf
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem, check_problem
@@ -33,6 +33,10 @@ class NaivePlan(Plan):
         self._check(draft_tokens)
         check_generator(rng)
         return int(invert_cdf(np.cumsum(self.problem.target), rng.random()))
+
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """See `Plan._draw`."""
+        return invert_cdf(np.cumsum(self.problem.target), rng.random(len(tokens)))
 
     def marginals(self) -> Marginals:
         """Acceptance p_i P(i was drafted), and the target."""

@@ -80,6 +80,13 @@ class OrderingsPlan(SelectionPlan):
         ranks = self.ranks[invert_cdf(self._cumulative, rng.random())]
         return int(draft_tokens[np.argmin(ranks[draft_tokens])])
 
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw an ordering for each tuple, and take its drafted token that stands first."""
+        chosen = invert_cdf(self._cumulative, rng.random(len(tokens)))
+        first = np.argmin(self.ranks[chosen[:, None], tokens], axis=1)
+        selected: IntArray = tokens[np.arange(len(tokens)), first]
+        return selected
+
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token: the weights of the orderings that it is first in."""
         tokens = np.unique(draft_tokens)

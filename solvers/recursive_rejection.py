@@ -15,7 +15,7 @@ from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
-from otlp.plan.plan import residual_distribution
+from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.limits import check_number
@@ -66,6 +66,11 @@ class RecursiveRejectionPlan(Plan):
             left *= 1.0 - accept[token]
         result: FloatArray = law + left * self.residual
         return result
+
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """See `Plan._draw`."""
+        coins = [accept[column] for accept, column in zip(self.accept, tokens.T, strict=True)]
+        return first_accepted(tokens, np.stack(coins, axis=1), self.residual, rng)
 
     def marginals(self) -> Marginals:
         """Acceptance and output law, as summed up on construction; O(nV)."""

@@ -77,7 +77,20 @@ class ScorePlan(SelectionPlan):
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token; see `SelectionPlan.select`."""
-        return int(draft_tokens[_best(*self.scores(draft_tokens, rng))])
+        return int(self.select_many(draft_tokens[None], rng)[0])
+
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
+        swaps = self.swaps
+        return _best_scored(
+            tokens,
+            rng.random((*tokens.shape, 2)),
+            swaps.group,
+            swaps.low,
+            swaps.high,
+            swaps.low_share,
+            swaps.high_share,
+        )
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
@@ -130,25 +143,49 @@ def _draw_cells(
     """Cells that the scores of tokens lie on, each from a uniform number in column 0."""
     cells = np.empty(tokens.size, np.int32)
     for m in range(tokens.size):
-        g = group[tokens[m]]
-        up = _search(low, low_share, g, uniform[m, 0])
-        down = _search(high, high_share, g, uniform[m, 0])
-        if up < low.size and low[up] == g:
-            cells[m] = high[up]
-        elif down < high.size and high[down] == g:
-            cells[m] = low[down]
-        else:
-            cells[m] = g
+        cells[m] = _cell(group[tokens[m]], uniform[m, 0], low, high, low_share, high_share)
     return cells
 
 
 @compiled
-def _best(cells: IndexArray, places: FloatArray) -> int:
-    best = 0
-    for m in range(1, cells.size):
-        if cells[m] > cells[best] or (cells[m] == cells[best] and places[m] > places[best]):
-            best = m
+def _best_scored(
+    tokens: IntArray,
+    uniform: FloatArray,
+    group: IndexArray,
+    low: IndexArray,
+    high: IndexArray,
+    low_share: FloatArray,
+    high_share: FloatArray,
+) -> IntArray:
+    """Token with the best score of each row of tokens, from two uniform numbers for each."""
+    best = np.empty(tokens.shape[0], np.int64)
+    for m in range(tokens.shape[0]):
+        highest, farthest = -1, 0.0
+        for j in range(tokens.shape[1]):
+            token, place = tokens[m, j], uniform[m, j, 1]
+            cell = _cell(group[token], uniform[m, j, 0], low, high, low_share, high_share)
+            if cell > highest or (cell == highest and place > farthest):
+                best[m], highest, farthest = token, cell, place
     return best
+
+
+@compiled
+def _cell(
+    g: int,
+    uniform: float,
+    low: IndexArray,
+    high: IndexArray,
+    low_share: FloatArray,
+    high_share: FloatArray,
+) -> int:
+    """Cell that a score of group g lies on, from a uniform number."""
+    up = _search(low, low_share, g, uniform)
+    if up < low.size and low[up] == g:
+        return int(high[up])
+    down = _search(high, high_share, g, uniform)
+    if down < high.size and high[down] == g:
+        return int(low[down])
+    return g
 
 
 @compiled

@@ -45,6 +45,10 @@ class SpeculativeSamplingPlan(SelectionPlan):
         """Return the token at the place."""
         return int(draft_tokens[self.place])
 
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return the tokens at the place."""
+        return tokens[:, self.place]
+
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token: certainty."""
         return draft_tokens[self.place, None], np.ones(1)

@@ -34,11 +34,14 @@ ARROWS = {
     "otlp.data": GROUND,
     "otlp.auditing": SOLVING,
     "otlp.sweeps": SOLVING | {"otlp.data"},
+    "otlp.export": SOLVING | {"otlp.data"},
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
-    "otlp.cli": SOLVING | FACE | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies"},
+    "otlp.cli": SOLVING
+    | FACE
+    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.export", "otlp.studies"},
 }
 """Each room, and the rooms that it may import beside itself."""
 

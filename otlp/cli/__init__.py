@@ -13,6 +13,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "solve": "Solve one row of a capture and print its certificate.",
+    "export": "Write the linear program of a row, for another solver.",
     "check": "Cross-check every solver that supports a row.",
     "bench": "Time solvers on a capture: the table of the paper.",
     "audit": "Say whether a verification rule, yours or ours, is lossless.",

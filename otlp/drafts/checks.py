@@ -18,6 +18,7 @@ __all__ = [
     "check_mask",
     "check_names",
     "check_order",
+    "check_rows",
     "check_size",
     "check_tokens",
     "check_tuples",
@@ -59,6 +60,16 @@ def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
     tokens = check_tuples(draft_tokens, n, vocab_size)
     if tokens.ndim != 1:
         raise _misshaped(tokens, n)
+    return tokens
+
+
+def check_rows(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
+    """Validate many drafted tuples, shape (m, n); see `check_tuples`."""
+    tokens = check_tuples(draft_tokens, n, vocab_size)
+    if tokens.ndim != 2:
+        raise InvalidInputError(
+            f"draft_tokens has shape {tokens.shape}: it must be (m, {n}), one tuple a row"
+        )
     return tokens
 
 

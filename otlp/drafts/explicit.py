@@ -129,6 +129,11 @@ class Explicit(DraftScheme):
         found = [self._index.get(row.tobytes(), 0.0) for row in rows]
         return np.array(found).reshape(tokens.shape[:-1])
 
+    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
+        """Whether the tuple is listed; O(n)."""
+        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+        return tokens.tobytes() in self._index
+
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(m) a call
         cumulative = np.cumsum(self._tuples.mass)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray, Mask, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
@@ -55,6 +55,11 @@ class Greedy(TopAndOne):
             (tokens[..., :-1] == self.top).all(axis=-1), self.rest[tokens[..., -1]], 0.0
         )
         return result
+
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether each tuple can be drafted, shape (m, n) -> (m,): no probability underflows."""
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        return np.asarray(self.probability(tokens) > 0.0)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(V) a call, and O(n + log V) a tuple

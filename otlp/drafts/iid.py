@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, frozen, invert_cdf
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.independent import product_tuples
 from otlp.drafts.one_draft import OneDraft
@@ -92,6 +92,11 @@ class IID(OneDraft):
         """Whether every token can be drafted."""
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return bool(min(self.draft[tokens].tolist()) > 0.0)
+
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether every token of each tuple can be drafted, shape (m, n) -> (m,)."""
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        return np.asarray((self.draft[tokens] > 0.0).all(axis=1))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""

@@ -123,6 +123,11 @@ class Independent(DraftScheme):
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return bool((self.drafts[np.arange(self.n), tokens] > 0.0).all())
 
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether every token of each tuple can be drafted at its place, shape (m, n) -> (m,)."""
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        return np.asarray((self.drafts[np.arange(self.n), tokens] > 0.0).all(axis=1))
+
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(nV) once, then O(n log V) a tuple
         uniform = rng.random((size, self.n))

@@ -22,6 +22,7 @@ from otlp.distribution import (
 from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory, merge_by_set
 from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.numerics.equal_rows import equal_rows
 
 __all__ = ["DraftScheme", "Renamed"]
 
@@ -147,6 +148,17 @@ class DraftScheme(ReadOnly, ABC):
         """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
+
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether each of many tuples can be drafted, shape (m, n) -> (m,); see `possible`.
+
+        One `possible` for each distinct tuple, unless it is overridden.
+        """
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        result = np.empty(len(tokens), dtype=bool)
+        for row, places in equal_rows(tokens):
+            result[places] = self.possible(row)
+        return result
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """Probability that all drafted tokens lie in `subset`, a mask (V,) or token ids.
@@ -316,12 +328,5 @@ def rename(distribution: FloatArray, tokens: IntArray, vocab_size: int) -> Float
 
 def _by_prefix(prefixes: IntArray, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield each distinct prefix among some rows, and the rows that begin with it."""
-    if not rows.size:
-        return
-    if not prefixes.shape[1]:
-        yield prefixes[0], rows
-        return
-    distinct, index = np.unique(prefixes[rows], axis=0, return_inverse=True)
-    grouped = rows[np.argsort(index.reshape(-1), kind="stable")]
-    ends = np.cumsum(np.bincount(index.reshape(-1)))[:-1]
-    yield from zip(distinct, np.split(grouped, ends), strict=True)
+    for prefix, places in equal_rows(prefixes[rows]):
+        yield prefix, rows[places]

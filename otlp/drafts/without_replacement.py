@@ -10,7 +10,7 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
+from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf, renormalise_without
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.token_sets import (
@@ -21,12 +21,16 @@ from otlp.drafts.token_sets import (
     check_memory,
 )
 from otlp.numerics.compiled import compiled
+from otlp.numerics.equal_rows import equal_rows
 from otlp.timing import checkpoint
 
 __all__ = ["WithoutReplacement"]
 
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
+
+ATTEMPTS = 8
+"""Draws of a token that may turn out to be one of the earlier ones."""
 
 WIDTH = 8
 """Nodes of the integral that are worked on together."""
@@ -152,6 +156,13 @@ class WithoutReplacement(OneDraft):
         tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
         return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
 
+    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
+        """Whether every token of each tuple can be drafted, and none stands twice; (m, n), (m,)."""
+        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
+        ordered = np.sort(tokens, axis=1)
+        different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+        return np.asarray(different & (self.draft[tokens] > 0.0).all(axis=1))
+
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some draft lies in S; the cost of one `priority_marginals`."""
         inside = checks.check_mask(subset, self.vocab_size)
@@ -159,11 +170,23 @@ class WithoutReplacement(OneDraft):
         return 1.0 if certain else super().mass_touching(inside)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # the n largest of log q_i + Gumbel noise; O(V) a tuple
-        tokens = np.flatnonzero(self.draft).astype(np.int64)
-        logs = np.log(self.draft[tokens])
-        rows = [tokens[_largest(logs + rng.gumbel(size=tokens.size), self.n)] for _ in range(size)]
-        return np.array(rows, dtype=np.int64).reshape(-1, self.n)
+        # From q until the token is new, which then follows q without the earlier ones.  Where
+        # these have nearly all mass that takes too long: from what is left, after some attempts.
+        drawn = np.zeros((size, self.n), dtype=np.int64)
+        for place in range(self.n):
+            rows = np.arange(size)
+            for _ in range(ATTEMPTS):
+                drawn[rows, place] = invert_cdf(self._cumulative, rng.random(rows.size))
+                stale = (drawn[rows, :place] == drawn[rows, place, None]).any(axis=1)
+                rows = rows[stale]
+                if not rows.size:
+                    break
+            for earlier, places in equal_rows(drawn[rows, :place]):
+                left = renormalise_without(self.draft, earlier)
+                assert left is not None, "the support has n tokens"
+                found = invert_cdf(np.cumsum(left), rng.random(places.size))
+                drawn[rows[places], place] = found
+        return drawn
 
     def tuple_count(self) -> float:
         """Count k! / (k - n)! for a support of k tokens."""
@@ -202,6 +225,10 @@ class WithoutReplacement(OneDraft):
         tokens = np.flatnonzero(self.draft).astype(np.int64)
         listed: IntArray = tokens[_combinations(tokens.size, self.n)]
         return listed
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        return np.cumsum(self.draft)
 
     @cached_property
     def top_and_tail(self) -> tuple[IntArray, float]:

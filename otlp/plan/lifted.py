@@ -45,6 +45,14 @@ class LiftedPlan(Plan):
             return int(self.tokens[token])
         return int(invert_cdf(np.cumsum(self.outside), rng.random()))
 
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """See `Plan._draw`."""
+        names = self.plan._draw(np.searchsorted(self.tokens, tokens).astype(np.int64), rng)
+        verified = self.tokens[np.minimum(names, self.tokens.size - 1)]
+        outside = np.flatnonzero(names == self.tokens.size)
+        verified[outside] = invert_cdf(np.cumsum(self.outside), rng.random(outside.size))
+        return verified
+
     def marginals(self) -> Marginals:
         """Acceptance and output law of the restricted plan, spread over the original tokens."""
         small = self.plan.marginals()

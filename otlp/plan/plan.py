@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,13 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf, whole_number
 from otlp.drafts import DraftTuples
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
+from otlp.numerics.equal_rows import equal_rows
 from otlp.problem import Problem
 
-__all__ = ["Marginals", "Plan", "enumerated_marginals", "residual_distribution"]
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["Marginals", "Plan", "enumerated_marginals", "first_accepted", "residual_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,17 +77,87 @@ class Plan(ABC):
     def marginals(self) -> Marginals:
         """Acceptance and output law of this plan, from the plan's own numbers.
 
-        Enumerated slice by slice here, O(m V) for m tuples; plans that know better override it.
+        Enumerated in a `table` here, O(m V) for m tuples; plans that know better override it.
 
         Raises
         ------
         SizeLimitError
             If the tuples are too many to list.
         """
-        tuples = self.problem.drafts.enumerate_tuples()
-        needed = 8.0 * tuples.mass.size * self.problem.vocab_size
-        check_memory("the table of slices", needed, MEMORY_LIMIT)
-        return enumerated_marginals(tuples, np.array([self.conditional(t) for t in tuples.tokens]))
+        return enumerated_marginals(*self.table())
+
+    def table(self, memory_limit: int = MEMORY_LIMIT) -> tuple[DraftTuples, FloatArray]:
+        """Write the plan out: all tuples, and the conditional distribution of each.
+
+        Parameters
+        ----------
+        memory_limit : int
+            Bytes that the list of tuples, and the array, may need each.
+
+        Returns
+        -------
+        tuples : DraftTuples
+            The m tuples of positive probability, ``tuples.tokens`` of shape (m, n), and their
+            probabilities ``tuples.mass``, shape (m,).
+        conditionals : ndarray, shape (m, V)
+            Row j is ``conditional(tuples.tokens[j])``, so ``tuples.mass @ conditionals`` is the
+            output distribution, and ``tuples.mass[:, None] * conditionals`` the joint one, pi of
+            Eq. 1 of Global Resolution.
+
+        Raises
+        ------
+        SizeLimitError
+            If either would need more; `sparse_table` may fit where this does not.
+
+        Examples
+        --------
+        >>> import otlp
+        >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=1))
+        >>> tuples, conditionals = otlp.solve(problem).plan.table()
+        >>> tuples.tokens.tolist(), conditionals.round(6).tolist()
+        ([[0], [1], [2]], [[0.2, 0.6, 0.2], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        """
+        tuples = self.problem.drafts.enumerate_tuples(memory_limit)
+        shape = (tuples.mass.size, self.problem.vocab_size)
+        what = f"the table of {shape[0]:,} tuples by {shape[1]:,} tokens"
+        check_memory(what, 8.0 * shape[0] * shape[1], memory_limit)
+        conditionals = np.empty(shape)
+        for j, row in enumerate(tuples.tokens):
+            conditionals[j] = self.conditional(row)
+        return tuples, conditionals
+
+    def sparse_table(self, memory_limit: int = MEMORY_LIMIT) -> tuple[DraftTuples, csr_array]:
+        """Write the plan out as `table` does, in a sparse array of the positive probabilities.
+
+        Parameters
+        ----------
+        memory_limit : int
+            Bytes that the list of tuples, and the array, may need each.
+
+        Returns
+        -------
+        tuples : DraftTuples
+        conditionals : scipy.sparse.csr_array, shape (m, V)
+
+        Raises
+        ------
+        SizeLimitError
+            Once either needs more; the array takes 12 bytes for each positive probability.
+        """
+        from scipy.sparse import csr_array
+
+        tuples = self.problem.drafts.enumerate_tuples(memory_limit)
+        shape = (tuples.mass.size, self.problem.vocab_size)
+        what = f"the sparse table of {shape[0]:,} tuples by {shape[1]:,} tokens"
+        tokens, values, ends = [], [], [0]
+        for row in tuples.tokens:
+            law = self.conditional(row)
+            tokens.append(np.flatnonzero(law).astype(np.int32))
+            values.append(law[tokens[-1]])
+            ends.append(ends[-1] + tokens[-1].size)
+            check_memory(what, 12.0 * ends[-1], memory_limit)
+        arrays = (np.concatenate(values), np.concatenate(tokens), np.array(ends))
+        return tuples, csr_array(arrays, shape=shape)
 
     @property
     def acceptance_vector(self) -> FloatArray:
@@ -93,6 +168,52 @@ class Plan(ABC):
         """Draw the verified token given the drafted tuple."""
         check_generator(rng)
         return int(invert_cdf(np.cumsum(self.conditional(draft_tokens)), rng.random()))
+
+    def sample_many(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> IntArray:
+        """Draw the verified tokens of many drafted tuples, each as `sample` would.
+
+        Parameters
+        ----------
+        draft_tokens : array_like of int, shape (m, n)
+            One drafted tuple a row, such as ``drafts.sample(rng, m)``; m may be 0.
+        rng : numpy.random.Generator
+            Its numbers are used in another order than m calls of `sample` would.
+
+        Returns
+        -------
+        ndarray, shape (m,), int64
+            Independent given the rows; row j follows ``conditional(draft_tokens[j])``.
+
+        Raises
+        ------
+        InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+            As `sample`, for the first row that cannot be drafted, before any number is drawn.
+
+        Notes
+        -----
+        Here one `conditional` and one running sum for each distinct tuple, and O(log V) for each
+        row; plans that know better override `_draw`.  Memory is a few times that of the rows.
+
+        Examples
+        --------
+        >>> import numpy as np, otlp
+        >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+        >>> rng = np.random.default_rng(0)
+        >>> drafted = problem.drafts.sample(rng, 100_000)
+        >>> verified = otlp.solve(problem).plan.sample_many(drafted, rng)
+        >>> (np.bincount(verified) / 100_000).round(2).tolist()
+        [0.1, 0.6, 0.3]
+        """
+        check_generator(rng)
+        return self._draw(self.problem.check_draft_tuples(draft_tokens), rng)
+
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the verified tokens of valid tuples, shape (m, n) -> (m,)."""
+        verified = np.empty(len(tokens), dtype=np.int64)
+        for row, places in equal_rows(tokens):
+            cumulative = np.cumsum(self.conditional(row))
+            verified[places] = invert_cdf(cumulative, rng.random(places.size))
+        return verified
 
     def accepted(self, token: int, draft_tokens: npt.ArrayLike) -> bool:
         """Whether the verified token is one of the drafted ones."""
@@ -124,6 +245,29 @@ def enumerated_marginals(tuples: DraftTuples, slices: FloatArray) -> Marginals:
     defects = np.abs(slices.sum(axis=1) - 1.0) - 2.0 * np.minimum(slices, 0.0).sum(axis=1)
     slack = float(tuples.mass @ defects)
     return Marginals(accepted.sum(axis=0), joint.sum(axis=0), "enumerated", slack)
+
+
+def first_accepted(
+    tokens: IntArray, coins: FloatArray, residual: FloatArray, rng: np.random.Generator
+) -> IntArray:
+    """Draw the first token of each tuple that its coin accepts, or else a replacement.
+
+    Parameters
+    ----------
+    tokens, coins : ndarray, shape (m, n)
+        The drafted tokens, and the probability that each is accepted once its turn comes.
+    residual : ndarray, shape (V,)
+        The distribution of the replacement.
+
+    Returns
+    -------
+    ndarray, shape (m,), int64
+    """
+    heads = rng.random(tokens.shape) < coins
+    verified: IntArray = tokens[np.arange(len(tokens)), heads.argmax(axis=1)]
+    rejected = np.flatnonzero(~heads.any(axis=1))
+    verified[rejected] = invert_cdf(np.cumsum(residual), rng.random(rejected.size))
+    return verified
 
 
 def residual_distribution(target: FloatArray, acceptance: FloatArray | float) -> FloatArray:

@@ -15,6 +15,10 @@ from otlp.problem import Problem
 __all__ = ["SelectionPlan"]
 
 
+BLOCK = 2**16
+"""Tuples that are verified together."""
+
+
 class SelectionPlan(Plan):
     """Select a drafted token i, accept it with probability min(1, p_i / y_i), else replace it.
 
@@ -44,6 +48,10 @@ class SelectionPlan(Plan):
     @abstractmethod
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token given a valid drafted tuple."""
+
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,), each as `select`."""
+        return np.array([self.select(row, rng) for row in tokens], dtype=np.int64)
 
     @abstractmethod
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
@@ -89,6 +97,16 @@ class SelectionPlan(Plan):
         if rng.random() < self.accept[token]:
             return token
         return int(invert_cdf(self._residual_cumulative, rng.random()))
+
+    def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """See `Plan._draw`; block by block, for the memory of the random numbers."""
+        verified = np.empty(len(tokens), dtype=np.int64)
+        for begin in range(0, len(tokens), BLOCK):
+            block = verified[begin : begin + BLOCK]
+            block[:] = self.select_many(tokens[begin : begin + BLOCK], rng)
+            rejected = np.flatnonzero(rng.random(block.size) >= self.accept[block])
+            block[rejected] = invert_cdf(self._residual_cumulative, rng.random(rejected.size))
+        return verified
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""

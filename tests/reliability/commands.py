@@ -11,6 +11,7 @@ from otlp.data import captures
 
 WRITING = {
     "solve": ("--row", "3", "--top-k", "10", "--json", "{}/a.json"),
+    "export": ("--to", "{}/a.mps", "--top-k", "5"),
     "bench": (
         *("--rows", "1", "--top-k", "5", "--n", "2", "--solvers", "martingale,orderings"),
         *("--json", "{}/a.json", "--csv", "{}/b.csv", "--plot", "{}/c.png"),
@@ -62,5 +63,7 @@ def check_whole(path: Path) -> None:
         assert len(rows) > 1 and len({len(row) for row in rows}) == 1
     elif path.suffix == ".png":
         assert content.startswith(b"\x89PNG") and content.endswith(b"IEND\xaeB`\x82")
+    elif path.suffix == ".mps":
+        assert content.startswith(b"* ") and content.endswith(b"ENDATA\n")
     else:
         assert len(captures.load(path)) > 0

@@ -17,6 +17,9 @@ import pytest
 
 import otlp
 from otlp.errors import OTLPError
+from otlp.export import cvxpy_problem, lp_arrays
+from otlp.sweeps.solve_many import Row
+from otlp.sweeps.table import columns
 
 Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
 
@@ -88,6 +91,9 @@ def numpy_calls() -> Calls:
         ),
         "captures.load": (otlp.captures.load, {"path": "nowhere"}),
         "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
+        "lp_arrays": (lp_arrays, {"problem": problem, "form": "full", "memory_limit": 10**6}),
+        "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),
+        "columns": (columns, {"rows": [Row(0, solution)]}),
         "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
         **{
             f"solve {name}, {option}": (
@@ -185,10 +191,15 @@ def decode_calls() -> Calls:
 
 HOOKS = frozenset(
     {"answer", "divide", "system", "flow"}  # of a solver, called by `Solver.solve`
-    | {"select", "selection", "scores", "realised_selection_law"}  # of a plan, by its `sample`
+    # of a plan, by its `sample` and `sample_many`
+    | {"select", "select_many", "selection", "scores", "realised_selection_law"}
     | {"selection_order"}  # of a scheme, by `subset_selection`
 )
 """What a method writes for its base class, which calls it with what it has checked."""
+
+
+MANY = frozenset({"sample_many", "possible_each", "check_draft_tuples"})
+"""Methods that take a tuple a row."""
 
 
 def method_calls() -> Calls:
@@ -236,6 +247,8 @@ def method_calls() -> Calls:
             one = getattr(getattr(found, "problem", None), "n", getattr(found, "n", 2)) == 1
             if one and "draft_tokens" in arguments:
                 arguments["draft_tokens"] = [0]
+            if name in MANY:
+                arguments["draft_tokens"] = [arguments["draft_tokens"]]
             calls[what] = (method, arguments)
     return calls
 

@@ -27,6 +27,13 @@ WORDS = {
         "--solver linear-program -o form=none", "--solver k-seq --scheme independent",
         "--solver max-flow --top-k 1000 --n 6",
     ),
+    "export": (
+        "", "--to x", "--to x.json", "--to /proc/x.mps", "--to /dev/null", "--to . ",
+        *(f"--to x.mps {words}" for words in (
+            "--row -1", f"--row {HUGE}", "--n 0", f"--n {HUGE}", "--top-k 0", "--form none",
+            "--scheme none", "--temperature nan", "--n 2", "--form full --top-k 300 --n 3",
+        )),
+    ),
     "check": (
         "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0", "--solvers ,",
         "--solvers none", "--tolerance nan", "--tolerance 0", "--time-limit 0", "--time-limit nan",

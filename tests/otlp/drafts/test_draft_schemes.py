@@ -98,6 +98,9 @@ def test_every_answer_at_the_edges(name):
 SAMPLED = {
     "independent": otlp.Independent([[0.5, 0.3, 0.2, 0.0], [0.1, 0.1, 0.0, 0.8]]),
     "without replacement": otlp.WithoutReplacement([0.6, 0.2, 0.15, 0.05], 3),
+    "without replacement, nearly a point mass": otlp.WithoutReplacement(
+        [1.0 - 1e-6, 5e-7, 3e-7, 2e-7], 3
+    ),
     "greedy": otlp.Greedy([0.1, 0.2, 0.3, 0.4], 3),
     "hub": otlp.Hub([0.1, 0.6, 0.2, 0.1]),
 }

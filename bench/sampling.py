@@ -1,0 +1,151 @@
+"""Time verified tokens: one by one, many at once, and batched in PyTorch, in one run.
+
+    python bench/sampling.py
+    python bench/sampling.py --vocab 4096,128256 --solvers martingale,orderings --tokens 100000
+
+`sample` and `sample_many` verify tuples of one synthetic row, whose plan is solved beforehand;
+checks of the tuples are in the time.  `otlp.batched.verify` takes a row of its own for each tuple,
+as a serving engine has them, and finds the plan in the same call.  All on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+
+import click
+import numpy as np
+
+import otlp
+from otlp.cli.options import ListOf, json_option
+from otlp.cli.output import console, progress, table, write_json
+from otlp.data.synthetic import generate
+from otlp.distribution import IntArray
+
+ONE_BY_ONE = 20_000
+"""Tuples that are verified in a loop."""
+
+BATCHED_MEMORY = 2**28
+"""Bytes of the batched rows, target and draft together."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The least seconds of some rounds, and the share of verified tokens that were drafted."""
+
+    vocab_size: int
+    n: int
+    solver: str
+    way: str
+    tokens: int
+    seconds: float
+    accepted: float
+    acceptance: float
+
+
+def best(rounds: int, verify: Callable[[], IntArray]) -> tuple[float, IntArray]:
+    """The least time of some calls after a first one, and what the last gave."""
+    verify()
+    seconds = np.inf
+    for _ in range(rounds):
+        start = perf_counter()
+        verified = verify()
+        seconds = min(seconds, perf_counter() - start)
+    return seconds, verified
+
+
+def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> list[Timing]:
+    solution = otlp.solve(problem, solver)
+    plan, rng = solution.plan, np.random.default_rng(0)
+    assert plan is not None
+    drafted = problem.drafts.sample(rng, tokens)
+    few = drafted[:ONE_BY_ONE]
+    ways = {
+        "sample": (few, lambda: np.array([plan.sample(row, rng) for row in few])),
+        "sample_many": (drafted, lambda: plan.sample_many(drafted, rng)),
+    }
+    timings = []
+    for way, (rows, verify) in ways.items():
+        seconds, verified = best(rounds, verify)
+        share = float((rows == verified[:, None]).any(axis=1).mean())
+        sizes = problem.vocab_size, problem.n
+        timings.append(Timing(*sizes, solver, way, len(rows), seconds, share, solution.acceptance))
+    return timings
+
+
+def measure_batched(problem: otlp.Problem, rounds: int) -> Timing:
+    import torch
+
+    from otlp import batched
+
+    torch.set_num_threads(1)
+    count = max(1, BATCHED_MEMORY // (16 * problem.vocab_size))
+    rows = generate(min(count, 64), problem.vocab_size, seed=1)
+    repeats = -(-count // len(rows))
+    p, q = (
+        batched.softmax(torch.tensor(logits)).repeat(repeats, 1)[:count]
+        for logits in (rows.target_logits, rows.draft_logits)
+    )
+    generator = torch.Generator().manual_seed(0)
+    drafted = batched.sample(q, problem.n, generator)
+    seconds, found = best(rounds, lambda: batched.verify(p, q, drafted, generator))
+    exact = float(batched.acceptance(p, q, drafted, validate=False).acceptance.mean())
+    share = float(found[1].double().mean())
+    sizes = problem.vocab_size, problem.n
+    return Timing(*sizes, "martingale", "otlp.batched", count, seconds, share, exact)
+
+
+@click.command(
+    help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
+    context_settings={"show_default": True},
+)
+@click.option("--vocab", default="4096", type=ListOf(click.IntRange(1000)))
+@click.option("--n", default=4, help="Number of drafts.")
+@click.option(
+    "--solvers",
+    default="martingale,k-seq,recursive-rejection,naive",
+    type=ListOf(click.Choice(list(otlp.solvers.SOLVERS))),
+)
+@click.option("--tokens", default=1_000_000, type=click.IntRange(1), help="For sample_many.")
+@click.option("--rounds", default=3, type=click.IntRange(1), help="The least time counts.")
+@json_option("Also write all numbers.")
+def main(
+    vocab: tuple[int, ...],
+    n: int,
+    solvers: tuple[str, ...],
+    tokens: int,
+    rounds: int,
+    json_path: Path | None,
+) -> None:
+    timings: list[Timing] = []
+    torch = find_spec("torch") is not None
+    with progress("sampling", len(vocab) * (len(solvers) + torch)) as step:
+        for vocab_size in vocab:
+            row = generate(1, vocab_size)
+            target, draft = row.distributions(0)
+            problem = otlp.Problem(target, otlp.IID(draft, n))
+            for solver in solvers:
+                step(f"{solver}, V = {vocab_size:,}")
+                timings += measure(problem, solver, tokens, rounds)
+            if torch:
+                step(f"otlp.batched, V = {vocab_size:,}")
+                timings.append(measure_batched(problem, rounds))
+    if json_path:
+        write_json(json_path, [asdict(timing) for timing in timings])
+    for vocab_size in vocab:
+        show(f"V = {vocab_size:,}, n = {n}", [t for t in timings if t.vocab_size == vocab_size])
+
+
+def show(title: str, timings: list[Timing]) -> None:
+    made = table("solver", "way", "tokens/s", "accepted", "exact", title=title)
+    for t in timings:
+        rate = f"{t.tokens / t.seconds:,.0f}"
+        made.add_row(t.solver, t.way, rate, f"{t.accepted:.4f}", f"{t.acceptance:.4f}")
+    console.print(made)
+
+
+if __name__ == "__main__":
+    main()

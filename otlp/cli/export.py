@@ -1,0 +1,84 @@
+"""``otlp export``: the linear program of one row, for another solver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from otlp.cli.options import (
+    OutputFile,
+    capture_argument,
+    open_capture,
+    problem,
+    row_options,
+    scheme_option,
+)
+from otlp.cli.output import console, facts, progress, write_whole
+from otlp.export import LPArrays, lp_arrays, write_arrays
+from otlp.export.mps import mps_lines
+
+__all__ = ["command"]
+
+STEP = 2**12
+"""Lines between two looks at the progress bar."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp export --to row.mps --top-k 10 --n 3            Eq. 2 of Global Resolution, by token sets
+  otlp export --to row.mps --top-k 10 --n 3 --form full             Eq. 1, tuple by tuple
+  otlp export mine.safetensors --row 7 --scheme without-replacement --top-k 20 --to row.npz
+  highs row.mps    |    gurobi_cl row.mps    |    scip -f row.mps    |    cplex -c "read row.mps"
+"""
+)
+@capture_argument
+@click.option(
+    "--to",
+    "path",
+    type=OutputFile(lambda: (".mps", ".npz")),
+    required=True,
+    help="File to write: .mps (free format, for any LP solver) or .npz (arrays for SciPy).",
+)
+@click.option("--row", type=int, default=0, help="Which row of the capture.")
+@click.option("--n", type=int, default=2, help="Number of drafts.")
+@click.option(
+    "--form",
+    type=click.Choice(["relaxed", "full"]),
+    default="relaxed",
+    help="By sets of tokens, or the joint distribution of token and tuple.",
+)
+@scheme_option
+@row_options()
+def command(
+    capture: str | None, path: Path, row: int, n: int, form: str, scheme: str, **cut: Any
+) -> None:
+    """Write the linear program of one row of a capture, for another solver.
+
+    A comment in the file says what the optimum is.
+    """
+    data = open_capture(capture)
+    lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form)
+    settings = {"capture": capture or "built-in", "row": row, "n": n, "scheme": scheme, **cut}
+    said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
+    write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))
+    content = {
+        "form": form,
+        "variables": f"{len(lp.variables):,}",
+        "rows": f"{len(lp.rows_ub):,} upper bounds, {len(lp.rows_eq):,} equations",
+        "minimum": f"{-lp.optimum:.12f}, minus the optimal acceptance",
+    }
+    console.print(facts(str(path), content))
+
+
+def _write(lp: LPArrays, path: Path, note: str) -> None:
+    if path.suffix.lower() == ".npz":
+        write_arrays(lp, path)
+        return
+    with progress("writing", len(lp.variables)) as step, open(path, "w", encoding="ascii") as file:
+        for number, line in enumerate(mps_lines(lp, note)):
+            file.write(line)
+            if number % STEP == 0:
+                step("", min(number, len(lp.variables)))

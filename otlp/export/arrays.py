@@ -1,0 +1,192 @@
+"""A problem's linear program as arrays, in the convention of `scipy.optimize.linprog`.
+
+The program is the very one that the solver `linear-program` hands to HiGHS, with the names of the
+tokens written on it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otlp._solve import optimal_acceptance
+from otlp.data.whole_file import whole_file
+from otlp.distribution import FloatArray
+from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
+from otlp.problem import Problem, check_problem
+from otlp.solvers.linear_program import LinearProgram
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["LPArrays", "lp_arrays", "write_arrays"]
+
+BYTES_PER_VARIABLE = 420.0
+"""Peak memory of arrays, names and what is written of them."""
+
+LONGEST = 200
+"""Characters of a row's name; most readers of MPS files take 255, and variables add a token."""
+
+
+@dataclass(frozen=True, eq=False)
+class LPArrays:
+    """Minimise c @ x over x within the bounds, A_ub @ x <= b_ub and A_eq @ x == b_eq.
+
+    Attributes
+    ----------
+    form : str
+        "relaxed" or "full"; see `lp_arrays`.
+    c : ndarray, shape (m,)
+        Minus one for each way to accept a drafted token, so the minimum is minus the acceptance.
+    A_ub, A_eq : scipy.sparse.csr_array, shapes (r, m) and (s, m)
+    b_ub, b_eq : ndarray, shapes (r,) and (s,)
+    bounds : ndarray, shape (m, 2)
+        From 0 to infinity.
+    variables : tuple of str
+        Such as ``"x_7_set_3_7"``, how much token 7 is accepted where the tokens 3 and 7, and no
+        others, were drafted.
+    rows_ub, rows_eq : tuple of str
+        Such as ``"token_7"``, ``"set_3_7"`` and ``"tuple_7_3"``; ``"token_rest"`` stands for all
+        tokens that are never drafted.
+    optimum : float
+        The optimal acceptance, as `otlp.optimal_acceptance` finds it: without this program.
+    """
+
+    form: str
+    c: FloatArray
+    A_ub: csr_array
+    b_ub: FloatArray
+    A_eq: csr_array
+    b_eq: FloatArray
+    bounds: FloatArray
+    variables: tuple[str, ...]
+    rows_ub: tuple[str, ...]
+    rows_eq: tuple[str, ...]
+    optimum: float
+
+
+def lp_arrays(
+    problem: Problem, form: str = "relaxed", memory_limit: int = MEMORY_LIMIT
+) -> LPArrays:
+    """Write a problem's linear program as arrays.
+
+    Parameters
+    ----------
+    problem : Problem
+    form : str
+        "relaxed" for Eq. 2 of Global Resolution, merged by set of drafted tokens: inequalities
+        alone.  "full" for Eq. 1, the joint distribution of token and tuple: an equation for each
+        tuple, and for each token an upper bound, which the totals turn into an equation; it is
+        1e-12 wide, so that rounding makes no contradiction.
+    memory_limit : int
+        Bytes that the program may need.
+
+    Returns
+    -------
+    LPArrays
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no problem, or an option is out of range; for an unknown form, suggests the
+        nearest.
+    SizeLimitError
+        If the program would need more memory.
+
+    Notes
+    -----
+    Masses of tokens, sets and tuples can be far below 1e-6 or 1e-7, within which most solvers
+    take a constraint to be met: they then find more than the optimum, or a contradiction.  Set
+    their feasibility tolerance to 1e-9 or less.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.export import lp_arrays
+    >>> from scipy.optimize import linprog
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> lp = lp_arrays(problem)
+    >>> lp.variables[:5]
+    ('x_0_set_0', 'x_1_set_1', 'x_2_set_2', 'x_0_set_0_1', 'x_1_set_0_1')
+    >>> found = linprog(lp.c, lp.A_ub, lp.b_ub, lp.A_eq, lp.b_eq, lp.bounds)
+    >>> round(-found.fun, 9), round(lp.optimum, 9)
+    (0.85, 0.85)
+    """
+    from scipy.sparse import csr_array
+
+    check_problem(problem)
+    solver = LinearProgram(form, memory_limit)
+    count = solver.variables(problem)
+    what = f"the {form} linear program of {count:,.0f} variables"
+    check_memory(what, BYTES_PER_VARIABLE * count, memory_limit)
+    program, (kept, listed, *_) = solver.reduction.apply(problem)
+    if form == "full":
+        kind, groups = "tuple", list(listed.tuples.tokens)
+    else:
+        kind, groups = "set", np.split(listed.sets.members, listed.sets.offsets[1:-1])
+    tokens = [*map(str, kept.tokens.tolist()), "rest"]
+    by_token = tuple(f"token_{token}" for token in tokens[: program.row_mass.size])
+    by_group = tuple("_".join([kind, *(tokens[i] for i in group.tolist())]) for group in groups)
+    if max(map(len, by_group)) > LONGEST:
+        by_group = tuple(f"{kind}_number_{j}" for j in range(len(groups)))
+    variables = tuple(
+        f"x_{tokens[row]}_{by_group[column]}"
+        for row, column in zip(program.rows.tolist(), program.columns.tolist(), strict=True)
+    )
+    size = program.row_mass.size
+    rows = np.concatenate((program.rows, size + program.columns))
+    places = np.tile(np.arange(len(variables)), 2)
+    names, limits = by_token + by_group, np.concatenate((program.row_mass, program.column_mass))
+    whole = csr_array((np.ones(rows.size), (rows, places)), shape=(limits.size, len(variables)))
+    cut = size if program.exact else limits.size
+    return LPArrays(
+        form=form,
+        c=-program.reward,
+        A_ub=whole[:cut],
+        b_ub=limits[:cut],
+        A_eq=whole[cut:],
+        b_eq=limits[cut:],
+        bounds=np.tile([0.0, np.inf], (len(variables), 1)),
+        variables=variables,
+        rows_ub=names[:cut],
+        rows_eq=names[cut:],
+        optimum=optimal_acceptance(problem)[0],
+    )
+
+
+def write_arrays(lp: LPArrays, path: str | os.PathLike[str]) -> None:
+    """Write the arrays to a NumPy file, ``.npz``: whole or not at all, and without pickles.
+
+    A sparse array such as `A_ub` is stored as ``A_ub_data``, ``A_ub_indices``, ``A_ub_indptr`` and
+    ``A_ub_shape``; all else is under its own name.
+
+    Parameters
+    ----------
+    lp : LPArrays
+    path : path
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+
+    Notes
+    -----
+    To read ``A_ub`` again::
+
+        stored = numpy.load("problem.npz")
+        parts = stored["A_ub_data"], stored["A_ub_indices"], stored["A_ub_indptr"]
+        A_ub = scipy.sparse.csr_array(parts, shape=stored["A_ub_shape"])
+    """
+    stored: dict[str, Any] = {}
+    for name, value in vars(lp).items():
+        if name in ("A_ub", "A_eq"):
+            for part in ("data", "indices", "indptr", "shape"):
+                stored[f"{name}_{part}"] = getattr(value, part)
+        else:
+            stored[name] = np.asarray(value, dtype=str if isinstance(value, tuple) else None)
+    with whole_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **stored)

@@ -1,0 +1,150 @@
+"""The rows of a sweep as a table: a dictionary of columns, and the data frames made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.sweeps.solve_many import Row
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["COLUMNS", "columns", "to_pandas", "to_polars"]
+
+COLUMNS: dict[str, type] = {
+    "row": int,
+    "solver": str,
+    "status": str,
+    "guarantee": str,
+    "acceptance": float,
+    "upper_bound": float,
+    "gap": float,
+    "marginal_error": float,
+    "subset_size": int,
+    "seconds": float,
+    "message": str,
+}
+"""Names of the columns, and the types of what is in them."""
+
+MISSING = {int: None, float: math.nan, str: ""}
+
+
+def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    """Collect the certificates of many rows, column by column; plans are let go.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        Such as ``otlp.solve_many(problems, plans=False)``.
+
+    Returns
+    -------
+    dict of list
+        `COLUMNS`, one entry a row, in the order of the rows.  ``row``, ``status`` and
+        ``message`` say where and why an error was raised; what it left unknown is NaN in a column
+        of floats, "" in one of words, None in ``subset_size``.
+
+    Raises
+    ------
+    InvalidInputError
+        If these are no rows.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.sweeps.table import columns
+    >>> problems = otlp.CaptureProblems(otlp.captures.builtin(), n=4)[:3]
+    >>> table = columns(otlp.solve_many(problems, plans=False))
+    >>> table["row"], table["guarantee"], [round(found, 4) for found in table["acceptance"]]
+    ([0, 1, 2], ['OPTIMAL', 'OPTIMAL', 'OPTIMAL'], [0.7874, 0.803, 0.6988])
+    """
+    try:
+        each = iter(rows)
+    except TypeError:
+        raise _no_rows(rows) from None
+    table: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for row in each:
+        known = _known(row)
+        for name, kind in COLUMNS.items():
+            table[name].append(known.get(name, MISSING[kind]))
+    return table
+
+
+def to_pandas(rows: Iterable[Row]) -> pandas.DataFrame:
+    """Collect the certificates of many rows in a pandas data frame; see `columns`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``subset_size`` is of the nullable type ``Int64``.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If pandas is not installed; before any row is solved.
+    InvalidInputError
+        See `columns`.
+    """
+    found = _library("pandas")
+    types = {int: "Int64", float: "float64", str: "object"}
+    frame = found.DataFrame(columns(rows))
+    return frame.astype({name: types[kind] for name, kind in COLUMNS.items()} | {"row": "int64"})
+
+
+def to_polars(rows: Iterable[Row]) -> polars.DataFrame:
+    """Collect the certificates of many rows in a Polars data frame; see `columns`.
+
+    Returns
+    -------
+    polars.DataFrame
+
+    Raises
+    ------
+    EngineNotFoundError
+        If Polars is not installed; before any row is solved.
+    InvalidInputError
+        See `columns`.
+    """
+    frame: polars.DataFrame = _library("polars").DataFrame(columns(rows), schema=COLUMNS)
+    return frame
+
+
+def _known(row: Row) -> dict[str, Any]:
+    if not isinstance(row, Row):
+        raise _no_rows(row)
+    known = {"row": row.row, "status": row.status, "message": row.reason}
+    solution = row.solution
+    if solution is None:
+        return known
+    subset = solution.subset
+    return known | {
+        "solver": solution.solver,
+        "guarantee": solution.guarantee.name,
+        "acceptance": solution.acceptance,
+        "upper_bound": solution.upper_bound,
+        "gap": solution.gap,
+        "marginal_error": solution.marginal_error,
+        "subset_size": None if subset is None else int(subset.sum()),
+        "seconds": solution.timings.total,
+    }
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise EngineNotFoundError(
+            f"{name} cannot be loaded ({error}): `pip install {name}`, or take "
+            "otlp.sweeps.table.columns(rows), which needs nothing"
+        ) from error
+
+
+def _no_rows(found: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"rows holds, or is, a {type(found).__name__}: pass what otlp.solve_many(problems) gives"
+    )

@@ -1,0 +1,270 @@
+"""Many verified tokens at once: the distribution of `sample`, shown number by number."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.auditing.gtest import g_test
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+from otlp.plan import Plan, SelectionPlan
+from otlp.solvers import SOLVERS, make_solver
+from tests.instances import DEGENERATE, SCHEMES, problems
+
+P, Q = [0.1, 0.6, 0.25, 0.05], [0.4, 0.3, 0.3, 0.0]
+DRAFTS = {
+    "iid": otlp.IID(Q, 3),
+    "independent": otlp.Independent([Q, P]),
+    "without replacement": otlp.WithoutReplacement(Q, 2),
+    "greedy": otlp.Greedy(Q, 2),
+    "hub": otlp.Hub(Q),
+    "explicit": otlp.Explicit([[0, 1], [2, 2], [1, 0]], [0.5, 0.25, 0.25], 4),
+    "one draft": otlp.IID(Q, 1),
+}
+SUPPORTED = [
+    (name, solver)
+    for name, drafts in DRAFTS.items()
+    for solver in SOLVERS
+    if make_solver(solver).supports(otlp.Problem(P, drafts))
+]
+COINS = {"k-seq", "recursive-rejection"}
+"""Solvers whose plans toss a coin for each draft here, and invert a running sum in `sample`."""
+
+EDGES = [
+    (name, solver)
+    for name, problem in DEGENERATE.items()
+    for solver in ("auto", "max-flow", *COINS)
+    if make_solver(solver).supports(problem)
+]
+
+FALSE_ALARM = 1e-6
+
+
+def plan_of(name: str, solver: str) -> Plan:
+    plan = otlp.solve(otlp.Problem(P, DRAFTS[name]), solver).plan
+    assert plan is not None
+    return plan
+
+
+class Recording:
+    """A generator that remembers what it gave."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.given: list[FloatArray] = []
+
+    def random(self, size: Any = None) -> Any:
+        self.given.append(np.asarray(self.rng.random(size)))
+        return self.given[-1]
+
+
+class Replaying:
+    """A generator that gives some numbers again."""
+
+    def __init__(self, *numbers: npt.ArrayLike) -> None:
+        self.numbers = [np.asarray(number) for number in numbers]
+
+    def random(self, size: Any = None) -> Any:
+        return self.numbers.pop(0).reshape(() if size is None else size)[()]
+
+
+@pytest.mark.parametrize(("name", "solver"), [pair for pair in SUPPORTED if pair[1] not in COINS])
+def test_one_row_is_a_sample(name: str, solver: str) -> None:
+    plan = plan_of(name, solver)
+    for row in plan.problem.drafts.enumerate_tuples().tokens[:9]:
+        for seed in range(5):
+            one = plan.sample(row, np.random.default_rng(seed))
+            many = plan.sample_many(row[None], np.random.default_rng(seed))
+            assert many.dtype == np.int64 and many.tolist() == [one]
+
+
+@pytest.mark.parametrize("solver", ["martingale", "orderings", "speculative-sampling"])
+def test_each_row_is_the_same_function_of_its_numbers(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `sample`, for any numbers: so it has the same distribution, block by block."""
+    monkeypatch.setattr("otlp.plan.selection.BLOCK", 64)
+    rng = np.random.default_rng(3)
+    p, q = rng.dirichlet(np.full(9, 0.5), 2)
+    problem = otlp.Problem(p, otlp.IID(q, 1 if solver == "speculative-sampling" else 4))
+    plan = otlp.solve(problem, solver).plan
+    assert isinstance(plan, SelectionPlan)
+    tokens = problem.drafts.sample(rng, 1_000)
+    recording = Recording(0)
+    verified = plan.sample_many(tokens, recording)  # type: ignore[arg-type]
+    replayed = []
+    given_ = iter(recording.given)
+    for begin in range(0, len(tokens), 64):
+        rows = tokens[begin : begin + 64]
+        choices = np.empty((len(rows), 0)) if solver == "speculative-sampling" else next(given_)
+        coins, replacements = next(given_), next(given_)
+        rejected = 0
+        for row, choice, coin in zip(rows, choices, coins, strict=True):
+            numbers = [] if solver == "speculative-sampling" else [choice]
+            more = replacements[rejected : rejected + 1]
+            replaying = Replaying(*numbers, coin, *more)
+            replayed.append(plan.sample(row, replaying))  # type: ignore[arg-type]
+            rejected += len(replaying.numbers) < len(more)
+        assert rejected == replacements.size
+    assert next(given_, None) is None
+    np.testing.assert_array_equal(verified, replayed)
+
+
+@pytest.mark.parametrize(("name", "solver"), SUPPORTED)
+def test_draws_follow_the_conditional(name: str, solver: str) -> None:
+    plan = plan_of(name, solver)
+    tuples, conditionals = plan.table()
+    rng = np.random.default_rng(11)
+    rows = rng.permutation(np.repeat(np.arange(len(tuples.mass)), 2_000))
+    verified = plan.sample_many(tuples.tokens[rows], rng)
+    counts = np.zeros(conditionals.shape, dtype=np.int64)
+    np.add.at(counts, (rows, verified), 1)
+    for count, conditional in zip(counts, conditionals, strict=True):
+        assert not g_test(count, conditional, FALSE_ALARM).rejects(FALSE_ALARM)
+
+
+@pytest.mark.parametrize(("name", "solver"), EDGES)
+def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
+    """A token drawn 8 times in 8 must have a probability that is not tiny, and none is 0."""
+    problem = DEGENERATE[name]
+    plan = otlp.solve(problem, solver).plan
+    assert plan is not None
+    tuples = problem.drafts.enumerate_tuples().tokens
+    verified = plan.sample_many(np.repeat(tuples, 8, axis=0), np.random.default_rng(0))
+    for row, drawn in zip(tuples, verified.reshape(-1, 8), strict=True):
+        conditional = plan.conditional(row)
+        for token in set(drawn.tolist()):
+            assert conditional[token] > 0.0
+            assert conditional[token] > 1e-5 or (drawn == token).sum() < 2
+
+
+def test_a_tuple_whose_probability_underflows() -> None:
+    drafts = otlp.Independent([[1e-320, 1.0], [0.0, 1.0], [1.0, 1e-300]])
+    plan = otlp.solve(otlp.Problem([1.0, 0.0], drafts), "max-flow").plan
+    assert plan is not None
+    rows = [[0, 1, 1], [1, 1, 0]]
+    assert plan.sample_many(rows, np.random.default_rng(0)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_each_tuple_is_possible_or_not(kind: str) -> None:
+    @settings(max_examples=30, deadline=None)
+    @given(SCHEMES[kind])
+    def check(problem: otlp.Problem) -> None:
+        drafts = problem.drafts
+        rng = np.random.default_rng(0)
+        rows = np.concatenate(
+            (drafts.sample(rng, 5), rng.integers(0, drafts.vocab_size, (20, drafts.n)))
+        )
+        expected = [drafts.possible(row) for row in rows]
+        assert drafts.possible_each(rows).tolist() == expected
+
+    check()
+
+
+class Own(Plan):
+    """The first draft, or the target: a plan of one's own, which says its conditional alone."""
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        tokens: IntArray = self.problem.check_draft_tokens(draft_tokens)
+        result: FloatArray = 0.5 * self.problem.target
+        result[tokens[0]] += 0.5
+        return result
+
+
+def test_a_plan_of_ones_own_draws_many_for_nothing() -> None:
+    plan = Own(otlp.Problem(P, DRAFTS["iid"]))
+    verified = plan.sample_many(np.tile([1, 0, 2], (20_000, 1)), np.random.default_rng(4))
+    counts = np.bincount(verified, minlength=4)
+    assert not g_test(counts, plan.conditional([1, 0, 2]), FALSE_ALARM).rejects(FALSE_ALARM)
+
+
+BAD_ROWS = {
+    "one tuple": ([0, 1, 2], InvalidInputError),
+    "too long": ([[0, 1, 2, 0]], InvalidInputError),
+    "three axes": ([[[0, 1, 2]]], InvalidInputError),
+    "floats": ([[0.0, 1.0, 2.0]], InvalidInputError),
+    "ragged": ([[0, 1, 2], [0]], InvalidInputError),
+    "none": ([], InvalidInputError),
+    "outside": ([[0, 1, 2], [0, 4, 1]], TokenOutOfRangeError),
+    "negative": ([[0, -1, 1]], TokenOutOfRangeError),
+    "impossible": ([[0, 1, 2], [0, 3, 1]], ZeroProbabilityError),
+}
+
+
+@pytest.mark.parametrize("solver", ["martingale", "orderings", "naive", "k-seq", "max-flow"])
+@pytest.mark.parametrize("why", BAD_ROWS)
+def test_bad_rows_are_refused_before_a_number_is_drawn(why: str, solver: str) -> None:
+    rows, error = BAD_ROWS[why]
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    with pytest.raises(error) as raised:
+        plan_of("iid", solver).sample_many(rows, rng)
+    assert rng.bit_generator.state == before
+    if error is ZeroProbabilityError:
+        assert "row 1" in str(raised.value) and "[0, 3, 1]" in str(raised.value)
+
+
+@pytest.mark.parametrize("solver", ["martingale", "naive", "max-flow"])
+def test_what_draws_no_numbers_is_no_generator(solver: str) -> None:
+    with pytest.raises(InvalidInputError, match="default_rng"):
+        plan_of("iid", solver).sample_many([[0, 1, 2]], 7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "solver"), SUPPORTED)
+def test_no_rows_are_no_tokens(name: str, solver: str) -> None:
+    plan = plan_of(name, solver)
+    none = np.empty((0, plan.problem.n), dtype=np.int32)
+    assert plan.sample_many(none, np.random.default_rng(0)).tolist() == []
+
+
+def test_memory_is_that_of_the_rows() -> None:
+    plan = plan_of("iid", "martingale")
+    tokens = np.zeros((400_000, 3), dtype=np.int64)
+    plan.sample_many(tokens[:1], np.random.default_rng(0))
+    tracemalloc.start()
+    plan.sample_many(tokens, np.random.default_rng(0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * tokens.nbytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems())
+def test_tables_hold_the_conditionals(problem: otlp.Problem) -> None:
+    plan = otlp.solve(problem).plan
+    assert plan is not None
+    tuples, dense = plan.table()
+    same, sparse = plan.sparse_table()
+    np.testing.assert_array_equal(tuples.tokens, same.tokens)
+    np.testing.assert_array_equal(tuples.mass, same.mass)
+    np.testing.assert_array_equal(dense, [plan.conditional(row) for row in tuples.tokens])
+    np.testing.assert_array_equal(sparse.toarray(), dense)
+    assert sparse.nnz == np.count_nonzero(dense)
+    np.testing.assert_allclose(tuples.mass @ dense, problem.target, rtol=0.0, atol=1e-9)
+
+
+def test_tables_over_the_limit_are_refused_by_name() -> None:
+    target, draft = np.full((2, 50), 0.02)
+    draft[:2] = 0.03, 0.01
+    problem = otlp.Problem(target, otlp.IID(draft, 2))
+    plan, naive = otlp.solve(problem).plan, otlp.solve(problem, "naive").plan
+    assert plan is not None and naive is not None
+    with pytest.raises(otlp.SizeLimitError, match=r"2,500 tuples by 50 tokens.* 1 MiB.*memory_li"):
+        plan.table(memory_limit=900_000)
+    # every replacement is token 1, so a row holds at most three tokens
+    assert plan.sparse_table(memory_limit=900_000)[1].nnz <= 7_500
+    with pytest.raises(otlp.SizeLimitError, match=r"sparse table of 2,500 tuples"):
+        naive.sparse_table(memory_limit=900_000)
+    with pytest.raises(otlp.SizeLimitError, match="listing"):
+        plan.table(memory_limit=1_000)
+    for method in (plan.table, plan.sparse_table):
+        with pytest.raises(InvalidInputError, match="memory_limit"):
+            method(memory_limit="much")  # type: ignore[arg-type]

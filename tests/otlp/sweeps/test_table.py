@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import otlp
+from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.sweeps.solve_many import Row
+from otlp.sweeps.table import COLUMNS, columns, to_pandas, to_polars
+
+PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+OTHER = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))
+
+
+def mixed() -> list[Row]:
+    """Two that are solved, one that is refused, one that stops without a plan."""
+    late = otlp.solve(PROBLEM, "linear-program", time_limit=1e-9, throw=False)
+    assert late.plan is None
+    return [*otlp.solve_many([PROBLEM, OTHER, PROBLEM], "martingale"), Row(3, late)]
+
+
+def test_columns_are_the_certificates() -> None:
+    rows = mixed()
+    table = columns(iter(rows))
+    assert list(table) == list(COLUMNS)
+    assert table["row"] == [0, 1, 2, 3]
+    assert table["status"] == ["SOLVED", "UnsupportedProblemError", "SOLVED", "TIME_LIMIT"]
+    assert table["guarantee"] == ["OPTIMAL", "", "OPTIMAL", "NONE"]
+    assert "i.i.d." in table["message"][1] and "HiGHS" in table["message"][3]
+    for name in ("acceptance", "upper_bound", "gap", "marginal_error"):
+        for row, value in zip(rows, table[name], strict=True):
+            if row.solution is None:
+                assert math.isnan(value)
+            else:
+                wanted = getattr(row.solution, name)
+                assert value == wanted or (math.isnan(value) and math.isnan(wanted))
+    assert table["subset_size"][:3] == [1, None, 1]
+    assert table["seconds"][0] == rows[0].solution.timings.total  # type: ignore[union-attr]
+    for name, kind in COLUMNS.items():
+        assert all(isinstance(value, kind) or value is None for value in table[name])
+
+
+def test_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = to_pandas(mixed())
+    assert list(frame.columns) == list(COLUMNS) and len(frame) == 4
+    assert frame["acceptance"].isna().tolist() == [False, True, False, True]
+    assert frame["subset_size"].isna().tolist()[:3] == [False, True, False]
+    assert frame.loc[frame.guarantee == "OPTIMAL", "acceptance"].mean() == pytest.approx(0.85)
+    pandas.testing.assert_series_equal(to_pandas([]).dtypes, frame.dtypes)
+
+
+def test_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = to_polars(mixed())
+    assert frame.columns == list(COLUMNS) and frame.height == 4
+    assert frame["acceptance"].is_nan().to_list() == [False, True, False, True]
+    assert frame["subset_size"].null_count() >= 1
+    assert frame.filter(polars.col("guarantee") == "OPTIMAL")["row"].to_list() == [0, 2]
+    assert to_polars([]).schema == frame.schema
+
+
+@pytest.mark.parametrize(("make", "name"), [(to_pandas, "pandas"), (to_polars, "polars")])
+def test_a_library_that_is_missing_is_said_before_the_work(
+    make: Callable[[Any], Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows() -> Iterator[Row]:
+        pytest.fail("a row was asked for")
+        yield
+
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(EngineNotFoundError, match=rf"pip install {name}.*columns\(rows\)"):
+        make(rows())
+
+
+@pytest.mark.parametrize("bad", [None, 3, "rows", PROBLEM, [PROBLEM], [None]])
+def test_what_are_no_rows_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidInputError, match="solve_many"):
+        columns(bad)
