@@ -159,7 +159,9 @@ def join_files(files: Sequence[CaptureFile]) -> Capture:
     else:
         contexts = tuple(text for file in files for text in _contexts(file))
     kinds = {file.tensors["target_logits"].kind for file in files if "target_logits" in names}
-    return _made(first, columns, contexts, PRECISIONS[kinds.pop()] if len(kinds) == 1 else "float32")
+    return _made(
+        first, columns, contexts, PRECISIONS[kinds.pop()] if len(kinds) == 1 else "float32"
+    )
 
 
 def write(path: Path, capture: Capture, number: str = "", layout: str = LARGE) -> None:
@@ -214,9 +216,7 @@ def columns_of(capture: Capture) -> dict[str, Column]:
     return columns
 
 
-def _parse(
-    path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTensor]
-) -> CaptureFile:
+def _parse(path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTensor]) -> CaptureFile:
     layout = metadata.get("format")
     if layout not in (FORMAT, LARGE):
         raise CaptureError(
@@ -269,31 +269,17 @@ def _described(expected: Mapping[str, tuple[str, ...]]) -> str:
 def _made(
     file: CaptureFile, columns: Mapping[str, Any], contexts: tuple[str, ...] | Texts, dtype: str
 ) -> Capture:
-    given = dict(columns)
-    labels: dict[str, Any] = {label: file.labels[label] for label in LABELS}
+    given: dict[str, Any] = dict(columns)
+    given |= {label: file.labels[label] for label in LABELS}
+    given |= {"synthetic": file.labels["synthetic"] == "true", "contexts": contexts}
     try:
         if "target_ids" not in given:
-            return Capture(
-                **given,
-                **labels,
-                synthetic=file.labels["synthetic"] == "true",
-                contexts=contexts,
-                dtype=dtype,
-            )
+            return Capture(**given, dtype=dtype)
         vocab_size = int(file.labels["vocab_size"])
-        logits = {
-            f"{model}_logits": TopRows(
-                *(given.pop(f"{model}_{name}") for name in ("ids", "logprobs", "rest")), vocab_size
-            )
-            for model in ("target", "draft")
-        }
-        return TopCapture(
-            **given,
-            **labels,
-            **logits,
-            synthetic=file.labels["synthetic"] == "true",
-            contexts=contexts,
-        )
+        for model in ("target", "draft"):
+            ids, logprobs, rest = (given.pop(f"{model}_{x}") for x in ("ids", "logprobs", "rest"))
+            given[f"{model}_logits"] = TopRows(ids, logprobs, rest, vocab_size)
+        return TopCapture(**given)
     except (OTLPError, ValueError, RecursionError) as error:
         raise CaptureError(
             f"{file.path}: holds values that are no capture: {error}; capture the rows again"

@@ -91,9 +91,7 @@ def load(path: str | os.PathLike[str]) -> Capture:
     return capture_file.read_capture_file(name, IN_MEMORY)
 
 
-def save(
-    capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | None = None
-) -> None:
+def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | None = None) -> None:
     """Write a capture, all of it or nothing.
 
     Parameters

@@ -82,7 +82,7 @@ class FileTexts:
             If it does not lie in the file, or is no text.
         """
         ends = self.ends.rows(max(row - 1, 0), row + 1).tolist()
-        start, stop = (ends if row else (0, ends[0]))
+        start, stop = ends if row else (0, ends[0])
         if not 0 <= start <= stop <= self.content.shape[0]:
             raise CaptureError(
                 f"{self.path}: the context of row {row} is said to lie at {start} to {stop} of "

@@ -75,7 +75,8 @@ def write_shards(capture: Capture, path: str | os.PathLike[str], shard_bytes: in
     starts = range(0, max(len(capture), 1), step)
     stem = index.name.removesuffix(INDEX)
     names = [f"{stem}-{i:05d}-of-{len(starts):05d}.safetensors" for i in range(1, len(starts) + 1)]
-    weight_map, total = {}, 0
+    weight_map: dict[str, str] = {}
+    total = 0
     with _all_or_none([index.with_name(name) for name in names]) as shards:
         for number, (shard, start) in enumerate(zip(shards, starts, strict=True), 1):
             rows = capture[start : start + step]
@@ -105,8 +106,8 @@ def open_shards(path: str) -> Capture:
         or if rows, V, precision or labels disagree; the message names the file.
     """
     index = Path(os.path.abspath(path))
-    with open_file(os.fspath(index)) as file:
-        content = file.read(MOST_INDEX + 1)
+    with open_file(os.fspath(index)) as opened:
+        content = opened.read(MOST_INDEX + 1)
     try:
         if len(content) > MOST_INDEX:
             raise ValueError(f"it has more than {MOST_INDEX:,} bytes")

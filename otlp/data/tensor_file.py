@@ -40,7 +40,7 @@ MOST_HEADER = 100_000_000
 """Bytes; the safetensors format allows no more."""
 
 NUMBERS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
-"""How NumPy calls the types of tensors; it has no bfloat16, which is the upper half of a float32."""
+"""How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
 
 
 class Column(NamedTuple):
@@ -186,9 +186,7 @@ def read_header(path: str, file: BinaryIO) -> Header:
     return Header(length.to_bytes(8, "little") + text, metadata, tensors)
 
 
-def write_tensors(
-    path: Path, columns: Mapping[str, Column], metadata: Mapping[str, str]
-) -> None:
+def write_tensors(path: Path, columns: Mapping[str, Column], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file, its tensors in the order given.
 
     Raises
