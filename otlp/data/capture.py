@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.data.rows import LazyArray, Rows, Texts
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, precision, softmax
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    ReadOnly,
+    as_array,
+    precision,
+    softmax,
+    whole_number,
+)
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import InvalidInputError, RowOutOfRangeError, TokenOutOfRangeError
@@ -273,6 +281,20 @@ class Capture(ReadOnly):
     def kept(self) -> int | None:
         """How many of the largest tokens were kept of each row; None if all were."""
         return None
+
+    def check_top_k(self, top_k: int | None) -> None:
+        """Refuse a top-k size that the rows cannot give, before any row is used.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no whole number of at least 1, or larger than what was kept.
+        """
+        if top_k is not None and whole_number(top_k, "top-k size") > (self.kept or np.inf):
+            raise InvalidInputError(
+                f"top_k is {top_k}: this capture kept the {self.kept} likeliest tokens of each "
+                f"row; use {self.kept} at most, or a capture of whole rows"
+            )
 
     def truncation(
         self,

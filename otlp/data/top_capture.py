@@ -259,17 +259,13 @@ class TopCapture(Capture):
     ) -> tuple[FloatArray, FloatArray, float]:
         """Target, draft, and how much more the target may have on what can be drafted."""
         self._check_row(row)
+        self.check_top_k(top_k)
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
         q[draft.ids] = softmax(
             draft.logs, temperature if draft_temperature is None else draft_temperature
         )
         if top_k is not None:
-            if whole_number(top_k, "top-k size") > draft.ids.size:
-                raise InvalidInputError(
-                    f"top_k is {top_k}: this capture kept the {draft.ids.size} likeliest tokens of "
-                    f"each row; use {draft.ids.size} at most, or a capture of whole rows"
-                )
             q = keep_top_k(q, top_k)
         if top_p is not None:
             q = keep_top_p(q, top_p)
