@@ -197,10 +197,12 @@ def truncations(capture: Capture, rows: Sequence[int], **cut: Any) -> list[float
 def say_truncations(capture: Capture, found: Sequence[float]) -> None:
     """Print what rows of a `TopCapture` leave open; nothing for whole rows."""
     if capture.kept is not None:
+        more = f"{max(found):.2g}"
+        if len(found) > 1:
+            more = f"{fmean(found):.2g} on average, {more} in one row"
         console.print(
             f"The capture keeps the {capture.kept} likeliest tokens of a row; drafts are of these. "
-            "Had it kept all, the optimum would be the same, or higher by "
-            f"{fmean(found):.2g} at most on average, {max(found):.2g} in one row.",
+            f"Had it kept all, the optimum would be the same, or higher by at most {more}.",
             style="dim",
         )
 

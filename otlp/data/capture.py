@@ -22,7 +22,12 @@ from otlp.distribution import (
 )
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
-from otlp.errors import InvalidInputError, RowOutOfRangeError, TokenOutOfRangeError
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    RowOutOfRangeError,
+    TokenOutOfRangeError,
+)
 
 __all__ = ["Capture", "CaptureRow", "LogitArray", "check_logits"]
 
@@ -266,10 +271,9 @@ class Capture(ReadOnly):
         `top_k` or `top_p`.
         """
         self._check_row(row)
-        p = softmax(self._logits("target_logits", row), temperature)
-        q = softmax(
-            self._logits("draft_logits", row),
-            temperature if draft_temperature is None else draft_temperature,
+        p = self._softmax("target_logits", row, temperature)
+        q = self._softmax(
+            "draft_logits", row, temperature if draft_temperature is None else draft_temperature
         )
         if top_k is not None:
             q = keep_top_k(q, top_k)
@@ -333,6 +337,14 @@ class Capture(ReadOnly):
         if not isinstance(logits, np.ndarray):
             check_logits(found[None], name, lambda _: self._place(row))
         return found
+
+    def _softmax(self, name: str, row: int, temperature: float) -> FloatArray:
+        logits = getattr(self, name)[row]
+        try:
+            return softmax(logits, temperature)
+        except InvalidDistributionError:  # of a row that lies in a file: name it
+            check_logits(logits[None], name, lambda _: self._place(row))
+            raise
 
     def _place(self, row: int) -> str:
         """Name a row, and where it lies if that is in a file."""
