@@ -27,7 +27,8 @@ from otlp.data.tensor_file import (
     read_header,
     write_tensors,
 )
-from otlp.data.top_capture import TopCapture, TopRows
+from otlp.data.top_capture import TopCapture
+from otlp.data.top_rows import TopRows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError
 
 __all__ = ["LABELS", "CaptureFile", "join_files", "open_capture_file", "read_capture_file", "write"]
@@ -321,8 +322,12 @@ def _pieces(column: Any, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
 def _logits(logits: Any, name: str, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
     """Pieces of logits, checked where they come from a file."""
     start = 0
+
+    def place(row: int) -> str:
+        return str(logits.where(start + row)).removeprefix("row ")
+
     for piece in _pieces(logits, row_bytes):
         if isinstance(logits, Rows):
-            check_logits(piece, name, lambda row, start=start: f"{start + row}")  # type: ignore[misc]
+            check_logits(piece, name, place)
         yield piece
         start += len(piece)

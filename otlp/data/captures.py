@@ -29,7 +29,8 @@ from otlp.data import capture_file
 from otlp.data.capture import Capture, CaptureRow, LogitArray
 from otlp.data.engine_log import from_logprobs
 from otlp.data.shards import INDEX, index_path, open_shards, write_shards
-from otlp.data.top_capture import TopCapture, TopRows, keep_top
+from otlp.data.top_capture import TopCapture, keep_top
+from otlp.data.top_rows import TopRows
 from otlp.data.whole_file import whole_file
 from otlp.errors import CaptureError, InvalidInputError
 

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from otlp.data.tensor_file import open_file
-from otlp.data.top_capture import TopCapture, TopRow, stack
+from otlp.data.top_capture import TopCapture
+from otlp.data.top_rows import TopRow, check_rows, stack
 from otlp.distribution import whole_number
-from otlp.errors import CaptureError
+from otlp.errors import CaptureError, InvalidInputError
 
 __all__ = ["from_logprobs"]
 
@@ -120,7 +121,9 @@ def _requests(path: str | os.PathLike[str]) -> Iterator[list[Any]]:
                 continue
             try:
                 yield _tokens(json.loads(line))
-            except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+            except (
+                *(ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError),
+            ) as error:
                 raise CaptureError(
                     f"{name}: line {number} has no log-probabilities by token id "
                     f"({type(error).__name__}: {error}); ask the engine for prompt_logprobs"
@@ -155,4 +158,9 @@ def _row(given: dict[int, float], k: int, vocab_size: int, where: str) -> TopRow
     kept = float(np.exp(np.minimum(logs, 1.0)).sum())
     # rounding may leave less than nothing
     rest = math.log1p(-kept) if kept < 1.0 and k < vocab_size else -math.inf
-    return TopRow(np.array([token for token, _ in likeliest], dtype=np.int64), logs, rest)
+    row = TopRow(np.array([token for token, _ in likeliest], dtype=np.int64), logs, rest)
+    try:
+        check_rows(row.ids[None], logs[None], np.array([rest]), vocab_size, lambda _: where)
+    except InvalidInputError as error:
+        raise CaptureError(str(error)) from None
+    return row

@@ -107,9 +107,10 @@ def open_shards(path: str) -> Capture:
     """
     index = Path(os.path.abspath(path))
     with open_file(os.fspath(index)) as opened:
-        content = opened.read(MOST_INDEX + 1)
+        size = os.fstat(opened.fileno()).st_size
+        content = opened.read(min(size, MOST_INDEX))
     try:
-        if len(content) > MOST_INDEX:
+        if size > MOST_INDEX:
             raise ValueError(f"it has more than {MOST_INDEX:,} bytes")
         found = json.loads(content)
         metadata, weight_map = dict(found["metadata"]), dict(found["weight_map"])
