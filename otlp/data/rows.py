@@ -98,7 +98,7 @@ class FileTexts:
 
 
 @dataclass(frozen=True)
-class Blocks(ABC, Generic[Block, Row]):
+class InFiles(ABC, Generic[Block, Row]):
     """Rows in blocks.
 
     Parameters
@@ -171,14 +171,14 @@ class Blocks(ABC, Generic[Block, Row]):
         return type(self)(self.blocks[first:last], moved)
 
 
-class Texts(Blocks[FileTexts, str]):
+class Texts(InFiles[FileTexts, str]):
     """Texts that stay in their files."""
 
     def _read(self, block: FileTexts, row: int) -> str:
         return block.text(row)
 
 
-class Rows(Blocks[FileTensor, Any], LazyArray):
+class Rows(InFiles[FileTensor, Any], LazyArray):
     """An array that stays in its files."""
 
     @property
