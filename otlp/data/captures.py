@@ -79,10 +79,7 @@ def load(path: str | os.PathLike[str]) -> Capture:
     A file is opened once, so it is one file that is read, even if another takes its name
     meanwhile; a row of a file that was opened and has changed since is refused.
     """
-    try:
-        name = os.path.abspath(os.fsdecode(path))
-    except (TypeError, ValueError):
-        raise CaptureError(f"path is {path!r}: it must be the path of a file") from None
+    name = _name(path)
     if os.path.isdir(name):
         name = _only_capture(Path(name))
     elif not os.path.lexists(name) and os.path.lexists(index_path(name)):
@@ -120,16 +117,17 @@ def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | N
     """
     if not isinstance(capture, Capture):
         raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
+    name = _name(path)
     if shard_bytes is not None:
-        write_shards(capture, path, shard_bytes)
+        write_shards(capture, name, shard_bytes)
         return
     layout = capture_file.FORMAT if capture.kept is None else capture_file.LARGE
     try:
-        with whole_file(path) as temporary:
+        with whole_file(name) as temporary:
             capture_file.write(temporary, capture, layout=layout)
     except OSError as error:
         raise CaptureError(
-            f"{os.fspath(path)}: cannot be written ({error.strerror}); choose a folder that "
+            f"{name}: cannot be written ({error.strerror}); choose a folder that "
             "exists, is writable and has room"
         ) from error
 
@@ -150,6 +148,16 @@ def builtin() -> Capture:
     """
     with resources.as_file(resources.files("otlp") / "data" / "capture.safetensors") as path:
         return load(path)
+
+
+def _name(path: str | os.PathLike[str]) -> str:
+    try:
+        name = os.fsdecode(path)
+    except (TypeError, ValueError):
+        name = ""
+    if not name or "\0" in name:
+        raise CaptureError(f"path is {path!r:.200}: it must be the path of a file")
+    return os.path.abspath(name)
 
 
 def _only_capture(folder: Path) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from otlp.data.tensor_file import open_file
 from otlp.data.top_capture import TopCapture
-from otlp.data.top_rows import TopRow, check_rows, stack
+from otlp.data.top_rows import TopRow, check_rows, check_vocab_size, stack
 from otlp.distribution import whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
@@ -80,7 +80,7 @@ def from_logprobs(
     The mass of the rest is what the k leave of 1, which is known to the engine's rounding only,
     some 1e-6.  O(rows k) time and memory.
     """
-    k, vocab_size = whole_number(k, "k"), whole_number(vocab_size, "vocab_size")
+    k, vocab_size = whole_number(k, "k"), check_vocab_size(vocab_size)
     rows: dict[str, list[TopRow]] = {"target": [], "draft": []}
     positions: list[int] = []
     logs = [_requests(path) for path in (target, draft)]

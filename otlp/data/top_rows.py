@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.data.rows import LazyArray, Rows
-from otlp.distribution import FloatArray, IntArray, ReadOnly, frozen, whole_number
+from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, frozen, whole_number
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
-__all__ = ["TopRow", "TopRows", "check_rows", "stack"]
+__all__ = ["TopRow", "TopRows", "check_rows", "check_vocab_size", "stack"]
 
 SLACK = 1e-3
 """How far the masses of a row may be from adding up to one, as in float32."""
@@ -62,17 +63,13 @@ class TopRows(ReadOnly, LazyArray):
     vocab_size: int
 
     def __post_init__(self) -> None:
-        vocab_size = whole_number(self.vocab_size, "vocab_size")
-        if vocab_size > MOST_TOKENS:
-            raise InvalidInputError(
-                f"vocab_size is {vocab_size:,}: rows of at most {MOST_TOKENS:,} tokens are made"
-            )
+        vocab_size = check_vocab_size(self.vocab_size)
         object.__setattr__(self, "vocab_size", vocab_size)
         columns = {}
         for name, kinds in (("ids", "iu"), ("logprobs", "f"), ("rest", "f")):
             column = getattr(self, name)
             if not isinstance(column, Rows):
-                column = np.asarray(column)
+                column = as_array(column, name)
             if column.dtype.kind not in kinds:
                 raise InvalidInputError(
                     f"{name} holds {column.dtype}: ids are integers, all else floats"
@@ -157,6 +154,21 @@ class TopRows(ReadOnly, LazyArray):
     def where(self, row: int) -> str:
         """Say where a row lies."""
         return self.ids.where(row) if isinstance(self.ids, Rows) else "in memory"
+
+
+def check_vocab_size(vocab_size: int) -> int:
+    """Validate V.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no whole number of at least 1, or too large for a row to be made.
+    """
+    if whole_number(vocab_size, "vocab_size") > MOST_TOKENS:
+        raise InvalidInputError(
+            f"vocab_size is {reprlib.repr(vocab_size)}: rows have at most {MOST_TOKENS:,} tokens"
+        )
+    return int(vocab_size)
 
 
 def stack(rows: Sequence[TopRow], k: int, vocab_size: int) -> TopRows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -453,6 +455,42 @@ def test_a_full_disk_leaves_no_shard(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from otlp.data.captures import builtin, load, save
+from otlp.errors import CaptureError
+from tests.reliability.kill_at_every_step import kill_at
+
+folder, capture = Path(sys.argv[1]), builtin()[:3]
+for step in range(1, 100):
+    child = os.fork()
+    if child == 0:
+        kill_at(step, folder)
+        save(capture, folder / "mine.safetensors", shard_bytes=1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if (folder / "mine.safetensors.index.json").exists():
+        found = load(folder)
+        assert [one.position for one in found] == capture.positions.tolist()
+        break
+    try:
+        load(folder / "mine.safetensors")
+    except CaptureError:
+        continue
+    raise AssertionError("half a capture")
+print(step)
+"""
+
+
+def test_a_killed_save_leaves_a_whole_capture_or_none(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent.parent.parent
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 8  # three shards and the index, each opened, synced and renamed
+
+
 def test_shards_replace_nothing(tmp_path: Path) -> None:
     index = in_shards(tmp_path)
     content = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -465,6 +503,10 @@ def test_shards_replace_nothing(tmp_path: Path) -> None:
         in_shards(tmp_path)
     with pytest.raises(CaptureError, match="cannot be written"):
         save(example(), tmp_path / "absent" / "mine", shard_bytes=100)
+    for path in ("", "a\0b", 3, None):
+        for use in (lambda: load(path), lambda: save(example(), path)):  # noqa: B023
+            with pytest.raises(CaptureError, match="must be the path of a file"):
+                use()
     for wrong in (0, -1, 1.5, "1GB"):
         with pytest.raises(InvalidInputError, match="shard_bytes"):
             save(example(), tmp_path / "new", shard_bytes=wrong)  # type: ignore[arg-type]

@@ -194,7 +194,7 @@ GOOD = {
         ({"ids": [[2.0, 0.0], [1.0, 3.0]]}, "ids holds float64"),
         ({"ids": [2, 0]}, r"ids has shape \(2,\)"),
         ({"vocab_size": 1}, "at least 1 and at most V"),
-        ({"vocab_size": 2**40}, "rows of at most"),
+        ({"vocab_size": 2**40}, "rows have at most"),
         ({"vocab_size": "5"}, "vocab_size is '5'"),
     ],
 )
