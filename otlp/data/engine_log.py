@@ -26,7 +26,7 @@ import numpy as np
 
 from otlp.data.tensor_file import open_file
 from otlp.data.top_capture import TopCapture
-from otlp.data.top_rows import TopRow, check_rows, check_vocab_size, stack
+from otlp.data.top_rows import ROUNDING, TopRow, check_rows, check_vocab_size, stack
 from otlp.distribution import whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
@@ -77,8 +77,8 @@ def from_logprobs(
 
     Notes
     -----
-    The mass of the rest is what the k leave of 1, which is known to the engine's rounding only,
-    some 1e-6.  O(rows k) time and memory.
+    The mass of the rest is what the k leave of 1, and 1e-6, to which the sums of an engine are
+    known.  O(rows k) time and memory.
     """
     k, vocab_size = whole_number(k, "k"), check_vocab_size(vocab_size)
     rows: dict[str, list[TopRow]] = {"target": [], "draft": []}
@@ -156,8 +156,8 @@ def _row(given: dict[int, float], k: int, vocab_size: int, where: str) -> TopRow
     likeliest = sorted(given.items(), key=lambda item: (-item[1], item[0]))[:k]
     logs = np.array([log for _, log in likeliest])
     kept = float(np.exp(np.minimum(logs, 1.0)).sum())
-    # rounding may leave less than nothing
-    rest = math.log1p(-kept) if kept < 1.0 and k < vocab_size else -math.inf
+    # what is lost in rounding may be there, and counts for much at high temperatures
+    rest = math.log(max(1.0 - kept, 0.0) + ROUNDING) if k < vocab_size else -math.inf
     row = TopRow(np.array([token for token, _ in likeliest], dtype=np.int64), logs, rest)
     try:
         check_rows(row.ids[None], logs[None], np.array([rest]), vocab_size, lambda _: where)

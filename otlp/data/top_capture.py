@@ -31,13 +31,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.data.capture import Capture
-from otlp.data.top_rows import TopRow, TopRows, stack
+from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
 from otlp.distribution import FloatArray, softmax, whole_number
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import InvalidInputError
 
 __all__ = ["TopCapture", "keep_top"]
+
+RELATIVE, ABSOLUTE = 1e-5, 2 * ROUNDING
+"""By how much the rest may be off: by rounding to float32, and by what an engine's sums are."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -100,7 +103,7 @@ class TopCapture(Capture):
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> float:
-        """See `Capture.truncation`; up to the rounding of the logs, some 1e-6."""
+        """See `Capture.truncation`; up to the rounding of the logs, some 1e-6 / T."""
         return self._known(row, temperature, draft_temperature, top_k, top_p)[2]
 
     def _known(
@@ -127,10 +130,9 @@ class TopCapture(Capture):
         softmax(target.logs, temperature)  # which checks the temperature
         # relative to the likeliest token, so that no temperature is too low
         peak = float(target.logs.max())
-        target = TopRow(target.ids, target.logs - peak, target.rest - peak)
-        least, most = _rest(target, temperature, self.vocab_size - 1 - target.ids.size)
+        least, most = _rest(target, peak, temperature, self.vocab_size - 1 - target.ids.size)
         with np.errstate(over="ignore"):
-            logs = target.logs / float(temperature)
+            logs = (target.logs - peak) / float(temperature)
         largest = softmax(np.append(logs, most))  # with the rest at its largest
         p = np.zeros(self.vocab_size)
         p[target.ids], p[-1] = largest[:-1], largest[-1]
@@ -214,19 +216,26 @@ def _log_sum(logs: FloatArray) -> float:
     return peak + math.log(float(np.exp(logs - peak).sum()))
 
 
-def _rest(row: TopRow, temperature: float, unknown: int) -> tuple[float, float]:
-    """Logs of the least and of the most that sum_j p_j^(1/T) can be over the tokens not kept."""
+def _rest(row: TopRow, peak: float, temperature: float, unknown: int) -> tuple[float, float]:
+    """Bounds of the sum of (p_j / exp(peak))^(1/T) over the tokens not kept, as logs."""
+    rest, least = row.rest - peak, float(row.logs.min()) - peak
     if unknown == 0 or row.rest == -math.inf:
         return -math.inf, -math.inf
     if temperature == 1.0:
-        return row.rest, row.rest
+        return rest, rest
     power = min(1.0 / float(temperature), 1e300)
-    least = float(row.logs.min())
-    count = min(row.rest - least, math.log(unknown))  # log of how many would do
-    spread = math.log(unknown) + power * min(row.rest - math.log(unknown), least)
-    few = power * row.rest
-    if count > 0.0:
+    spread = math.log(unknown) + power * min(rest - math.log(unknown), least)
+
+    def shared_by_few(mass: float) -> float:
         # as few as can be, each as likely as the least that was kept, and one with what is left
+        count = min(mass - least, math.log(unknown))  # log of how many
+        if count <= 0.0:
+            return power * mass
         full, left = divmod(math.exp(count), 1.0)
-        few = power * least + math.log(full + left**power)
-    return min(spread, few), max(spread, few)
+        return power * least + math.log(full + left**power)
+
+    if power > 1.0:
+        return spread, max(spread, shared_by_few(rest + RELATIVE))
+    # above temperature 1 a token that is there by rounding alone would count for much
+    sure = math.exp(row.rest) * (1.0 - RELATIVE) - ABSOLUTE
+    return (shared_by_few(math.log(sure) - peak) if sure > 0.0 else -math.inf), spread

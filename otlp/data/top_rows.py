@@ -14,10 +14,13 @@ from otlp.data.rows import LazyArray, Rows
 from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, frozen, whole_number
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
-__all__ = ["TopRow", "TopRows", "check_rows", "check_vocab_size", "stack"]
+__all__ = ["ROUNDING", "TopRow", "TopRows", "check_rows", "check_vocab_size", "stack"]
 
 SLACK = 1e-3
 """How far the masses of a row may be from adding up to one, as in float32."""
+
+ROUNDING = 1e-6
+"""Of a sum of probabilities in float32."""
 
 MOST_TOKENS = 2**24
 """So that a file cannot ask for rows of any length."""

@@ -43,7 +43,7 @@ def drawn(rng: np.random.Generator, rows: int, vocab_size: int) -> Capture:
 
 def schemes(q: Any) -> list[DraftScheme]:
     found: list[DraftScheme] = [otlp.IID(q, 1), otlp.IID(q, 3)]
-    if np.count_nonzero(q) > 1:
+    if np.count_nonzero(q > 1e-200) > 1:
         found.append(otlp.WithoutReplacement(q, 2))
     return found
 
