@@ -122,11 +122,6 @@ class InFiles(ABC, Generic[Block, Row]):
     def _starts(self) -> list[int]:
         return list(accumulate((block.shape[0] for block in self.blocks), initial=0))
 
-    @property
-    def whole(self) -> bool:
-        """Whether all rows of the blocks are meant, in order."""
-        return self.picked == range(self._starts[-1])
-
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.picked)

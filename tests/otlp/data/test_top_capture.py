@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def schemes(q: Any) -> list[DraftScheme]:
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(2, 9),
     kept=st.integers(1, 9),
-    temperature=st.sampled_from([0.05, 0.5, 0.9, 1.0, 1.3, 5.0]),
+    temperature=st.sampled_from([0.05, 0.5, 0.9, 1.0, 1.3, 5.0, 20.0]),
     data=st.data(),
 )
 def test_the_optimum_of_the_whole_row_lies_within_the_bound(
@@ -97,6 +98,22 @@ def test_the_bound_is_reached() -> None:
     assert whole.truncation(0, top_k=1) == pytest.approx(0.3)
     p, q = make([np.log([0.3, 0.4, 0.3, 1e-30])], [draft]).distributions(0, top_k=1)
     assert otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 1)))[0] == pytest.approx(0.3)
+
+
+def test_a_token_that_is_there_by_rounding_alone_counts_for_nothing() -> None:
+    """Four tokens alike: the rest is two of them, and in float32 a trace of a third."""
+    target = np.array([[1.0, 1.0, 1.0, 1.0, -50.0, -50.0]]) - 0.7
+    capture = make(target, [[0.0, 0.0, 0.0, 9.0, 0.0, 0.0]])
+    top = keep_top(capture, 2)
+    for rest in np.log(0.5) * (1.0 + np.array([-1e-7, 0.0, 1e-7])):
+        rows = top.target_logits
+        assert isinstance(rows, TopRows)
+        off = TopRows(rows.ids, rows.logprobs, np.array([rest]), 6)
+        moved = replace(top, target_logits=off)
+        for temperature in (2.0, 20.0):
+            cut = {"temperature": temperature, "top_k": 1}
+            best = float(capture.distributions(0, **cut)[0][3])
+            assert best <= moved.truncation(0, **cut) + ROUNDING
 
 
 @pytest.mark.parametrize("temperature", [1e-320, 1e-5, 0.3, 1, 7.0, 1e300])
