@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from otlp.data.rows import LazyArray, Rows, Texts
+from otlp.data.stored_rows import LazyArray, StoredRows, StoredTexts
 from otlp.distribution import (
     FloatArray,
     IntArray,
@@ -129,9 +129,9 @@ class Capture(ReadOnly):
     source: str
     synthetic: bool
     note: str = ""
-    contexts: tuple[str, ...] | Texts = ()
-    positions: IntArray | Rows = field(default_factory=_unknown)
-    next_tokens: IntArray | Rows = field(default_factory=_unknown)
+    contexts: tuple[str, ...] | StoredTexts = ()
+    positions: IntArray | StoredRows = field(default_factory=_unknown)
+    next_tokens: IntArray | StoredRows = field(default_factory=_unknown)
     dtype: str = ""
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Capture(ReadOnly):
             )
         dtype = self.dtype or given[0]
         contexts = self.contexts
-        if not isinstance(contexts, Texts):
+        if not isinstance(contexts, StoredTexts):
             contexts = tuple(contexts) or ("",) * rows
         if len(contexts) != rows:
             raise InvalidInputError(
@@ -214,7 +214,7 @@ class Capture(ReadOnly):
             )
         self._check_row(rows)
         token = int(self.next_tokens[rows])
-        if isinstance(self.next_tokens, Rows):
+        if isinstance(self.next_tokens, StoredRows):
             _check_tokens(np.array([token]), self.vocab_size, lambda _: self._place(rows))
         return CaptureRow(
             self._logits("target_logits", rows),
@@ -387,8 +387,8 @@ def _as_rows(values: Any, name: str) -> npt.NDArray[Any] | LazyArray:
     return values if isinstance(values, LazyArray) else as_array(values, name)
 
 
-def _row_numbers(values: npt.ArrayLike | Rows, rows: int, name: str) -> IntArray | Rows:
-    numbers = values if isinstance(values, Rows) else np.asarray(values)
+def _row_numbers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> IntArray | StoredRows:
+    numbers = values if isinstance(values, StoredRows) else np.asarray(values)
     if numbers.shape == (0,):
         numbers = np.full(rows, UNKNOWN, dtype=np.int64)
     if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
@@ -396,7 +396,7 @@ def _row_numbers(values: npt.ArrayLike | Rows, rows: int, name: str) -> IntArray
             f"{name} has shape {numbers.shape} and type {numbers.dtype}: it must hold one integer "
             f"for each of {rows} rows, or nothing at all"
         )
-    if isinstance(numbers, Rows):
+    if isinstance(numbers, StoredRows):
         return numbers
     return _read_only(numbers.astype(np.int64, copy=False))
 

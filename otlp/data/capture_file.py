@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.data.capture import Capture, check_logits
-from otlp.data.rows import FileTexts, Rows, Texts
+from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
 from otlp.data.tensor_file import (
-    Column,
     FileTensor,
+    NewTensor,
     open_file,
     read_header,
     write_tensors,
@@ -150,11 +150,11 @@ def join_files(files: Sequence[CaptureFile]) -> Capture:
                     f"{(file.rows, *wanted)}, as its positions and {first.path} say; write it again"
                 )
     columns: dict[str, Any] = {
-        name: Rows.of(file.tensors[name] for file in files) for name in names
+        name: StoredRows.of(file.tensors[name] for file in files) for name in names
     }
-    contexts: tuple[str, ...] | Texts
+    contexts: tuple[str, ...] | StoredTexts
     if all(file.contexts is None for file in files):
-        contexts = Texts.of(
+        contexts = StoredTexts.of(
             FileTexts(file.tensors["context_ends"], file.tensors["contexts"]) for file in files
         )
     else:
@@ -194,10 +194,10 @@ def labels_of(capture: Capture) -> dict[str, str]:
     return labels
 
 
-def columns_of(capture: Capture) -> dict[str, Column]:
+def columns_of(capture: Capture) -> dict[str, NewTensor]:
     """The columns of a capture, but for the texts."""
     columns = {
-        name: Column("I64", (len(capture),), _pieces(getattr(capture, name), 8))
+        name: NewTensor("I64", (len(capture),), _pieces(getattr(capture, name), 8))
         for name in ("positions", "next_tokens")
     }
     kind = {name: kind for kind, name in PRECISIONS.items()}[capture.dtype]
@@ -207,13 +207,15 @@ def columns_of(capture: Capture) -> dict[str, Column]:
             model = name.removesuffix("_logits")
             shape = (len(capture), logits.k)
             columns |= {
-                f"{model}_ids": Column("I32", shape, _pieces(logits.ids, 4 * logits.k)),
-                f"{model}_logprobs": Column("F32", shape, _pieces(logits.logprobs, 4 * logits.k)),
-                f"{model}_rest": Column("F32", shape[:1], _pieces(logits.rest, 4)),
+                f"{model}_ids": NewTensor("I32", shape, _pieces(logits.ids, 4 * logits.k)),
+                f"{model}_logprobs": NewTensor(
+                    "F32", shape, _pieces(logits.logprobs, 4 * logits.k)
+                ),
+                f"{model}_rest": NewTensor("F32", shape[:1], _pieces(logits.rest, 4)),
             }
         else:
             pieces = _logits(logits, name, 4 * capture.vocab_size)
-            columns[name] = Column(kind, logits.shape, pieces)
+            columns[name] = NewTensor(kind, logits.shape, pieces)
     return columns
 
 
@@ -268,7 +270,10 @@ def _described(expected: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _made(
-    file: CaptureFile, columns: Mapping[str, Any], contexts: tuple[str, ...] | Texts, dtype: str
+    file: CaptureFile,
+    columns: Mapping[str, Any],
+    contexts: tuple[str, ...] | StoredTexts,
+    dtype: str,
 ) -> Capture:
     given: dict[str, Any] = dict(columns)
     given |= {label: file.labels[label] for label in LABELS}
@@ -290,7 +295,9 @@ def _made(
 def _contexts(file: CaptureFile) -> Sequence[str]:
     if file.contexts is not None:
         return file.contexts
-    return tuple(Texts.of([FileTexts(file.tensors["context_ends"], file.tensors["contexts"])]))
+    return tuple(
+        StoredTexts.of([FileTexts(file.tensors["context_ends"], file.tensors["contexts"])])
+    )
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -300,7 +307,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(contexts)
 
 
-def _texts(capture: Capture) -> dict[str, Column]:
+def _texts(capture: Capture) -> dict[str, NewTensor]:
     ends = np.cumsum(
         [len(text.encode("utf-8", "surrogatepass")) for text in capture.contexts], dtype=np.int64
     )
@@ -308,8 +315,8 @@ def _texts(capture: Capture) -> dict[str, Column]:
         np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) for text in capture.contexts
     )
     return {
-        "context_ends": Column("I64", ends.shape, [ends]),
-        "contexts": Column("U8", (int(ends[-1]) if ends.size else 0,), content),
+        "context_ends": NewTensor("I64", ends.shape, [ends]),
+        "contexts": NewTensor("U8", (int(ends[-1]) if ends.size else 0,), content),
     }
 
 
@@ -327,7 +334,7 @@ def _logits(logits: Any, name: str, row_bytes: int) -> Iterator[npt.NDArray[Any]
         return str(logits.where(start + row)).removeprefix("row ")
 
     for piece in _pieces(logits, row_bytes):
-        if isinstance(logits, Rows):
+        if isinstance(logits, StoredRows):
             check_logits(piece, name, place)
         yield piece
         start += len(piece)

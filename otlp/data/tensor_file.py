@@ -28,9 +28,9 @@ from otlp.errors import CaptureError
 
 __all__ = [
     "NUMBERS",
-    "Column",
+    "FileHeader",
     "FileTensor",
-    "Header",
+    "NewTensor",
     "open_file",
     "read_header",
     "write_tensors",
@@ -43,7 +43,7 @@ NUMBERS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "I32": "<i4", "I64": "<i8"
 """How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
 
 
-class Column(NamedTuple):
+class NewTensor(NamedTuple):
     """A tensor to write: its type in the file, its shape, and its rows in pieces."""
 
     kind: str
@@ -110,7 +110,7 @@ class FileTensor:
 
 
 @dataclass(frozen=True)
-class Header:
+class FileHeader:
     """What a safetensors file says before its numbers."""
 
     content: bytes
@@ -145,7 +145,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
         ) from error
 
 
-def read_header(path: str, file: BinaryIO) -> Header:
+def read_header(path: str, file: BinaryIO) -> FileHeader:
     """Read the header of a file, and see that its tensors fill the file to the last byte.
 
     Raises
@@ -183,10 +183,12 @@ def read_header(path: str, file: BinaryIO) -> Header:
             f"{path}: not a complete safetensors file ({error}); it is truncated or something "
             "else: copy or write it again"
         ) from None
-    return Header(length.to_bytes(8, "little") + text, metadata, tensors)
+    return FileHeader(length.to_bytes(8, "little") + text, metadata, tensors)
 
 
-def write_tensors(path: Path, columns: Mapping[str, Column], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path, columns: Mapping[str, NewTensor], metadata: Mapping[str, str]
+) -> None:
     """Write a safetensors file, its tensors in the order given.
 
     Raises

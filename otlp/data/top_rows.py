@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from otlp.data.rows import LazyArray, Rows
+from otlp.data.stored_rows import LazyArray, StoredRows
 from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, frozen, whole_number
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 MOST_TOKENS = 2**24
 """So that a file cannot ask for rows of any length."""
 
-Column = npt.NDArray[Any] | Rows
+Column = npt.NDArray[Any] | StoredRows
 
 
 class TopRow(NamedTuple):
@@ -71,7 +71,7 @@ class TopRows(ReadOnly, LazyArray):
         columns = {}
         for name, kinds in (("ids", "iu"), ("logprobs", "f"), ("rest", "f")):
             column = getattr(self, name)
-            if not isinstance(column, Rows):
+            if not isinstance(column, StoredRows):
                 column = as_array(column, name)
             if column.dtype.kind not in kinds:
                 raise InvalidInputError(
@@ -89,7 +89,7 @@ class TopRows(ReadOnly, LazyArray):
                 f"{ids.shape[1]} tokens a row are kept of V = {self.vocab_size}: it must be at "
                 "least 1 and at most V"
             )
-        if not any(isinstance(column, Rows) for column in columns.values()):
+        if not any(isinstance(column, StoredRows) for column in columns.values()):
             check_rows(ids, logprobs, rest, vocab_size, "row {}".format)
             columns = {
                 "ids": frozen(ids.astype(np.int32)),
@@ -147,7 +147,7 @@ class TopRows(ReadOnly, LazyArray):
         if not -len(self) <= row < len(self):
             raise RowOutOfRangeError(f"row {row} is out of range: there are {len(self)} rows")
         ids, logs, rest = (np.asarray(c[row]) for c in (self.ids, self.logprobs, self.rest))
-        if isinstance(self.ids, Rows):
+        if isinstance(self.ids, StoredRows):
             check_rows(
                 *(ids[None], logs[None], rest[None], self.vocab_size),
                 lambda _: f"row {row} ({self.where(row)})",
@@ -156,7 +156,7 @@ class TopRows(ReadOnly, LazyArray):
 
     def where(self, row: int) -> str:
         """Say where a row lies."""
-        return self.ids.where(row) if isinstance(self.ids, Rows) else "in memory"
+        return self.ids.where(row) if isinstance(self.ids, StoredRows) else "in memory"
 
 
 def check_vocab_size(vocab_size: int) -> int:

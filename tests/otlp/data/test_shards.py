@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from otlp.data.captures import Capture, TopCapture, keep_top, load, save
-from otlp.data.rows import Rows
+from otlp.data.stored_rows import StoredRows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 
 ROWS, V = 7, 5
@@ -86,7 +86,7 @@ def test_shards_hold_the_capture(tmp_path: Path, dtype: str, rows_each: int) -> 
     capture = example(dtype=dtype)
     found = load(in_shards(tmp_path, capture, rows_each))
     assert len(list(tmp_path.iterdir())) == 1 + -(-ROWS // rows_each)
-    assert isinstance(found.target_logits, Rows)
+    assert isinstance(found.target_logits, StoredRows)
     check_same(found, capture)
     for row in range(ROWS):
         np.testing.assert_array_equal(found.distributions(row), capture.distributions(row))
@@ -217,7 +217,7 @@ def test_a_large_file_is_opened_and_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large"
     sparse(path, 20_000, 4096)  # more than 256 MiB
     capture = load(path)
-    assert isinstance(capture.target_logits, Rows)
+    assert isinstance(capture.target_logits, StoredRows)
     assert capture[19_999].target_logits.shape == (4096,)
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 1)

@@ -1,8 +1,8 @@
 """Arrays and texts whose rows stay in their files until they are asked for.
 
-A column of a capture that lies in shards is a `Rows` or a `Texts`: blocks of rows, one a file, and
-which of them are meant.  A slice is one too, with the blocks that it needs; a pickle holds paths
-and row numbers, no rows.
+A column of a capture that lies in shards is a `StoredRows` or a `StoredTexts`: blocks of rows, one
+a file, and which of them are meant.  A slice is one too, with the blocks that it needs; a pickle
+holds paths and row numbers, no rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from otlp.data.tensor_file import FileTensor
 from otlp.errors import CaptureError, RowOutOfRangeError
 
-__all__ = ["FileTexts", "LazyArray", "Rows", "Texts"]
+__all__ = ["FileTexts", "LazyArray", "StoredRows", "StoredTexts"]
 
 Block = TypeVar("Block", bound="FileTensor | FileTexts")
 Row = TypeVar("Row")
@@ -166,14 +166,14 @@ class InFiles(ABC, Generic[Block, Row]):
         return type(self)(self.blocks[first:last], moved)
 
 
-class Texts(InFiles[FileTexts, str]):
+class StoredTexts(InFiles[FileTexts, str]):
     """Texts that stay in their files."""
 
     def _read(self, block: FileTexts, row: int) -> str:
         return block.text(row)
 
 
-class Rows(InFiles[FileTensor, Any], LazyArray):
+class StoredRows(InFiles[FileTensor, Any], LazyArray):
     """An array that stays in its files."""
 
     @property
