@@ -164,7 +164,7 @@ class Capture(ReadOnly):
             )
         next_tokens = _row_numbers(self.next_tokens, rows, "next_tokens")
         if isinstance(next_tokens, np.ndarray):
-            _check_tokens(next_tokens, vocab_size, str)
+            _check_tokens(next_tokens, vocab_size, "next_tokens[{}]".format)
         values = {
             "target_logits": _stored(target, dtype, "target_logits"),
             "draft_logits": _stored(draft, dtype, "draft_logits"),
@@ -215,7 +215,8 @@ class Capture(ReadOnly):
         self._check_row(rows)
         token = int(self.next_tokens[rows])
         if isinstance(self.next_tokens, StoredRows):
-            _check_tokens(np.array([token]), self.vocab_size, lambda _: self._place(rows))
+            name = f"next_tokens of {self._place(rows)}"
+            _check_tokens(np.array([token]), self.vocab_size, lambda _: name)
         return CaptureRow(
             self._logits("target_logits", rows),
             self._logits("draft_logits", rows),
@@ -349,7 +350,7 @@ class Capture(ReadOnly):
     def _place(self, row: int) -> str:
         """Name a row, and where it lies if that is in a file."""
         rows = self.target_logits
-        return str(row) if isinstance(rows, np.ndarray) else f"{row} ({rows.where(row)})"
+        return f"row {row}" + ("" if isinstance(rows, np.ndarray) else f" ({rows.where(row)})")
 
     def _check_row(self, row: int) -> None:
         if not isinstance(row, Integral) or not -len(self) <= row < len(self):
@@ -370,7 +371,7 @@ def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> 
     for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
         found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
         raise InvalidInputError(
-            f"{name} row {place(int(row))} holds {found}: a row needs a finite logit and may hold "
+            f"{name} {place(int(row))} holds {found}: a row needs a finite logit and may hold "
             "-inf, but no NaN or +inf; drop the row or mask the token with -inf"
         )
 
@@ -378,8 +379,8 @@ def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> 
 def _check_tokens(tokens: IntArray, vocab_size: int, place: Callable[[int], str]) -> None:
     for row in np.flatnonzero((tokens < UNKNOWN) | (tokens >= vocab_size))[:1]:
         raise TokenOutOfRangeError(
-            f"next_tokens[{place(int(row))}] is {tokens[row]}: a token id is in "
-            f"[0, {vocab_size}), or -1 if the next token is unknown"
+            f"{place(int(row))} is {tokens[row]}: a token id is in [0, {vocab_size}), "
+            "or -1 if the next token is unknown"
         )
 
 
@@ -415,7 +416,7 @@ def _stored(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> Logit
         )
     if isinstance(given, LazyArray):
         return given
-    check_logits(logits, name, str)
+    check_logits(logits, name, "row {}".format)
     if dtype == "bfloat16" and np.any(logits.view(np.uint32) & np.uint32(0xFFFF)):
         raise InvalidInputError(
             f"{name} holds values that bfloat16 would round: leave dtype out to keep them in "

@@ -28,7 +28,7 @@ from otlp.data.tensor_file import (
     write_tensors,
 )
 from otlp.data.top_capture import TopCapture
-from otlp.data.top_rows import TopRows
+from otlp.data.top_rows import TopRows, check_rows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError
 
 __all__ = ["LABELS", "CaptureFile", "join_files", "open_capture_file", "read_capture_file", "write"]
@@ -205,12 +205,10 @@ def columns_of(capture: Capture) -> dict[str, NewTensor]:
         logits = getattr(capture, name)
         if isinstance(logits, TopRows):
             model = name.removesuffix("_logits")
-            shape = (len(capture), logits.k)
+            shape, row_bytes = (len(capture), logits.k), 4 * logits.k
             columns |= {
-                f"{model}_ids": NewTensor("I32", shape, _pieces(logits.ids, 4 * logits.k)),
-                f"{model}_logprobs": NewTensor(
-                    "F32", shape, _pieces(logits.logprobs, 4 * logits.k)
-                ),
+                f"{model}_ids": NewTensor("I32", shape, _ids(logits, row_bytes)),
+                f"{model}_logprobs": NewTensor("F32", shape, _pieces(logits.logprobs, row_bytes)),
                 f"{model}_rest": NewTensor("F32", shape[:1], _pieces(logits.rest, 4)),
             }
         else:
@@ -329,12 +327,21 @@ def _pieces(column: Any, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
 def _logits(logits: Any, name: str, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
     """Pieces of logits, checked where they come from a file."""
     start = 0
-
-    def place(row: int) -> str:
-        return str(logits.where(start + row)).removeprefix("row ")
-
     for piece in _pieces(logits, row_bytes):
         if isinstance(logits, StoredRows):
-            check_logits(piece, name, place)
+            part = logits[start : start + len(piece)]
+            check_logits(piece, name, lambda row, part=part: part.where(row))  # type: ignore[misc]
+        yield piece
+        start += len(piece)
+
+
+def _ids(rows: TopRows, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
+    """Pieces of ids, checked with all else of their rows where these come from a file."""
+    start = 0
+    for piece in _pieces(rows.ids, row_bytes):
+        part = rows[start : start + len(piece)]
+        if isinstance(rows.ids, StoredRows):
+            logprobs, rest = np.asarray(part.logprobs), np.asarray(part.rest)
+            check_rows(piece, logprobs, rest, rows.vocab_size, part.where)
         yield piece
         start += len(piece)

@@ -22,6 +22,8 @@ COMMANDS = {
     "audit": "martingale --capture CAPTURE --row 1 --top-k 5",
 }
 
+FORMS = ("shards", "shards/many.safetensors", "top.safetensors", "tops.safetensors")
+
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(main, list(words))
@@ -43,12 +45,13 @@ def words_of(command: str, capture: Path) -> list[str]:
     return [command, *(word.replace("CAPTURE", str(capture)) for word in COMMANDS[command].split())]
 
 
-FORMS = ("shards", "shards/many.safetensors", "top.safetensors", "tops.safetensors")
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
-    [(command, name) for command in COMMANDS for name in FORMS[-1 if command == "audit" else 0 :]],
+    [
+        *((command, name) for command in ("solve", "info") for name in FORMS),
+        *((command, name) for command in ("check", "bench", "compare") for name in FORMS[::3]),
+        pytest.param("audit", FORMS[-1], marks=pytest.mark.slow),
+    ],
 )
 def test_a_capture_of_any_form_is_taken(command: str, name: str, folder: Path) -> None:
     result = run(*words_of(command, folder / name))

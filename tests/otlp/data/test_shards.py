@@ -251,7 +251,7 @@ def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
             use(capture, 4)
         with pytest.raises(InvalidInputError, match=where.format(1)):
             use(capture[3:], 1)
-    with pytest.raises(TokenOutOfRangeError, match=r"next_tokens\[5 \(row 2 of "):
+    with pytest.raises(TokenOutOfRangeError, match=r"next_tokens of row 5 \(row 2 of "):
         capture[5]
     assert [row for row in range(ROWS) if sound(capture, row)] == [0, 1, 2, 3, 5, 6]
     with pytest.raises(InvalidInputError, match=r"draft_logits row 1 of .*00002-of-\S* holds nan"):
@@ -483,6 +483,7 @@ print(step)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_save_leaves_a_whole_capture_or_none(tmp_path: Path) -> None:
     root = Path(__file__).parent.parent.parent.parent
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
@@ -519,7 +520,7 @@ def test_damaged_shards_and_indexes_are_refused_or_sound(tmp_path: Path, top: bo
     files = sorted(tmp_path.iterdir())
     whole = {path: np.frombuffer(path.read_bytes(), dtype=np.uint8) for path in files}
     refused = 0
-    for _ in range(500):
+    for _ in range(250):
         path = files[rng.integers(len(files))]
         damaged = whole[path].copy()
         kind, at = rng.integers(4), rng.integers(damaged.size)
@@ -543,5 +544,5 @@ def test_damaged_shards_and_indexes_are_refused_or_sound(tmp_path: Path, top: bo
             refused += 1
             assert "mine" in str(error)
         path.write_bytes(whole[path].tobytes())
-    assert refused > 150
+    assert refused > 80
     assert isinstance(load(index), TopCapture) == top

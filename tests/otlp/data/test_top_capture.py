@@ -238,6 +238,9 @@ def test_a_row_that_cannot_be_is_named_when_it_is_met(tmp_path: Path) -> None:
     assert np.isfinite(found.distributions(0)).all()
     with pytest.raises(InvalidInputError, match=r"row 1 \(row 0 of .*many-00002.* holds masses"):
         found.distributions(1)
+    with pytest.raises(InvalidInputError, match=r"row 0 of .*many-00002.* holds masses"):
+        save(found, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_whole_rows_and_top_rows_do_not_mix() -> None:
