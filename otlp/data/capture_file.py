@@ -245,6 +245,12 @@ def _parse(path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTens
                 f"{path}: its tensor {name!r} of type {tensor.kind} is no part of a capture, which "
                 f"has {_described(expected)}; write it with captures.save"
             )
+    for name in TEXTS.keys() & tensors.keys():
+        if len(tensors[name].shape) != 1:
+            raise CaptureError(
+                f"{path}: its tensor {name!r} has shape {tensors[name].shape}: it must have one "
+                "axis; write it with captures.save"
+            )
     kinds = {tensors[name].kind for name in ("target_logits", "draft_logits") if name in tensors}
     if len(kinds) > 1:
         raise CaptureError(

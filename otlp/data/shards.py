@@ -135,16 +135,14 @@ def open_shards(path: str) -> Capture:
             )
         _agree(shard, "rows", shard.rows, count, index)
         files.append(shard)
+    kinds = {name: tensor.kind for name, tensor in files[0].tensors.items()}
     for file in files:
+        if {name: tensor.kind for name, tensor in file.tensors.items()} != kinds:
+            raise CaptureError(f"{file.path}: has tensors of other types than {files[0].path}")
         for label in file.labels:
             _agree(file, label, file.labels[label], files[0].labels[label], index)
     capture = join_files(files)
     facts = _facts(capture)
-    for file in files:
-        if file.tensors.keys() != files[0].tensors.keys() or any(
-            tensor.kind != files[0].tensors[name].kind for name, tensor in file.tensors.items()
-        ):
-            raise CaptureError(f"{file.path}: has tensors of other types than {files[0].path}")
     for label, value in facts.items():
         _agree(files[0], label, value, metadata.get(label), index)
     return capture

@@ -377,6 +377,37 @@ def test_a_shard_of_another_capture_is_named(tmp_path: Path, other: Capture, mes
         load(index)
 
 
+def test_an_index_of_two_kinds_of_captures_is_refused(tmp_path: Path) -> None:
+    """Though each shard has what the index says."""
+    index = in_shards(tmp_path)
+    whole = json.loads(index.read_text())
+    (tmp_path / "top").mkdir()
+    save(keep_top(example(), 3), tmp_path / "top" / "top.safetensors", shard_bytes=220)
+    other = json.loads((tmp_path / "top" / "top.safetensors.index.json").read_text())["weight_map"]
+    name = next(name for tensor, name in other.items() if tensor.endswith("2"))
+    (tmp_path / "top" / name).replace(shard(tmp_path, 2))
+    kept = {key: to for key, to in whole["weight_map"].items() if not key.endswith("2")}
+    kept |= {key: shard(tmp_path, 2).name for key in other if key.endswith("2")}
+    index.write_text(json.dumps({"metadata": whole["metadata"], "weight_map": kept}))
+    with pytest.raises(CaptureError, match="has tensors of other types"):
+        load(index)
+
+
+@pytest.mark.parametrize("name", ["contexts", "context_ends"])
+@pytest.mark.parametrize("load_one", [True, False])
+def test_texts_have_one_axis(tmp_path: Path, name: str, load_one: bool) -> None:
+    index = in_shards(tmp_path)
+    path = shard(tmp_path, 1)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header[f"{name}.00001"]["shape"].append(1)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    with pytest.raises(CaptureError, match=r"00001-of-00003.*one axis"):
+        load(path if load_one else index)
+
+
 def test_shards_whose_rows_shift_are_refused(tmp_path: Path) -> None:
     """As many rows in all, but not in each file."""
     index = in_shards(tmp_path, example(rows=6))
