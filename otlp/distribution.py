@@ -127,6 +127,8 @@ def as_floats(values: Any, name: str) -> FloatArray:
         If it is no array of real numbers: complex, masked, ragged, of strings or of None.
     """
     given = as_array(values, name, InvalidDistributionError)
+    if given.dtype == np.float64:
+        return given.copy()
     numbers = given.dtype.kind in "biufV" and given.dtype.names is None
     if numbers or (given.dtype == object and all(isinstance(x, Real) for x in given.flat)):
         try:

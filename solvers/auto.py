@@ -45,6 +45,7 @@ class Auto(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Whether the selected solver takes the problem."""
+        check_problem(problem)
         return self.select(problem).supports(problem)
 
     def solve(self, problem: Problem) -> Solution:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from otlp.certificate import Answer
 from otlp.drafts import Greedy
 from otlp.errors import Capability
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSamplingPlan
@@ -38,6 +38,7 @@ class GreedySolver(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support greedy drafts."""
+        check_problem(problem)
         if isinstance(problem.drafts, Greedy):
             return Capability(True)
         return Capability(
@@ -49,6 +50,7 @@ class GreedySolver(Solver):
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
+        check_problem(problem)
         return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

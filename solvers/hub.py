@@ -14,7 +14,7 @@ from otlp.drafts import Hub
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -108,6 +108,7 @@ class HubSolver(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support SpecHub's pairs."""
+        check_problem(problem)
         if isinstance(problem.drafts, Hub):
             return Capability(True)
         return Capability(
@@ -118,6 +119,7 @@ class HubSolver(Solver):
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
+        check_problem(problem)
         return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

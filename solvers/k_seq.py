@@ -15,7 +15,7 @@ from otlp.errors import Capability
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.limits import check_number
 from otlp.solvers.solver import Solver
@@ -117,6 +117,7 @@ class KSeq(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support i.i.d. drafts, and a `rho` that leaves the output distribution intact."""
+        check_problem(problem)
         drafts = problem.drafts
         if not isinstance(drafts, IID):
             return Capability(
@@ -137,6 +138,7 @@ class KSeq(Solver):
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
+        check_problem(problem)
         return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.certificate import Answer
 from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import (
     Chain,
     FullProgram,
@@ -86,12 +86,14 @@ class LinearProgram(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose linear program fits the memory limit."""
+        check_problem(problem)
         count = self._variables(problem)
         what = f"the {self.form} linear program of {count:,.0f} variables"
         return fits(what, BYTES_PER_VARIABLE * count, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of variables, to the power that the time was seen to grow with."""
+        check_problem(problem)
         return float(self._variables(problem) ** 1.5)
 
     def _variables(self, problem: Problem) -> float:

@@ -21,7 +21,7 @@ from otlp.errors import Capability
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.running_sum import accumulate
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.score_laws import IndexArray, Swaps
 from otlp.solvers.score_plan import ScorePlan
@@ -73,12 +73,14 @@ class Martingale(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept i.i.d. drafts."""
+        check_problem(problem)
         if isinstance(problem.drafts, IID):
             return Capability(True)
         return Capability(False, f"the drafts are {problem.drafts!r}, not i.i.d.: use orderings")
 
     def work(self, problem: Problem) -> float:
         """Return V."""
+        check_problem(problem)
         return problem.vocab_size
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

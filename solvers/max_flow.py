@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from otlp.certificate import Answer
 from otlp.errors import Capability, fits
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
@@ -55,11 +55,13 @@ class MaxFlow(FlowSolver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose network fits the memory limit."""
+        check_problem(problem)
         arcs = self.work(problem)
         return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of arcs."""
+        check_problem(problem)
         sets, members = problem.drafts.set_count()
         return problem.vocab_size + sets + members
 

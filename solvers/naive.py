@@ -12,7 +12,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, check_generator, invert_cdf
 from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -58,10 +58,12 @@ class Naive(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support every draft scheme."""
+        check_problem(problem)
         return Capability(True)
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size times drafts."""
+        check_problem(problem)
         return float(problem.vocab_size) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

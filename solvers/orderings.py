@@ -13,7 +13,7 @@ from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.errors import Capability
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.limits import check_count, check_number, check_time_limit
@@ -167,10 +167,12 @@ class Orderings(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support every draft scheme."""
+        check_problem(problem)
         return Capability(True)
 
     def work(self, problem: Problem) -> float:
         """Tokens that can be drafted, times drafts."""
+        check_problem(problem)
         return float(problem.drafts.support.sum()) * problem.n
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

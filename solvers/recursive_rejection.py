@@ -16,7 +16,7 @@ from otlp.errors import Capability
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.limits import check_number
 from otlp.solvers.solver import Solver
@@ -222,6 +222,7 @@ class RecursiveRejection(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support every scheme, while the exact acceptance can be computed."""
+        check_problem(problem)
         work = self.work(problem)
         if problem.drafts.independent_drafts is not None:
             if 8.0 * work > MEMORY_LIMIT:
@@ -242,6 +243,7 @@ class RecursiveRejection(Solver):
 
     def work(self, problem: Problem) -> float:
         """Steps of the exact acceptance: see `max_sequences`; for independent drafts n times V."""
+        check_problem(problem)
         drafts = problem.drafts
         if drafts.independent_drafts is not None:
             return float(problem.vocab_size) * problem.n

@@ -11,7 +11,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.errors import Capability, fits
 from otlp.plan import Plan
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, ComplementarySlackness, NetworkReduction, PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, flow_system, relaxed_side, system_sizes
 from otlp.reductions.relaxation import RelaxedOTLP
@@ -64,11 +64,13 @@ class Slackness(FlowSolver, SystemSolver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose networks fit the memory limit; O(V log V)."""
+        check_problem(problem)
         arcs = self.work(problem)
         return fits(f"networks of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of arcs of both networks, or a bound on it."""
+        check_problem(problem)
         return problem.vocab_size + sum(system_sizes(problem))
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

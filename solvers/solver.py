@@ -55,6 +55,7 @@ class Solver(ABC):
 
     def supports(self, problem: Problem) -> Capability:
         """Whether this solver takes the problem, or the reason why not; lists no tuples."""
+        check_problem(problem)
         return Capability(True)
 
     def work(self, problem: Problem) -> float:
@@ -62,6 +63,7 @@ class Solver(ABC):
 
         The unit is the solver's own; lists no tuples.
         """
+        check_problem(problem)
         return 0.0
 
     @abstractmethod

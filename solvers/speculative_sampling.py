@@ -11,7 +11,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import Capability
 from otlp.plan import Marginals, SelectionPlan
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
@@ -81,6 +81,7 @@ class SpeculativeSampling(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Support one draft, of any scheme."""
+        check_problem(problem)
         if problem.n == 1:
             return Capability(True)
         return Capability(
@@ -91,6 +92,7 @@ class SpeculativeSampling(Solver):
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
+        check_problem(problem)
         return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import IntArray, Mask, as_array, frozen, whole_number
+from otlp.distribution import IntArray, Mask, as_array, frozen, real_number, whole_number
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
@@ -139,7 +139,11 @@ def check_names(tokens: npt.ArrayLike, support: Mask, vocab_size: int) -> IntArr
     kept = _in_range(given, given.size, support.size)
     if whole_number(vocab_size, "vocab_size") < kept.size:
         raise InvalidInputError(f"vocab_size is {vocab_size}: there are {kept.size} tokens to name")
-    check_memory("a distribution over so many tokens", 8.0 * vocab_size, MEMORY_LIMIT)
+    check_memory(
+        "a distribution over so many tokens",
+        8.0 * real_number(vocab_size, "vocab_size"),
+        MEMORY_LIMIT,
+    )
     named = np.zeros(support.size, dtype=bool)
     named[kept] = True
     if np.count_nonzero(named) != kept.size or (support & ~named).any():
@@ -158,5 +162,5 @@ def check_size(rng: np.random.Generator, size: int | None, n: int) -> int:
     if size is None:
         return 1
     count = whole_number(size, "size", 0)
-    check_memory(f"drawing {count:,} tuples", 16.0 * count * n, MEMORY_LIMIT)
+    check_memory("drawing so many tuples", 16.0 * real_number(count, "size") * n, MEMORY_LIMIT)
     return count

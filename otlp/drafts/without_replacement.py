@@ -113,7 +113,7 @@ class WithoutReplacement(OneDraft):
             checkpoint()
             yield first, min(first + size, count)
 
-    def outside(self, tokens: IntArray) -> FloatArray:
+    def _outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
 
         Parameters
@@ -142,7 +142,7 @@ class WithoutReplacement(OneDraft):
             fresh = ~(tokens[..., :place] == tokens[..., place, None]).any(axis=-1)
             mass = np.where(fresh, self.draft[tokens[..., place]], 0.0)
             if place:
-                left = np.where(fresh, self.outside(tokens[..., :place]), 1.0)
+                left = np.where(fresh, self._outside(tokens[..., :place]), 1.0)
                 mass = np.divide(mass, left, out=np.zeros_like(mass), where=mass > 0.0)
             result = result * mass
         return result
@@ -193,7 +193,7 @@ class WithoutReplacement(OneDraft):
         needed = 8.0 * (2 * total + 2 * count) + 16.0 * 2.0 ** min(self.n, 1_000)
         check_memory(f"listing the {count:,.0f} sets of {self.n} tokens", needed, memory_limit)
         sets = self._combinations()
-        mass = _set_masses(self.draft, sets, self.outside(sets))
+        mass = _set_masses(self.draft, sets, self._outside(sets))
         sets, mass = sets[mass > 0.0], mass[mass > 0.0]
         offsets = self.n * np.arange(len(sets) + 1, dtype=np.int64)
         return TokenSets(sets.reshape(-1), offsets, mass)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import expm1, log1p
 from typing import Any
 
 import numpy as np
@@ -24,5 +25,7 @@ def inclusion_probability(mass: npt.ArrayLike, n: int) -> Any:
     -------
     ndarray or float, the shape of `mass`
     """
+    if isinstance(mass, float):  # a set's: many times as fast as an array of one
+        return 1.0 if mass >= 1.0 else -expm1(n * log1p(-mass))
     with np.errstate(divide="ignore"):  # the logarithm of a miss that cannot happen
         return -np.expm1(n * np.log1p(-np.minimum(mass, 1.0)))

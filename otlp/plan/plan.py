@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf, whole_number
 from otlp.drafts import DraftTuples
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.problem import Problem
@@ -96,7 +96,7 @@ class Plan(ABC):
 
     def accepted(self, token: int, draft_tokens: npt.ArrayLike) -> bool:
         """Whether the verified token is one of the drafted ones."""
-        return bool(np.any(np.asarray(draft_tokens) == token))
+        return whole_number(token, "token", 0) in self._check(draft_tokens).tolist()
 
     def _check(self, draft_tokens: npt.ArrayLike) -> IntArray:
         return self.problem.check_draft_tokens(draft_tokens)

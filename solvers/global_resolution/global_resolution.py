@@ -16,7 +16,7 @@ from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
 from otlp.plan.plan import residual_distribution
 from otlp.plan.slackness import SlacknessPlan
-from otlp.problem import Problem
+from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Split, iid_drafts, not_iid, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
@@ -164,6 +164,7 @@ class GlobalResolution(SystemSolver):
 
     def supports(self, problem: Problem) -> Capability:
         """Accept at most 1,000 i.i.d. drafts."""
+        check_problem(problem)
         if not isinstance(problem.drafts, IID):
             return Capability(False, not_iid(problem))
         if problem.n > MOST_DRAFTS:

@@ -5,6 +5,7 @@ It answers, or raises an error of the library; nothing else gets out.
 
 from __future__ import annotations
 
+import inspect
 import signal
 import tempfile
 import warnings
@@ -192,6 +193,66 @@ def decode_calls() -> Calls:
     }  # fmt: skip
 
 
+HOOKS = frozenset(
+    {"answer", "divide", "system", "flow"}  # of a solver, called by `Solver.solve`
+    | {"select", "selection", "scores", "realised_selection_law"}  # of a plan, by its `sample`
+    | {"selection_order"}  # of a scheme, by `subset_selection`
+)
+"""What a method writes for its base class, which calls it with what it has checked."""
+
+
+def method_calls() -> Calls:
+    """Every public method of schemes, problems, plans, solvers and captures."""
+    rng = np.random.default_rng(0)
+    iid = otlp.Problem(P, otlp.IID(Q, 2))
+    problems = [
+        iid,
+        *(otlp.Problem(P, kind(Q, 2)) for kind in (otlp.WithoutReplacement, otlp.Greedy)),
+        otlp.Problem(P, otlp.Hub(Q)),
+        otlp.Problem(P, otlp.IID(Q, 1)),
+        otlp.Problem(P, otlp.Independent([Q, P])),
+        otlp.Problem(P, otlp.Explicit([[0, 1], [2, 0]], [0.5, 0.5], 3)),
+    ]
+    objects: list[Any] = [otlp.synthetic.generate(2, 1000, seed=0), *problems]
+    objects += [problem.drafts for problem in problems]
+    for name in otlp.solvers.SOLVERS:
+        solver = otlp.solvers.make_solver(name)
+        objects.append(solver)
+        for problem in problems:
+            if solver.supports(problem):
+                objects.append(solver.solve(problem).plan)
+        if hasattr(solver, "prepare"):
+            objects.append(solver.prepare(iid))
+    right = {
+        "draft_tokens": [0, 1], "drawn": [0], "tokens": [0, 1, 2], "token": 0, "vocab_size": 3,
+        "subset": [True, False, True], "order": [0, 2, 1], "target": P, "problem": iid,
+        "rng": rng, "size": 3, "k": 2, "n": 2, "row": 0, "temperature": 1.0, "top_k": 2,
+        "draft_temperature": 0.5, "top_p": 0.9, "memory_limit": 10**6,
+    }  # fmt: skip
+    calls: Calls = {}
+    for found in objects:
+        for name, _ in inspect.getmembers(type(found), inspect.isfunction):
+            method = getattr(found, name)
+            what = f"{type(found).__name__}.{method.__qualname__}"
+            if name.startswith("_") or name in HOOKS or what in calls:
+                continue
+            arguments = {
+                key: right[key]
+                for key, parameter in inspect.signature(method).parameters.items()
+                if key in right or parameter.default is parameter.empty
+            }
+            if isinstance(found, otlp.Solver) and "problem" in arguments:
+                arguments["problem"] = next(filter(found.supports, problems))
+            one = getattr(getattr(found, "problem", None), "n", getattr(found, "n", 2)) == 1
+            if one and "draft_tokens" in arguments:
+                arguments["draft_tokens"] = [0]
+            calls[what] = (method, arguments)
+    return calls
+
+
+ROOMS = [numpy_calls, method_calls, batched_calls, decode_calls]
+
+
 def wrong(calls: Calls) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """Each call with each argument replaced by each bad value."""
     for name, (function, arguments) in calls.items():
@@ -208,7 +269,7 @@ def hangs(number: int, frame: FrameType | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [numpy_calls, batched_calls, decode_calls])
+@pytest.mark.parametrize("room", ROOMS)
 def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
     raw: list[str] = []
     count = 0
@@ -233,7 +294,7 @@ def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
     assert not raw, "\n".join([f"{len(raw)} of {count}:", *raw])
 
 
-@pytest.mark.parametrize("room", [numpy_calls, batched_calls, decode_calls])
+@pytest.mark.parametrize("room", ROOMS)
 def test_the_calls_are_right_before_they_are_wrong(room: Callable[[], Calls]) -> None:
     """Or the sweep would test the same refusal again and again."""
     for name, (function, arguments) in room().items():

@@ -13,10 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SLACK = 1.0
-"""Seconds: how late Ctrl-C may be answered and a time limit be kept, on an idle machine."""
+"""Seconds: how late Ctrl-C may be answered and a time limit be kept."""
 
-BUSY = 4.0
-"""Times as long where other work takes the processor."""
+TRIES = 3
+"""One of so many must be in time: other work may take the processor during some of them."""
 
 PROBLEM = """
 import signal, sys, time
@@ -74,10 +74,8 @@ def alive(process: int) -> bool:
         return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
-def test_ctrl_c_ends_a_long_solve(name: str) -> None:
-    solver, tokens, n = LONG[name]
+def seconds_to_stop(solver: str, tokens: int, n: int) -> float:
+    """Seconds from Ctrl-C to the end of a process; no engine may be left."""
     code = f"""
 warm({solver!r})
 case = problem({tokens}, {n})
@@ -97,9 +95,18 @@ except KeyboardInterrupt:
     output, _ = process.communicate(timeout=100)
     took = time.monotonic() - began
     assert output == "stopped\n" and process.returncode == 7
-    assert took < SLACK * BUSY, f"{took:.1f} s"
     time.sleep(0.2)
     assert not [child for child in below if alive(child)]
+    return took
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_ends_a_long_solve(name: str) -> None:
+    took: list[float] = []
+    while len(took) < TRIES and min(took, default=SLACK) >= SLACK:
+        took.append(seconds_to_stop(*LONG[name]))
+    assert min(took) < SLACK, took
 
 
 @pytest.mark.slow
@@ -160,10 +167,12 @@ print(time.monotonic() - began, solution.status.name)
 def test_a_time_limit_is_kept(
     solver: str, tokens: int, n: int, scheme: str, seconds: float
 ) -> None:
-    took, status = limited(solver, tokens, n, scheme, seconds)
-    assert took < seconds + SLACK * BUSY, f"{took:.1f} s"
-    if took > seconds:
-        assert status == "TIME_LIMIT"
+    late: list[float] = []
+    while len(late) < TRIES and min(late, default=SLACK) >= SLACK:
+        took, status = limited(solver, tokens, n, scheme, seconds)
+        assert took <= seconds or status == "TIME_LIMIT"
+        late.append(took - seconds)
+    assert min(late) < SLACK, late
 
 
 @pytest.mark.slow

@@ -67,10 +67,10 @@ class Tally:
         self.law.lengths[len(accepted)] += mass * float(correction.sum())
         # the correction, then what the target adds, by its law after each correction
         rest = self._joint[tuple(accepted)]
-        total = rest.reshape(rest.shape[0], -1).sum(axis=1)
-        scale = np.divide(correction, total, out=np.zeros_like(total), where=total > 0.0)
         shape = (-1,) + (1,) * (rest.ndim - 1)
-        self.law.tokens[tuple(accepted)] += mass * rest * scale.reshape(shape)
+        total = rest.reshape(rest.shape[0], -1).sum(axis=1).reshape(shape)
+        after = np.divide(rest, total, out=np.zeros_like(rest), where=total > 0.0)
+        self.law.tokens[tuple(accepted)] += after * (mass * correction).reshape(shape)
 
 
 def draft_trees(

@@ -237,7 +237,13 @@ def test_an_interruption_ends_with_status_130(
 @pytest.mark.parametrize("after", [1.0, 8.0])
 @pytest.mark.parametrize(
     "words",
-    ["check --rows 9 --top-k 60 --n 3", "bench", "compare --rows 100", "decode", "cascade"],
+    [
+        "check --rows 99 --top-k 60 --n 3",
+        "bench --rows 99",
+        "compare --rows 99",
+        "decode --seeds 0,1,2,3",
+        "cascade --limit 99",
+    ],
 )
 def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
     code = "from otlp.cli import main; print('begun', flush=True); main()"

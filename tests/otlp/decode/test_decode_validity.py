@@ -159,6 +159,17 @@ def test_tiny_probabilities(verification, tiny):
 
 
 @pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("tiny", [1e-17, 1e-300])
+def test_what_is_missing_may_be_less_than_rounding(verification, tiny):
+    """At a weight of one, all that the target is missing at a prefix is a tiny mass."""
+    same, mixed = [1.0 - 1e-9, 0.0, 1e-9], [0.3, 0.3, 0.4]
+    draft = TabularModel([same, [[1.0, 0.0, tiny]] * 3, [[mixed] * 3] * 3])
+    target = TabularModel([same, [[1.0, tiny, 0.0]] * 3, [[mixed] * 3] * 3])
+    assert_lossless(draft, target, iid_paths(1, 2), verification)
+    assert_lossless(draft, target, iid_paths(2, 2), verification)
+
+
+@pytest.mark.parametrize("verification", [*SELECTIONS, Traversal()], ids=lambda v: v.name)
 def test_one_token(verification):
     pair = random_pair(1, 3, np.random.default_rng(0))
     assert assert_lossless(*pair, iid_paths(3, 2), verification).block_efficiency == 3.0
