@@ -20,8 +20,10 @@ from otlp.cli.options import (
     json_option,
     open_capture,
     rows_option,
+    say_truncations,
     spread,
     time_limit_option,
+    truncations,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.data.captures import Capture
@@ -71,6 +73,8 @@ def command(
     """
     data = open_capture(capture)
     sizes = [Size(k, n) for k in top_k for n in drafts]
+    for k in top_k:
+        data.check_top_k(k or None)
     cells = _run(data, sizes, solvers, spread(data, rows), time_limit, temperature)
     if json_path:
         write_json(json_path, [_flat(cell) for cell in cells])
@@ -92,6 +96,9 @@ def command(
             style="dim",
         )
     console.print(_parts(cells))
+    widest = None if 0 in top_k else max(top_k)
+    cut = {"temperature": temperature, "top_k": widest}
+    say_truncations(data, truncations(data, spread(data, rows), **cut))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from otlp.cli.options import OutputFile
+from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import console, progress, warn
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.model import Sampling
@@ -21,6 +21,8 @@ Examples:
   otlp capture mine.safetensors                     the trained pair, ten prompts, 32 steps each
   otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
   otlp capture mine.safetensors --prompts prompts.txt --steps 100 --temperature 0.6
+  otlp capture mine.safetensors --shard-size 5GB    many files and an index, of any size
+  otlp capture mine.safetensors --top-logprobs 50   the likeliest 50 tokens only
   otlp bench mine.safetensors                       solve what was captured
 """
 )
@@ -31,6 +33,8 @@ Examples:
 @click.option("--top-k", type=click.IntRange(1), help="Of the text written.")
 @click.option("--top-p", type=float, default=1.0, help="Of the text written.")
 @click.option("--seed", type=click.IntRange(0), default=0)
+@click.option("--shard-size", type=ByteCount(), help="Write shards of about that size: 500MB, 5GB.")
+@click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
 def command(
     output: Path,
     models: Models,
@@ -39,12 +43,18 @@ def command(
     top_k: int | None,
     top_p: float,
     seed: int,
+    shard_size: int | None,
+    top_logprobs: int | None,
 ) -> None:
     """Let the target continue prompts, and write the logits of both models at every step.
 
     OUTPUT is a capture that all other commands read. Until it is complete, the finished passages
     lie in OUTPUT.parts, each a capture; the same command again goes on where it stopped. The
     logits are those at temperature 1, whatever the text was written with.
+
+    With --shard-size, OUTPUT is NAME.safetensors.index.json and files beside it; commands take it
+    as OUTPUT too. With --top-logprobs, acceptances are bounded where tokens are missing: the
+    commands say by how much.
     """
     sampling = Sampling(temperature, top_k, top_p)
     texts = models.texts()
@@ -53,7 +63,14 @@ def command(
     try:
         with progress("capturing", len(prompts)) as step:
             made = capture(
-                *pair, prompts, output, steps=steps, seed=seed, progress=lambda: step("")
+                *pair,
+                prompts,
+                output,
+                steps=steps,
+                seed=seed,
+                shard_bytes=shard_size,
+                top_logprobs=top_logprobs,
+                progress=lambda: step(""),
             )
     except KeyboardInterrupt:
         warn(f"the finished passages are in {parts_folder(output)}; the same command goes on")

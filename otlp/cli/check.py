@@ -18,9 +18,11 @@ from otlp.cli.options import (
     problem,
     row_options,
     rows_option,
+    say_truncations,
     scheme_option,
     spread,
     time_limit_option,
+    truncations,
 )
 from otlp.cli.output import console, progress, table
 from otlp.solution import Solution
@@ -86,6 +88,7 @@ def command(
         if not solutions[name]:
             reason = checks[numbers[0]].attempts[name].reason
             console.print(f"{name}: {reason}", style="dim")
+    say_truncations(data, truncations(data, numbers, **cut))
     wrong = [f"row {row}: {text}" for row, found in checks.items() for text in found.complaints]
     for complaint in wrong:
         console.print(complaint, style="red")

@@ -19,8 +19,10 @@ from otlp.cli.options import (
     open_capture,
     row_options,
     rows_option,
+    say_truncations,
     spread,
     time_limit_option,
+    truncations,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, SCHEMES, Summary, compare, summarise
@@ -86,6 +88,7 @@ def command(
     for scheme in schemes:
         console.print(_table(scheme, [found for found in summaries if found.scheme == scheme]))
         console.print()
+    say_truncations(data, truncations(data, chosen, **cut))
     for line in _reasons(summaries):
         console.print(line, soft_wrap=True, style="dim")
     if any(found.partial for found in summaries):

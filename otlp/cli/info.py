@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import numpy as np
 
-from otlp.cli.options import capture_argument, open_capture
+from otlp.cli.options import capture_argument, open_capture, truncations
 from otlp.cli.output import console, facts
 from otlp.distribution import entropy
 
@@ -18,7 +18,8 @@ SAMPLE_ROWS = 100
     epilog="""\b
 Examples:
   otlp info                        the built-in capture
-  otlp info mine.safetensors       one that `otlp capture` wrote
+  otlp info mine.safetensors       one that `otlp capture` wrote, in one file or in shards
+  otlp info captures/large         the one in a folder
 """
 )
 @capture_argument
@@ -36,10 +37,11 @@ def command(capture: str | None) -> None:
         "tokenizer": data.tokenizer,
         "source": data.source,
         "rows": f"{len(data):,}",
-        "vocabulary": f"{data.vocab_size:,}",
-        "stored as": data.dtype,
+        "vocabulary": f"{data.vocab_size - (data.kept is not None):,}",
+        "stored as": data.dtype if data.kept is None else f"the {data.kept} likeliest tokens",
         "entropy": "target {} nats, draft {} nats".format(*map(_quantiles, entropies)),
         "acceptance, n = 1": _quantiles(overlap),
+        "left open": _quantiles(truncations(data, rows)) if data.kept is not None else "",
         "note": data.note,
     }
     console.print(facts(capture or "the built-in capture", content))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import click
 
+from otlp.cli.output import console
 from otlp.data.captures import Capture, builtin, load
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
@@ -21,6 +24,7 @@ from otlp.studies.canvas import file_types
 from otlp.studies.compare import SCHEMES, make_scheme
 
 __all__ = [
+    "ByteCount",
     "ListOf",
     "OutputFile",
     "Positive",
@@ -31,9 +35,11 @@ __all__ = [
     "problem",
     "row_options",
     "rows_option",
+    "say_truncations",
     "scheme_option",
     "spread",
     "time_limit_option",
+    "truncations",
 ]
 
 Command = Callable[..., Any]
@@ -74,6 +80,25 @@ class Positive(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class ByteCount(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A number of bytes, such as 5GB, 500MB or 2GiB; at least one."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert the number and its unit."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?([KMGT]?)(i?)B?", value, re.I | re.ASCII)
+        if match is None or (match[3] and not match[2]):
+            self.fail(f"{value!r} is no size: give one such as 5GB, 500MB or 2GiB", param, ctx)
+        power = " KMGT".index(match[2].upper() or " ")
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+        if size < 1:
+            self.fail(f"{value!r} is less than a byte", param, ctx)
+        return size
 
 
 class OutputFile(click.Path):
@@ -144,7 +169,7 @@ def capture_argument(command: Command) -> Command:
 
 
 def open_capture(path: str | None) -> Capture:
-    """Load a capture, the built-in one by default."""
+    """Load a capture, the built-in one by default: of a file, an index or a folder."""
     return builtin() if path is None else load(path)
 
 
@@ -161,6 +186,25 @@ def spread(capture: Capture, wanted: int) -> list[int]:
         raise InvalidInputError("the capture has no rows: there is nothing to solve")
     count = min(available, wanted)
     return [row * available // count for row in range(count)]
+
+
+def truncations(capture: Capture, rows: Sequence[int], **cut: Any) -> list[float]:
+    """What rows leave open, by `Capture.truncation`; `cut` may name a scheme."""
+    cut.pop("scheme", None)
+    return [capture.truncation(row, **cut) for row in rows]
+
+
+def say_truncations(capture: Capture, found: Sequence[float]) -> None:
+    """Print what rows of a `TopCapture` leave open; nothing for whole rows."""
+    if capture.kept is not None:
+        more = f"{max(found):.2g}"
+        if len(found) > 1:
+            more = f"{fmean(found):.2g} on average, {more} in one row"
+        console.print(
+            f"The capture keeps the {capture.kept} likeliest tokens of a row; drafts are of these. "
+            f"Had it kept all, the optimum would be the same, or higher by at most {more}.",
+            style="dim",
+        )
 
 
 def row_options(top_k: int | None = None) -> Decorator:

@@ -14,7 +14,9 @@ from otlp.cli.options import (
     open_capture,
     problem,
     row_options,
+    say_truncations,
     scheme_option,
+    truncations,
 )
 from otlp.cli.output import console, facts, write_json
 from otlp.solution import Solution
@@ -57,12 +59,14 @@ def command(
     """Solve one row of a capture and print its certificate."""
     data = open_capture(capture)
     instance = problem(data, row, n, **cut)
+    unknown = truncations(data, [row], **cut)
     chosen = make_solver(solver, **dict(map(_parse_option, options)))
     warm([chosen], small_problems(data))
     solution = settled(lambda: chosen.solve(instance))
     if json_path:
-        write_json(json_path, certificate(solution))
+        write_json(json_path, certificate(solution) | {"truncation": unknown[0]})
     console.print(_table(solution))
+    say_truncations(data, unknown)
     if solution.plan is None:
         raise SystemExit(1)
 

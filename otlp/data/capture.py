@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, overload
@@ -10,14 +10,29 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, precision, softmax
+from otlp.data.stored_rows import LazyArray, StoredRows, StoredTexts
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    ReadOnly,
+    as_array,
+    precision,
+    softmax,
+    whole_number,
+)
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
-from otlp.errors import InvalidInputError, RowOutOfRangeError, TokenOutOfRangeError
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    RowOutOfRangeError,
+    TokenOutOfRangeError,
+)
 
-__all__ = ["Capture", "CaptureRow", "LogitArray"]
+__all__ = ["Capture", "CaptureRow", "LogitArray", "check_logits"]
 
 LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+
 
 UNKNOWN = -1
 MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {
@@ -61,6 +76,10 @@ class Capture(ReadOnly):
     ``len(capture)`` is the number of rows, ``capture[3]`` is a `CaptureRow`, ``capture[10:20]``
     is a `Capture` of those rows, and iteration goes over the rows.
 
+    The arrays lie in memory, or in files, from which each row is read when it is asked for: then
+    they are no NumPy arrays, but have a shape, a dtype, rows and slices, and ``numpy.asarray``
+    reads them.  Such a capture takes no memory, whatever its size, and its pickle holds paths.
+
     Parameters
     ----------
     target_logits, draft_logits : ndarray or torch.Tensor, shape (rows, V)
@@ -99,31 +118,31 @@ class Capture(ReadOnly):
     Notes
     -----
     The arrays are not copied where the type allows, and are read-only. Validation is one pass
-    over the logits, O(rows V).
+    over the logits, O(rows V); what lies in files is validated row by row, when it is read.
     """
 
-    target_logits: LogitArray
-    draft_logits: LogitArray
+    target_logits: LogitArray | LazyArray
+    draft_logits: LogitArray | LazyArray
     target_model: str
     draft_model: str
     tokenizer: str
     source: str
     synthetic: bool
     note: str = ""
-    contexts: tuple[str, ...] = ()
-    positions: IntArray = field(default_factory=_unknown)
-    next_tokens: IntArray = field(default_factory=_unknown)
+    contexts: tuple[str, ...] | StoredTexts = ()
+    positions: IntArray | StoredRows = field(default_factory=_unknown)
+    next_tokens: IntArray | StoredRows = field(default_factory=_unknown)
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        target = as_array(self.target_logits, "target_logits")
-        draft = as_array(self.draft_logits, "draft_logits")
+        target = _as_rows(self.target_logits, "target_logits")
+        draft = _as_rows(self.draft_logits, "draft_logits")
         # A bfloat16 tensor is a float32 array by now.
         given = (
             precision(self.target_logits) or target.dtype.name,
             precision(self.draft_logits) or draft.dtype.name,
         )
-        if target.ndim != 2 or target.shape != draft.shape or target.shape[1] == 0:
+        if len(target.shape) != 2 or target.shape != draft.shape or target.shape[1] == 0:
             raise InvalidInputError(
                 f"target_logits has shape {target.shape} and draft_logits {draft.shape}: "
                 "both must be (rows, V) with the same rows and the same V of at least 1"
@@ -135,21 +154,20 @@ class Capture(ReadOnly):
                 "convert one, so that both have one precision"
             )
         dtype = self.dtype or given[0]
-        contexts = tuple(self.contexts) or ("",) * rows
+        contexts = self.contexts
+        if not isinstance(contexts, StoredTexts):
+            contexts = tuple(contexts) or ("",) * rows
         if len(contexts) != rows:
             raise InvalidInputError(
                 f"contexts has {len(contexts)} entries for {rows} rows: give one for each row, "
                 "or none at all"
             )
         next_tokens = _row_numbers(self.next_tokens, rows, "next_tokens")
-        for row in np.flatnonzero((next_tokens < UNKNOWN) | (next_tokens >= vocab_size))[:1]:
-            raise TokenOutOfRangeError(
-                f"next_tokens[{row}] is {next_tokens[row]}: a token id is in [0, {vocab_size}), "
-                "or -1 if the next token is unknown"
-            )
+        if isinstance(next_tokens, np.ndarray):
+            _check_tokens(next_tokens, vocab_size, "next_tokens[{}]".format)
         values = {
-            "target_logits": _logits(target, dtype, "target_logits"),
-            "draft_logits": _logits(draft, dtype, "draft_logits"),
+            "target_logits": _stored(target, dtype, "target_logits"),
+            "draft_logits": _stored(draft, dtype, "draft_logits"),
             "contexts": contexts,
             "positions": _row_numbers(self.positions, rows, "positions"),
             "next_tokens": next_tokens,
@@ -167,7 +185,7 @@ class Capture(ReadOnly):
         """Say what the capture is, without its numbers."""
         kind = "synthetic" if self.synthetic else "real"
         return (
-            f"Capture({len(self)} {kind} rows, V = {self.vocab_size}, {self.dtype}, "
+            f"{type(self).__name__}({len(self)} {kind} rows, V = {self.vocab_size}, {self.dtype}, "
             f"target {self.target_model!r}, draft {self.draft_model!r})"
         )
 
@@ -195,12 +213,16 @@ class Capture(ReadOnly):
                 next_tokens=self.next_tokens[rows],
             )
         self._check_row(rows)
+        token = int(self.next_tokens[rows])
+        if isinstance(self.next_tokens, StoredRows):
+            name = f"next_tokens of {self._place(rows)}"
+            _check_tokens(np.array([token]), self.vocab_size, lambda _: name)
         return CaptureRow(
-            self.target_logits[rows],
-            self.draft_logits[rows],
+            self._logits("target_logits", rows),
+            self._logits("draft_logits", rows),
             self.contexts[rows],
             int(self.positions[rows]),
-            int(self.next_tokens[rows]),
+            token,
         )
 
     def distributions(
@@ -239,7 +261,10 @@ class Capture(ReadOnly):
         RowOutOfRangeError
             If there is no such row.
         InvalidInputError
-            If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1].
+            If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1];
+            or if the row lies in a file and holds no logits, such as a NaN.
+        CaptureError
+            If the row lies in a file that has changed, or has gone.
 
         Notes
         -----
@@ -247,16 +272,85 @@ class Capture(ReadOnly):
         `top_k` or `top_p`.
         """
         self._check_row(row)
-        p = softmax(self.target_logits[row], temperature)
-        q = softmax(
-            self.draft_logits[row],
-            temperature if draft_temperature is None else draft_temperature,
+        p = self._softmax("target_logits", row, temperature)
+        q = self._softmax(
+            "draft_logits", row, temperature if draft_temperature is None else draft_temperature
         )
         if top_k is not None:
             q = keep_top_k(q, top_k)
         if top_p is not None:
             q = keep_top_p(q, top_p)
         return p, q
+
+    @property
+    def kept(self) -> int | None:
+        """How many of the largest tokens were kept of each row; None if all were."""
+        return None
+
+    def check_top_k(self, top_k: int | None) -> None:
+        """Refuse a top-k size that the rows cannot give, before any row is used.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no whole number of at least 1, or larger than what was kept.
+        """
+        if top_k is not None and whole_number(top_k, "top-k size") > (self.kept or np.inf):
+            raise InvalidInputError(
+                f"top_k is {top_k}: this capture kept the {self.kept} likeliest tokens of each "
+                f"row; use {self.kept} at most, or a capture of whole rows"
+            )
+
+    def truncation(
+        self,
+        row: int,
+        temperature: float = 1.0,
+        draft_temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> float:
+        """By how much the row as it was before a cut may be accepted more often.
+
+        The optimal acceptance of the whole row is at least that of `distributions`, and at most
+        that plus this number, for every draft scheme; see `TopCapture`.
+
+        Parameters
+        ----------
+        row, temperature, draft_temperature, top_k, top_p
+            As in `distributions`.
+
+        Returns
+        -------
+        float
+            In [0, 1]; 0 for a capture of whole rows.
+
+        Raises
+        ------
+        RowOutOfRangeError, InvalidInputError, CaptureError
+            As in `distributions`.
+        """
+        self._check_row(row)
+        return 0.0
+
+    def _logits(self, name: str, row: int) -> LogitArray:
+        logits = getattr(self, name)
+        found: LogitArray = logits[row]
+        if not isinstance(logits, np.ndarray):
+            check_logits(found[None], name, lambda _: self._place(row))
+        return found
+
+    def _softmax(self, name: str, row: int, temperature: float) -> FloatArray:
+        logits = getattr(self, name)[row]
+        try:
+            return softmax(logits, temperature)
+        except InvalidDistributionError:  # of a row that lies in a file: name it
+            check_logits(logits[None], name, lambda _: self._place(row))
+            raise
+
+    def _place(self, row: int) -> str:
+        """Name a row, and where it lies if that is in a file."""
+        rows = self.target_logits
+        return f"row {row}" + ("" if isinstance(rows, np.ndarray) else f" ({rows.where(row)})")
 
     def _check_row(self, row: int) -> None:
         if not isinstance(row, Integral) or not -len(self) <= row < len(self):
@@ -265,35 +359,64 @@ class Capture(ReadOnly):
             )
 
 
-def _row_numbers(values: npt.ArrayLike, rows: int, name: str) -> IntArray:
-    numbers = np.asarray(values)
-    if numbers.size == 0:
+def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> None:
+    """Refuse rows without a finite logit, or with a NaN or plus infinity.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the first by `place`.
+    """
+    peaks = logits.max(axis=1)
+    for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
+        found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
+        raise InvalidInputError(
+            f"{name} {place(int(row))} holds {found}: a row needs a finite logit and may hold "
+            "-inf, but no NaN or +inf; drop the row or mask the token with -inf"
+        )
+
+
+def _check_tokens(tokens: IntArray, vocab_size: int, place: Callable[[int], str]) -> None:
+    for row in np.flatnonzero((tokens < UNKNOWN) | (tokens >= vocab_size))[:1]:
+        raise TokenOutOfRangeError(
+            f"{place(int(row))} is {tokens[row]}: a token id is in [0, {vocab_size}), "
+            "or -1 if the next token is unknown"
+        )
+
+
+def _as_rows(values: Any, name: str) -> npt.NDArray[Any] | LazyArray:
+    return values if isinstance(values, LazyArray) else as_array(values, name)
+
+
+def _row_numbers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> IntArray | StoredRows:
+    numbers = values if isinstance(values, StoredRows) else np.asarray(values)
+    if numbers.shape == (0,):
         numbers = np.full(rows, UNKNOWN, dtype=np.int64)
     if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
         raise InvalidInputError(
             f"{name} has shape {numbers.shape} and type {numbers.dtype}: it must hold one integer "
             f"for each of {rows} rows, or nothing at all"
         )
+    if isinstance(numbers, StoredRows):
+        return numbers
     return _read_only(numbers.astype(np.int64, copy=False))
 
 
-def _logits(given: npt.NDArray[Any], dtype: str, name: str) -> LogitArray:
+def _stored(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> LogitArray | LazyArray:
     # A bfloat16 is the upper half of a float32, so nothing is lost. NumPy itself has no such type:
     # the arrays come from other libraries that add it.
-    logits = given.astype(np.float32) if given.dtype.name == "bfloat16" else given
+    logits: Any = given
+    if isinstance(given, np.ndarray) and given.dtype.name == "bfloat16":
+        logits = given.astype(np.float32)
     if dtype not in MEMORY_TYPES or logits.dtype != MEMORY_TYPES[dtype]:
         raise InvalidInputError(
             f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, bfloat16 "
             "or float32 (bfloat16 in float32 arrays); convert the logits, for example by "
             "logits.astype(numpy.float32)"
         )
-    peaks = logits.max(axis=1)
-    for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
-        found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
-        raise InvalidInputError(
-            f"{name} row {row} holds {found}: a row needs a finite logit and may hold -inf, but "
-            "no NaN or +inf; drop the row or mask the token with -inf"
-        )
+    if isinstance(given, LazyArray):
+        return given
+    check_logits(logits, name, "row {}".format)
     if dtype == "bfloat16" and np.any(logits.view(np.uint32) & np.uint32(0xFFFF)):
         raise InvalidInputError(
             f"{name} holds values that bfloat16 would round: leave dtype out to keep them in "

@@ -14,102 +14,82 @@ tensor             shape and type          meaning
 The file's metadata holds ``format`` (``otlp-capture-1``), ``target_model``, ``draft_model``,
 ``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``), ``note``, and ``contexts``, a
 JSON list with the text before each row.
+
+A large capture is many such files and an index; see `otlp.data.shards` for those, and
+`otlp.data.top_capture` for captures of the k likeliest tokens only.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from importlib import resources
-from typing import Any, BinaryIO
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError, deserialize
-
+from otlp.data import capture_file
 from otlp.data.capture import Capture, CaptureRow, LogitArray
+from otlp.data.engine_log import from_logprobs
+from otlp.data.shards import INDEX, index_path, open_shards, write_shards
+from otlp.data.top_capture import TopCapture, keep_top
+from otlp.data.top_rows import TopRows
 from otlp.data.whole_file import whole_file
-from otlp.errors import CaptureError, InvalidInputError, OTLPError
+from otlp.errors import CaptureError, InvalidInputError
 
-__all__ = ["Capture", "CaptureRow", "LogitArray", "builtin", "load", "save"]
+__all__ = [
+    "Capture",
+    "CaptureRow",
+    "LogitArray",
+    "TopCapture",
+    "TopRows",
+    "builtin",
+    "from_logprobs",
+    "keep_top",
+    "load",
+    "save",
+]
 
-FORMAT = "otlp-capture-1"
-
-_PRECISIONS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
-_NUMBERS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "I64": "<i8"}
-_TENSORS = frozenset({"target_logits", "draft_logits", "positions", "next_tokens"})
-_LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
-_MOST_HEADER = 100_000_000
-"""Bytes; the safetensors format allows no more."""
+IN_MEMORY = 2**28
+"""Bytes; a larger file stays where it is, and its rows are read when they are used."""
 
 
 def load(path: str | os.PathLike[str]) -> Capture:
-    """Read a capture.
+    """Read a capture, or open a large one.
 
     Parameters
     ----------
     path : path-like
-        A file that `save` wrote, or that has the layout above.
+        A file that `save` wrote, or that has the layout above; the index of a capture in shards,
+        or the name that it was saved under; or a folder that holds one capture.
 
     Returns
     -------
     Capture
-        The capture, every value as it was stored.
+        Every value as it was stored.  A file of up to 256 MiB is read, and each value is checked.
+        Of a larger one, and of shards, headers and sizes alone are read and checked; each row is
+        read when it is used, and checked then.  A `TopCapture` if that is what was saved.
 
     Raises
     ------
     CaptureError
-        If the file is missing, unreadable, truncated, no safetensors file, no capture, or holds
-        values that a `Capture` refuses. The message names the file, the trouble and the way out.
+        If a file is missing, unreadable, truncated, no safetensors file, no capture, or holds
+        values that a `Capture` refuses; if shards disagree with their index, or it names files
+        outside its folder. The message names the file, the trouble and the way out.
 
     Notes
     -----
-    The file is opened once, so it is one file that is read, even if another takes its name
-    meanwhile. The header is checked before any logits are read. O(file size) time and memory.
+    A file is opened once, so it is one file that is read, even if another takes its name
+    meanwhile; a row of a file that was opened and has changed since is refused.
     """
-    try:
-        name = os.fspath(path)
-    except TypeError:
-        raise CaptureError(f"path is {path!r}: it must be the path of a file") from None
-    try:
-        with open(name, "rb") as file:
-            start = _read_header(file)
-            _check_layout(name, *_parse_header(start))
-            content = start + file.read()
-        tensors = dict(deserialize(content))  # type: ignore[no-untyped-call]
-        metadata, stored = _parse_header(content)
-    except FileNotFoundError:
-        raise CaptureError(
-            f"{name}: there is no such file; check the path, or write one with captures.save "
-            "(captures.builtin needs no path)"
-        ) from None
-    except OSError as error:
-        raise CaptureError(
-            f"{name}: cannot be read ({error}); give the path of a readable file"
-        ) from error
-    except SafetensorError as error:
-        raise CaptureError(
-            f"{name}: not a complete safetensors file ({error}); it is truncated or something "
-            "else: copy or write it again"
-        ) from error
-    try:
-        arrays: dict[str, Any] = {key: _array(tensor) for key, tensor in tensors.items()}
-        labels: dict[str, Any] = {label: metadata[label] for label in _LABELS}
-        return Capture(
-            **arrays,
-            **labels,
-            synthetic=metadata["synthetic"] == "true",
-            contexts=_parse_contexts(metadata["contexts"]),
-            dtype=_PRECISIONS[stored["target_logits"]],
-        )
-    except (OTLPError, ValueError, RecursionError) as error:
-        raise CaptureError(
-            f"{name}: holds values that are no capture: {error}; capture the rows again"
-        ) from error
+    name = _name(path)
+    if os.path.isdir(name):
+        name = _only_capture(Path(name))
+    elif not os.path.lexists(name) and os.path.lexists(index_path(name)):
+        name = os.fspath(index_path(name))
+    if name.endswith(INDEX):
+        return open_shards(name)
+    return capture_file.read_capture_file(name, IN_MEMORY)
 
 
-def save(capture: Capture, path: str | os.PathLike[str]) -> None:
+def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | None = None) -> None:
     """Write a capture, all of it or nothing.
 
     Parameters
@@ -118,35 +98,36 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
         What to write; its logits are stored in the precision `capture.dtype`.
     path : path-like
         The file to write or replace; its folder must exist.
+    shard_bytes : int, optional
+        Write shards with about so many bytes of logits each, and at least a row, beside the index
+        ``NAME.safetensors.index.json``; nothing of that name may be there.  Left out, one file.
 
     Raises
     ------
     CaptureError
-        If the file cannot be written. A file that was at `path` is then still there, unchanged.
+        If a file cannot be written. What was at `path` is then still there, unchanged, and no
+        shard is left.
+    InvalidInputError
+        If `capture` is no capture, `shard_bytes` no whole number of at least 1, or a row that is
+        read from a file holds no logits.
 
     Notes
     -----
-    See `otlp.data.whole_file`. O(file size) time and memory.
+    See `otlp.data.whole_file`. O(file size) time, in pieces of 16 MiB.
     """
-    precision = {name: kind for kind, name in _PRECISIONS.items()}[capture.dtype]
-    tensors = {
-        "positions": ("I64", capture.positions),
-        "next_tokens": ("I64", capture.next_tokens),
-        "target_logits": (precision, capture.target_logits),
-        "draft_logits": (precision, capture.draft_logits),
-    }
-    metadata = {
-        "format": FORMAT,
-        **{label: getattr(capture, label) for label in _LABELS},
-        "synthetic": "true" if capture.synthetic else "false",
-        "contexts": json.dumps(capture.contexts),
-    }
+    if not isinstance(capture, Capture):
+        raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
+    name = _name(path)
+    if shard_bytes is not None:
+        write_shards(capture, name, shard_bytes)
+        return
+    layout = capture_file.FORMAT if capture.kept is None else capture_file.LARGE
     try:
-        with whole_file(path) as temporary, open(temporary, "xb") as file:
-            file.writelines(_safetensors(tensors, metadata))
+        with whole_file(name) as temporary:
+            capture_file.write(temporary, capture, layout=layout)
     except OSError as error:
         raise CaptureError(
-            f"{os.fspath(path)}: cannot be written ({error.strerror}); choose a folder that "
+            f"{name}: cannot be written ({error.strerror}); choose a folder that "
             "exists, is writable and has room"
         ) from error
 
@@ -169,86 +150,28 @@ def builtin() -> Capture:
         return load(path)
 
 
-def _stored(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    if kind == "BF16":  # the upper half of a float32
-        numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
-    return numbers.astype(_NUMBERS[kind])
-
-
-def _safetensors(
-    tensors: Mapping[str, tuple[str, npt.NDArray[Any]]], metadata: Mapping[str, str]
-) -> list[bytes]:
-    # The writer of the safetensors package for NumPy cannot express bfloat16.
-    header: dict[str, Any] = {"__metadata__": metadata}
-    chunks, end = [], 0
-    for name, (dtype, array) in tensors.items():
-        chunk = _stored(array, dtype).tobytes()
-        start, end = end, end + len(chunk)
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, end]}
-        chunks.append(chunk)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little"), text, *chunks]
-
-
-def _read_header(file: BinaryIO) -> bytes:
-    """The first bytes of a safetensors file, to the end of the header; few, if it is none."""
-    start = file.read(8)
-    return start + file.read(min(int.from_bytes(start, "little"), _MOST_HEADER))
-
-
-def _parse_header(content: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """Metadata, and the type of each tensor.
-
-    Raises
-    ------
-    SafetensorError
-        If there is no such header; what else it says is for `deserialize` to judge.
-    """
-    end = 8 + int.from_bytes(content[:8], "little")
+def _name(path: str | os.PathLike[str]) -> str:
     try:
-        header = json.loads(content[8:end])
-        metadata = dict(header.pop("__metadata__", {}))
-        return metadata, {key: entry["dtype"] for key, entry in header.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SafetensorError(f"its header cannot be read: {error}") from None
+        name = os.fsdecode(path)
+    except (TypeError, ValueError):
+        name = ""
+    if not name or "\0" in name:
+        raise CaptureError(f"path is {path!r:.200}: it must be the path of a file")
+    return os.path.abspath(name)
 
 
-def _array(tensor: Mapping[str, Any]) -> npt.NDArray[Any]:
-    flat = np.frombuffer(tensor["data"], _NUMBERS[tensor["dtype"]])
-    array = flat.reshape(tensor["shape"])
-    if tensor["dtype"] == "BF16":
-        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return array
-
-
-def _check_layout(name: str, metadata: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
+def _only_capture(folder: Path) -> str:
+    """The one index in a folder, or its one capture file."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise CaptureError(f"{folder}: cannot be read ({error}); give another path") from error
+    indexes = [name for name in names if name.endswith(INDEX)]
+    files = [name for name in names if name.endswith(".safetensors") and name[0] != "."]
+    found = indexes or files
+    if len(found) != 1:
         raise CaptureError(
-            f"{name}: a safetensors file, but its metadata has format "
-            f"{metadata.get('format')!r} instead of {FORMAT!r}; write it with captures.save"
+            f"{folder}: a folder with {len(indexes)} indexes and {len(files)} safetensors files: "
+            "give the path of one of them (a capture in shards without its index is not complete)"
         )
-    absent = sorted((_TENSORS - stored.keys()) | ({*_LABELS, "contexts"} - metadata.keys()))
-    if absent or metadata.get("synthetic") not in ("true", "false"):
-        missing = ", ".join(absent) or "synthetic, as true or false"
-        raise CaptureError(f"{name}: lacks {missing}; write it with captures.save")
-    for key, dtype in stored.items():
-        allowed = ("I64",) if key in ("positions", "next_tokens") else tuple(_PRECISIONS)
-        if key not in _TENSORS or dtype not in allowed:
-            raise CaptureError(
-                f"{name}: its tensor {key!r} of type {dtype} is no part of a capture, which has "
-                "target_logits and draft_logits (F16, BF16 or F32), positions and next_tokens "
-                "(I64); write it with captures.save"
-            )
-    if stored["target_logits"] != stored["draft_logits"]:
-        raise CaptureError(
-            f"{name}: target_logits is {stored['target_logits']} and draft_logits "
-            f"{stored['draft_logits']}; store both in one precision"
-        )
-
-
-def _parse_contexts(text: str) -> tuple[str, ...]:
-    contexts = json.loads(text)
-    if not isinstance(contexts, list) or not all(isinstance(item, str) for item in contexts):
-        raise InvalidInputError("contexts must be a JSON list of strings")
-    return tuple(contexts)
+    return os.fspath(folder / found[0])

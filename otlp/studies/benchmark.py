@@ -177,7 +177,9 @@ def benchmark(
 
 def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:
     """Problems of the first row to warm up with, one that is tiny and one that is not."""
-    return [_problem(capture, 0, size, temperature) for size in (Size(4, 2), Size(100, 3))]
+    most = capture.kept or capture.vocab_size
+    sizes = (Size(min(4, most), 2), Size(min(100, most), 3))
+    return [_problem(capture, 0, size, temperature) for size in sizes]
 
 
 def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:

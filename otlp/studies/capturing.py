@@ -3,7 +3,8 @@
 A capture is made passage by passage, one a prompt, each in a capture file of its own beside the
 final one (`parts_folder`).  Interrupted at any moment, what was written stays readable; started
 again, it goes on with the next passage.  Each passage has its own random numbers, so the capture
-is the same as if it had never been interrupted.
+is the same as if it had never been interrupted.  In the end the rows go from file to file, a few
+at a time: a capture may be of any size.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.data.captures import Capture, LogitArray, load, save
+from otlp.data.capture_file import join_files, open_capture_file, write
+from otlp.data.captures import Capture, LogitArray, keep_top, load, save
+from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.tree import ROOT
 from otlp.distribution import IntArray, invert_cdf, whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
-__all__ = ["capture", "capture_passage", "join", "parts_folder"]
+__all__ = ["capture", "capture_passage", "parts_folder"]
 
 FloatRows = npt.NDArray[np.float32]
 PLAN = "plan.json"
@@ -106,6 +108,8 @@ def capture(
     *,
     steps: int,
     seed: int = 0,
+    shard_bytes: int | None = None,
+    top_logprobs: int | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Capture:
     """Write a capture, or go on with one that was interrupted.
@@ -120,91 +124,84 @@ def capture(
         Rows for each prompt.
     seed : int
         Passage i draws from ``default_rng([seed, i])``.
+    shard_bytes : int, optional
+        Write the capture in shards of that size; see `captures.save`.
+    top_logprobs : int, optional
+        Keep so many of the likeliest tokens of each row only; see `captures.keep_top`.
     progress : callable, optional
         Called for each finished passage.
 
     Returns
     -------
     Capture
-        What lies at `path`.
+        What `captures.load` makes of `path`.
 
     Raises
     ------
     CaptureError
-        If there is a file at `path`, a file cannot be written, or the folder of parts is of a
+        If there is a capture at `path`, a file cannot be written, or the folder of parts is of a
         capture with other models, precisions, prompts or options, or of none.
     InvalidInputError
-        If there is no prompt, or prompts and steps do not fit into the context of a model; then
-        nothing is written.
+        If there is no prompt, prompts and steps do not fit into the context of a model, or an
+        option is no whole number of at least 1; then nothing is written.
 
     Notes
     -----
     The parts go when all are joined; files of another's making in their folder stay.  While it is
     interrupted, each part is a capture file.
     """
-    folder, done = parts_folder(path), Path(path).exists()
+    folder = parts_folder(path)
+    done = Path(path).exists() or index_path(path).exists()
     if done and not (folder / PLAN).exists():
         raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
     for prompt in prompts:
         _check_room((draft, target), prompt, steps)
-    _begin(folder, _plan(draft, target, prompts, steps, seed))
+    for name, number in (("shard_bytes", shard_bytes), ("top_logprobs", top_logprobs)):
+        if number is not None:
+            whole_number(number, name)
+    _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
         return _finish(path, parts, steps)
     for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
-            save(
-                capture_passage(draft, target, prompt, steps, np.random.default_rng([seed, index])),
-                part,
-            )
+            rng = np.random.default_rng([seed, index])
+            passage = capture_passage(draft, target, prompt, steps, rng)
+            _save_part(passage if top_logprobs is None else keep_top(passage, top_logprobs), part)
         if progress is not None:
             progress()
-    joined = join([load(part) for part in parts])
-    save(joined, path)
+    files = [open_capture_file(os.path.abspath(part)) for part in parts]
+    save(join_files(files), path, shard_bytes=shard_bytes)
     _remove(folder, parts)
-    return joined
+    return load(path)
+
+
+def _save_part(passage: Capture, part: Path) -> None:
+    """Write a passage so that its texts need not be read with its header."""
+    try:
+        with whole_file(part) as temporary:
+            write(temporary, passage)
+    except OSError as error:
+        raise CaptureError(
+            f"{part}: cannot be written ({error.strerror}); choose a folder that exists, is "
+            "writable and has room"
+        ) from error
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path], steps: int) -> Capture:
     """Remove the parts of a capture that is there, if they are its own."""
     found = load(path)
     for index, part in enumerate(parts):
-        rows = found.target_logits[index * steps : (index + 1) * steps]
-        if part.exists() and not np.array_equal(rows, load(part).target_logits):
+        rows = np.asarray(found.target_logits[index * steps : (index + 1) * steps])
+        if part.exists() and not np.array_equal(rows, np.asarray(load(part).target_logits)):
             raise CaptureError(
                 f"{os.fspath(path)}: is there already, and is not made of the parts in "
                 f"{part.parent}; move one of them away"
             )
     _remove(parts[0].parent, parts)
     return found
-
-
-def join(captures: Sequence[Capture]) -> Capture:
-    """Put captures of one pair of models into one, in order.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are none, or they come from different models.
-    """
-    names = {(one.target_model, one.draft_model) for one in captures}
-    if len(names) != 1:
-        raise InvalidInputError(
-            f"only captures of one pair of models can be joined, not of {sorted(names)}"
-        )
-    return replace(
-        captures[0],
-        # float16 rows become float32 if one of the captures needs it; no value changes
-        target_logits=np.concatenate([one.target_logits for one in captures]),
-        draft_logits=np.concatenate([one.draft_logits for one in captures]),
-        synthetic=any(one.synthetic for one in captures),
-        contexts=tuple(text for one in captures for text in one.contexts),
-        positions=np.concatenate([one.positions for one in captures]),
-        next_tokens=np.concatenate([one.next_tokens for one in captures]),
-        dtype="",
-    )
 
 
 def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray]:
@@ -232,6 +229,7 @@ def _plan(
     prompts: Sequence[IntArray],
     steps: int,
     seed: int,
+    top_logprobs: int | None,
 ) -> dict[str, object]:
     """Everything that the passages depend on."""
     return {
@@ -241,6 +239,7 @@ def _plan(
         "sampling": str(target.sampling),
         "steps": steps,
         "seed": seed,
+        "top_logprobs": top_logprobs,
         "prompts": [prompt.tolist() for prompt in prompts],
     }
 

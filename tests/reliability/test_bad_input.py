@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import inspect
 import signal
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -46,6 +49,9 @@ def numpy_calls() -> Calls:
     solution = otlp.solve(problem)
     assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
+    rows, folder = otlp.captures.builtin()[:1], Path(tempfile.mkdtemp())
+    log = folder / "log"
+    log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
     return {
         "IID": (otlp.IID, {"draft": Q, "n": 2}),
         "WithoutReplacement": (otlp.WithoutReplacement, {"draft": Q, "n": 2}),
@@ -90,6 +96,27 @@ def numpy_calls() -> Calls:
             otlp.SyntheticProblems, {"rows": 2, "vocab_size": 1000, "seed": 0, "n": 2},
         ),
         "captures.load": (otlp.captures.load, {"path": "nowhere"}),
+        "captures.save": (
+            partial(otlp.captures.save, path=folder / "one.safetensors"),
+            {"capture": rows, "shard_bytes": None},
+        ),
+        "captures.keep_top": (otlp.captures.keep_top, {"capture": rows, "k": 2}),
+        "captures.from_logprobs": (
+            otlp.captures.from_logprobs,
+            {"target": log, "draft": log, "k": 1, "vocab_size": 3, "target_model": "x"},
+        ),
+        "TopRows": (
+            otlp.captures.TopRows,
+            {"ids": [[0]], "logprobs": [[0.0]], "rest": [-np.inf], "vocab_size": 3},
+        ),
+        "capture.distributions": (
+            rows.distributions,
+            {"row": 0, "temperature": 1.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5},
+        ),
+        "top.truncation": (
+            otlp.captures.keep_top(rows, 3).truncation,
+            {"row": 0, "temperature": 2.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5},
+        ),
         "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
         "lp_arrays": (lp_arrays, {"problem": problem, "form": "full", "memory_limit": 10**6}),
         "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from otlp.data import captures as captures_module
+from otlp.data import capture_file
 from otlp.data.captures import Capture, builtin, load, save
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 
@@ -249,7 +249,7 @@ def test_a_missing_file_is_a_capture_error(tmp_path):
 
 
 def test_a_folder_is_no_capture(tmp_path):
-    with pytest.raises(CaptureError, match="cannot be read"):
+    with pytest.raises(CaptureError, match="a folder with 0 indexes and 0 safetensors files"):
         load(tmp_path)
 
 
@@ -569,14 +569,14 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
     first = example(seed=1)
     save(first, path)
     save(replace(example(seed=2), target_model="another"), other)
-    read = captures_module._read_header
+    read = capture_file.read_header
 
-    def replaced_meanwhile(file):
-        header = read(file)
+    def replaced_meanwhile(path, file):
+        header = read(path, file)
         os.replace(other, path)
         return header
 
-    monkeypatch.setattr(captures_module, "_read_header", replaced_meanwhile)
+    monkeypatch.setattr(capture_file, "read_header", replaced_meanwhile)
     assert same(load(path), first)
 
 

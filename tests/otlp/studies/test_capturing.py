@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data.captures import Capture
+from otlp.data.capture_file import join_files, open_capture_file
+from otlp.data.captures import Capture, save
 from otlp.errors import CaptureError, InvalidInputError
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from otlp.decode.models.loading import load_pair
-from otlp.studies.capturing import capture, join, parts_folder
+from otlp.studies.capturing import capture, parts_folder
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def pair() -> tuple[Any, Any]:
     return load_pair()
 
 
-def _interrupt(pair: Any, prompts: Sequence[Any], path: Path) -> None:
+def _interrupt(pair: Any, prompts: Sequence[Any], path: Path, **options: Any) -> None:
     """Begin a capture of two steps a prompt, and stop after the first passage."""
 
     class StopError(Exception):
@@ -34,7 +35,7 @@ def _interrupt(pair: Any, prompts: Sequence[Any], path: Path) -> None:
         raise StopError
 
     with pytest.raises(StopError):
-        capture(*pair, prompts, path, steps=2, progress=stop)
+        capture(*pair, prompts, path, steps=2, progress=stop, **options)
 
 
 def test_a_capture_mixes_no_precisions(pair: Any, tmp_path: Path) -> None:
@@ -103,21 +104,41 @@ def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
     assert len(capture(*pair, prompts[:1], tmp_path / "mine", steps=1)) == 1
 
 
-def test_no_captures_cannot_be_joined() -> None:
-    with pytest.raises(InvalidInputError, match="can be joined"):
-        join([])
+@pytest.mark.parametrize("top_logprobs", [None, 20])
+def test_a_capture_in_shards_goes_on_where_it_stopped(
+    pair: Any, tmp_path: Path, top_logprobs: int | None
+) -> None:
+    prompts = [pair[1].encode(text) for text in ("import", "def", "class")]
+    whole = capture(*pair, prompts, tmp_path / "whole", steps=2)
+    path = tmp_path / "mine.safetensors"
+    _interrupt(pair, prompts, path, top_logprobs=top_logprobs)
+    options = {"shard_bytes": 1 if top_logprobs is None else 2000, "top_logprobs": top_logprobs}
+    made = capture(*pair, prompts, path, steps=2, **options)
+    names = {entry.name for entry in tmp_path.iterdir()} - {"whole"}
+    shards = {f"mine-{i:05d}-of-{len(names) - 1:05d}.safetensors" for i in range(1, len(names))}
+    assert names == {"mine.safetensors.index.json", *shards}
+    assert len(shards) == (6 if top_logprobs is None else 2)
+    assert tuple(made.contexts) == whole.contexts
+    np.testing.assert_array_equal(np.asarray(made.next_tokens), whole.next_tokens)
+    for row in range(6):
+        p, q = whole.distributions(row, top_k=top_logprobs)
+        found, drafted = made.distributions(row)
+        np.testing.assert_allclose(drafted[: q.size], q, atol=1e-6)
+        known = found[: p.size] > 0.0
+        np.testing.assert_allclose(found[: p.size][known], p[known], rtol=1e-5)
+    with pytest.raises(CaptureError, match="is there already"):
+        capture(*pair, prompts, path, steps=2, **options)
 
 
-def test_joined_captures_keep_every_value() -> None:
+def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     """Rows of float16 become float32 beside rows that need it."""
     small = np.array([[1.0, 2.0]], dtype=np.float16)
     large = np.array([[1e6, 2.0]], dtype=np.float32)
     names = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "made up")
-    joined = join(
-        [
-            Capture(target_logits=one, draft_logits=one, synthetic=True, **names)
-            for one in (small, large)
-        ]
-    )
+    for index, one in enumerate((small, large)):
+        made = Capture(target_logits=one, draft_logits=one, synthetic=True, **names)
+        save(made, tmp_path / str(index))
+    joined = join_files([open_capture_file(str(tmp_path / str(index))) for index in (0, 1)])
     assert joined.dtype == "float32"
-    np.testing.assert_array_equal(joined.target_logits, [[1.0, 2.0], [1e6, 2.0]])
+    np.testing.assert_array_equal(np.asarray(joined.target_logits), [[1.0, 2.0], [1e6, 2.0]])
+    np.testing.assert_array_equal(joined[0].target_logits, np.array([1.0, 2.0], dtype=np.float32))

@@ -1,0 +1,233 @@
+"""A safetensors file: its header, checked against its size, and tensors read or written in pieces.
+
+The safetensors package reads and writes tensors whole, and its arrays for NumPy know no bfloat16.
+Here a tensor is opened by its header alone, its rows are read when they are asked for, and what
+describes it can be pickled.
+
+Rows are read at their place rather than mapped: a map would end the process where a file is cut
+short or a network disk fails, hold a file descriptor as long as a row, and keep what was touched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import frozen
+from otlp.errors import CaptureError
+
+__all__ = [
+    "NUMBERS",
+    "FileHeader",
+    "FileTensor",
+    "NewTensor",
+    "open_file",
+    "read_header",
+    "write_tensors",
+]
+
+MOST_HEADER = 100_000_000
+"""Bytes; the safetensors format allows no more."""
+
+NUMBERS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
+"""How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
+
+
+class NewTensor(NamedTuple):
+    """A tensor to write: its type in the file, its shape, and its rows in pieces."""
+
+    kind: str
+    shape: tuple[int, ...]
+    pieces: Iterable[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """Where a tensor lies.
+
+    Attributes
+    ----------
+    path : str
+    stamp : tuple of int
+        Size and time of the last change of the file when it was opened.
+    kind : str
+        A key of `NUMBERS`.
+    shape : tuple of int
+    offset : int
+        Of its first byte in the file.
+    """
+
+    path: str
+    stamp: tuple[int, int]
+    kind: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the arrays that are read, float32 for bfloat16."""
+        return np.dtype(np.float32 if self.kind == "BF16" else NUMBERS[self.kind])
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return math.prod(self.shape) * np.dtype(NUMBERS[self.kind]).itemsize
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Read some rows, shape (stop - start, ...).
+
+        Raises
+        ------
+        CaptureError
+            If the file has gone, or is not the one that was opened.
+        """
+        stored, width = np.dtype(NUMBERS[self.kind]), math.prod(self.shape[1:])
+        with open_file(self.path) as file:
+            if _stamp(file) != self.stamp:
+                raise CaptureError(
+                    f"{self.path}: was changed or replaced after it was opened; open it again"
+                )
+            file.seek(self.offset + start * width * stored.itemsize)
+            flat = np.fromfile(file, stored, (stop - start) * width)
+            if flat.size < (stop - start) * width:
+                raise OSError("it ends too early")
+        return _decoded(flat.reshape(stop - start, *self.shape[1:]), self.kind)
+
+    def within(self, content: bytes) -> npt.NDArray[Any]:
+        """The whole tensor, from the content of its file."""
+        flat = np.frombuffer(content, NUMBERS[self.kind], math.prod(self.shape), self.offset)
+        return _decoded(flat.reshape(self.shape), self.kind)
+
+
+@dataclass(frozen=True)
+class FileHeader:
+    """What a safetensors file says before its numbers."""
+
+    content: bytes
+    metadata: dict[str, str]
+    tensors: dict[str, FileTensor]
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Open an ordinary file, or say why it cannot be read.
+
+    Raises
+    ------
+    CaptureError
+    """
+    try:
+        # a pipe would block, a folder has no bytes
+        if not S_ISREG(os.stat(path).st_mode):
+            raise CaptureError(f"{path}: cannot be read (no ordinary file); give another path")
+        with open(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise CaptureError(
+            f"{path}: there is no such file; check the path, or write one with captures.save "
+            "(captures.builtin needs no path)"
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, CaptureError):
+            raise
+        raise CaptureError(
+            f"{path}: cannot be read ({error}); give the path of a readable file"
+        ) from error
+
+
+def read_header(path: str, file: BinaryIO) -> FileHeader:
+    """Read the header of a file, and see that its tensors fill the file to the last byte.
+
+    Raises
+    ------
+    CaptureError
+        If they do not, or if it is no safetensors file.
+    """
+    stamp = _stamp(file)
+    length = int.from_bytes(file.read(8), "little")
+    try:
+        if not 0 < length <= min(MOST_HEADER, stamp[0] - 8):
+            raise ValueError(f"{stamp[0]:,} bytes with a header of {length:,}")
+        text = file.read(length)
+        found = json.loads(text)
+        metadata = found.pop("__metadata__", {})
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("its metadata holds more than text")
+        end = 8 + length
+        tensors = {}
+        for name, entry in sorted(found.items(), key=lambda item: item[1]["data_offsets"]):
+            kind, shape, (begin, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            if any(type(number) is not int or number < 0 for number in (*shape, begin, stop)):
+                raise ValueError(f"tensor {name!r} has no sound shape or place")
+            itemsize = np.dtype(NUMBERS[kind]).itemsize if kind in NUMBERS else None
+            if begin + 8 + length != end or (
+                itemsize is not None and stop - begin != math.prod(shape) * itemsize
+            ):
+                raise ValueError(f"tensor {name!r} does not lie where it should")
+            tensors[name] = FileTensor(path, stamp, kind, tuple(shape), end)
+            end = 8 + length + stop
+        if end != stamp[0]:
+            raise ValueError(f"{end:,} bytes are promised, {stamp[0]:,} are there")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CaptureError(
+            f"{path}: not a complete safetensors file ({error}); it is truncated or something "
+            "else: copy or write it again"
+        ) from None
+    return FileHeader(length.to_bytes(8, "little") + text, metadata, tensors)
+
+
+def write_tensors(
+    path: Path, columns: Mapping[str, NewTensor], metadata: Mapping[str, str]
+) -> None:
+    """Write a safetensors file, its tensors in the order given.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, column in columns.items():
+        start = end
+        end += math.prod(column.shape) * np.dtype(NUMBERS[column.kind]).itemsize
+        header[name] = {"dtype": column.kind, "shape": column.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > MOST_HEADER:
+        raise CaptureError(
+            f"the labels and the texts before the rows take {len(text):,} bytes, and a safetensors "
+            f"header has room for {MOST_HEADER:,}: write the capture in shards (shard_bytes)"
+        )
+    with open(path, "xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for kind, _, pieces in columns.values():
+            for piece in pieces:
+                file.write(_encoded(piece, kind).data)
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _decoded(stored: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    if kind == "BF16":
+        stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return frozen(stored)
+
+
+def _encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    if kind == "BF16":
+        numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
+    return np.ascontiguousarray(numbers, NUMBERS[kind])

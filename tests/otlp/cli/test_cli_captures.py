@@ -1,0 +1,124 @@
+"""Every command takes a capture in one file, in shards, or of the likeliest tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from otlp.cli import main
+from otlp.cli.options import ByteCount
+from otlp.data.captures import builtin, keep_top, save
+
+COMMANDS = {
+    "solve": "CAPTURE --row 3 --top-k 10",
+    "check": "CAPTURE --rows 2 --solvers martingale,max-flow",
+    "bench": "CAPTURE --rows 2 --top-k 10 --n 2 --solvers martingale",
+    "compare": "CAPTURE --rows 2 --n 2 --schemes iid --rules naive --top-k 10",
+    "info": "CAPTURE",
+    "audit": "martingale --capture CAPTURE --row 1 --top-k 5",
+}
+
+FORMS = ("shards", "shards/many.safetensors", "top.safetensors", "tops.safetensors")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("captures")
+    (made / "shards").mkdir()
+    capture = builtin()[:8]
+    save(capture, made / "one.safetensors")
+    save(capture, made / "shards" / "many.safetensors", shard_bytes=40_000)
+    save(keep_top(capture, 30), made / "top.safetensors")
+    save(keep_top(capture, 30), made / "tops.safetensors", shard_bytes=2_000)
+    return made
+
+
+def words_of(command: str, capture: Path) -> list[str]:
+    return [command, *(word.replace("CAPTURE", str(capture)) for word in COMMANDS[command].split())]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *((command, name) for command in ("solve", "info") for name in FORMS),
+        *((command, name) for command in ("check", "bench", "compare") for name in FORMS[::3]),
+        pytest.param("audit", FORMS[-1], marks=pytest.mark.slow),
+    ],
+)
+def test_a_capture_of_any_form_is_taken(command: str, name: str, folder: Path) -> None:
+    result = run(*words_of(command, folder / name))
+    assert result.exit_code == 0, result.output
+
+
+def test_shards_give_the_figures_of_the_file(folder: Path, tmp_path: Path) -> None:
+    found = []
+    for number, name in enumerate(("one.safetensors", "shards")):
+        path = tmp_path / str(number)
+        assert run(*words_of("solve", folder / name), "--json", str(path)).exit_code == 0
+        found.append(json.loads(path.read_text()) | {"seconds": 0})
+    assert found[0] == found[1]
+    assert found[0]["truncation"] == 0.0
+
+
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare"])
+def test_what_a_cut_capture_leaves_open_is_said(command: str, folder: Path) -> None:
+    said = " ".join(run(*words_of(command, folder / "top.safetensors")).output.split())
+    assert "keeps the 30 likeliest tokens" in said and "higher by at most" in said
+    assert "likeliest" not in run(*words_of(command, folder / "shards")).output
+
+
+def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
+    whole, top = (tmp_path / name for name in ("whole", "top"))
+    run(*words_of("solve", folder / "one.safetensors"), "--json", str(whole))
+    run(*words_of("solve", folder / "top.safetensors"), "--json", str(top))
+    best, least = (json.loads(path.read_text()) for path in (whole, top))
+    assert least["truncation"] > 0.0
+    low = least["acceptance"]
+    assert low - 1e-6 <= best["acceptance"] <= low + least["truncation"] + 1e-6
+
+
+@pytest.mark.parametrize("command", ["solve", "bench", "compare"])
+def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> None:
+    result = run(*words_of(command, folder / "top.safetensors"), "--top-k", "31")
+    assert result.exit_code == 2
+    assert "top_k is 31: this capture kept the 30 likeliest" in result.output
+
+
+def test_a_missing_shard_is_named_before_any_work(folder: Path, tmp_path: Path) -> None:
+    save(builtin()[:8], tmp_path / "many.safetensors", shard_bytes=40_000)
+    (tmp_path / "many-00002-of-00004.safetensors").unlink()
+    for command in COMMANDS:
+        result = run(*words_of(command, tmp_path))
+        assert result.exit_code == 2, result.output
+        assert "many-00002-of-00004.safetensors" in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("5GB", 5 * 10**9),
+        ("500mb", 5 * 10**8),
+        ("2 GiB", 2**31),
+        ("1.5k", 1500),
+        ("7", 7),
+        ("1T", 10**12),
+    ],
+)
+def test_sizes_have_units(words: str, size: int) -> None:
+    assert ByteCount().convert(words, None, None) == size
+
+
+@pytest.mark.parametrize(
+    "words", ["", "GB", "0", "-1", "5 apples", "1iB", "1e9", "nan", "0.0001", "9" * 99]
+)
+def test_no_sizes_are_refused(words: str) -> None:
+    with pytest.raises(click.BadParameter):
+        ByteCount().convert(words, None, None)

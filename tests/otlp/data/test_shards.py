@@ -1,0 +1,579 @@
+"""Captures in shards: rows stay in their files, and what is wrong with a shard is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.data.captures import Capture, TopCapture, keep_top, load, save
+from otlp.data.stored_rows import StoredRows
+from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
+
+ROWS, V = 7, 5
+LABELS = {
+    "target_model": "large",
+    "draft_model": "small",
+    "tokenizer": "letters",
+    "source": "a test",
+    "note": "line one\nline two",
+}
+
+
+def example(
+    rows: int = ROWS, vocab_size: int = V, dtype: str = "float32", seed: int = 0
+) -> Capture:
+    logits = np.random.default_rng(seed).normal(size=(2, rows, vocab_size)).astype(np.float32)
+    if dtype == "bfloat16":
+        logits = (logits.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    elif dtype == "float16":
+        logits = logits.astype(np.float16)
+    return Capture(
+        target_logits=logits[0],
+        draft_logits=logits[1],
+        **LABELS,
+        synthetic=False,
+        dtype=dtype,
+        contexts=tuple(f"before row {row} \u2192 \U0001f600"[: 5 * row] for row in range(rows)),
+        positions=np.arange(rows) + 7,
+        next_tokens=np.arange(rows) % vocab_size,
+    )
+
+
+def in_shards(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Path:
+    """Save in shards of so many rows; returns the index."""
+    given = example() if capture is None else capture
+    width = 2 * given.vocab_size * (4 if given.dtype == "float32" else 2) + 16
+    save(given, folder / "mine.safetensors", shard_bytes=rows_each * width)
+    return folder / "mine.safetensors.index.json"
+
+
+def shard(folder: Path, number: int, of: int = 3) -> Path:
+    return folder / f"mine-{number:05d}-of-{of:05d}.safetensors"
+
+
+def check_same(found: Capture, wanted: Capture) -> None:
+    assert len(found) == len(wanted)
+    assert (found.dtype, tuple(found.contexts)) == (wanted.dtype, tuple(wanted.contexts))
+    assert [getattr(found, name) for name in LABELS] == [getattr(wanted, name) for name in LABELS]
+    for name in ("target_logits", "draft_logits", "positions", "next_tokens"):
+        np.testing.assert_array_equal(
+            np.asarray(getattr(found, name)), np.asarray(getattr(wanted, name)), strict=True
+        )
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one.draft_logits, other.draft_logits, strict=True)
+        assert (one.context, one.position, one.next_token) == (
+            *(other.context, other.position, other.next_token),
+        )
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("rows_each", [1, 3, 7])
+def test_shards_hold_the_capture(tmp_path: Path, dtype: str, rows_each: int) -> None:
+    capture = example(dtype=dtype)
+    found = load(in_shards(tmp_path, capture, rows_each))
+    assert len(list(tmp_path.iterdir())) == 1 + -(-ROWS // rows_each)
+    assert isinstance(found.target_logits, StoredRows)
+    check_same(found, capture)
+    for row in range(ROWS):
+        np.testing.assert_array_equal(found.distributions(row), capture.distributions(row))
+
+
+def test_every_slice_is_that_of_the_rows(tmp_path: Path) -> None:
+    capture = example()
+    found = load(in_shards(tmp_path, capture))
+    places = [None, *range(-ROWS - 1, ROWS + 2)]
+    for start in places:
+        for stop in places:
+            for step in (None, 1, 2, -1, -3):
+                cut = slice(start, stop, step)
+                np.testing.assert_array_equal(
+                    np.asarray(found.positions[cut]), capture.positions[cut]
+                )
+    for cut in (slice(2, 5), slice(None, None, -2), slice(6, 1, -1), slice(3, 3)):
+        check_same(found[cut], capture[cut])
+        check_same(found[1:][cut], capture[1:][cut])
+
+
+def test_a_pickle_holds_paths_and_only_those_it_needs(tmp_path: Path) -> None:
+    capture = example(rows=40, vocab_size=1000)
+    found = load(in_shards(tmp_path, capture, rows_each=2))
+    one = pickle.dumps(found[10:12])
+    assert len(one) < 2000
+    assert b"00006-of" in one and b"00005-of" not in one
+    check_same(pickle.loads(one), capture[10:12])
+    check_same(pickle.loads(pickle.dumps(found)), capture)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mine.safetensors", "mine.safetensors.index.json", ".", "mine-00002-of-00003.safetensors"],
+)
+def test_a_name_an_index_a_folder_or_a_shard_is_a_capture(tmp_path: Path, name: str) -> None:
+    in_shards(tmp_path)
+    wanted = example()[3:6] if "00002" in name else example()
+    check_same(load(tmp_path / name), wanted)
+
+
+def test_the_index_is_that_of_the_convention(tmp_path: Path) -> None:
+    """Each tensor is in the file that the map says, as the safetensors package reads it."""
+    safetensors = pytest.importorskip("safetensors")
+    index = json.loads(in_shards(tmp_path).read_text())
+    read, size = {}, 0
+    for name, file in index["weight_map"].items():
+        with safetensors.safe_open(tmp_path / file, "np") as opened:
+            read[name] = opened.get_tensor(name)
+            size += read[name].nbytes
+    assert index["metadata"]["total_size"] == size
+    rows = [read[f"target_logits.0000{number}"] for number in (1, 2, 3)]
+    np.testing.assert_array_equal(np.concatenate(rows), example().target_logits)
+    assert index["metadata"]["rows"] == [3, 3, 1]
+
+
+def test_a_capture_of_no_rows_has_one_shard(tmp_path: Path) -> None:
+    found = load(in_shards(tmp_path, example()[:0]))
+    assert len(found) == 0 and list(found) == [] and found.vocab_size == V
+
+
+def test_what_was_in_shards_makes_the_same_file(tmp_path: Path) -> None:
+    capture = example(dtype="bfloat16")
+    save(capture, tmp_path / "one")
+    save(load(in_shards(tmp_path, capture, 2)), tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def sparse(path: Path, rows: int, vocab_size: int, suffix: str = "") -> None:
+    """A capture file of zeros that takes no room on the disk."""
+    metadata = {**LABELS, "synthetic": "true", "format": "otlp-capture-1", "contexts": "[]"}
+    sizes = {name: ("I64", [rows], 8 * rows) for name in ("positions", "next_tokens")}
+    if suffix:
+        metadata["format"] = "otlp-capture-2"
+        sizes |= {"context_ends": ("I64", [rows], 8 * rows), "contexts": ("U8", [0], 0)}
+    for name in ("target_logits", "draft_logits"):
+        sizes[name] = ("F16", [rows, vocab_size], 2 * rows * vocab_size)
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, (kind, shape, size) in sizes.items():
+        header[name + suffix] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+def test_five_hundred_gigabytes_take_the_memory_of_a_row(tmp_path: Path) -> None:
+    rows, vocab_size = 500_000, 128_256
+    for number in (1, 2):
+        try:
+            sparse(shard(tmp_path, number, 2), rows, vocab_size, f".{number:05d}")
+        except OSError:
+            pytest.skip("this file system has no files of 256 GB")
+    names = (
+        "positions",
+        "next_tokens",
+        "context_ends",
+        "contexts",
+        "target_logits",
+        "draft_logits",
+    )
+    index = {
+        "metadata": {
+            **{**LABELS, "synthetic": "true", "format": "otlp-capture-index-1"},
+            **{"rows": [rows, rows], "dtype": "float16", "vocab_size": vocab_size},
+        },
+        "weight_map": {
+            f"{name}.{i:05d}": shard(tmp_path, i, 2).name for i in (1, 2) for name in names
+        },
+    }
+    (tmp_path / "mine.safetensors.index.json").write_text(json.dumps(index))
+    tracemalloc.start()
+    try:
+        capture = load(tmp_path)
+        for row in (0, 499_999, 500_000, -1):
+            p, _ = capture.distributions(row)
+            assert p[0] == pytest.approx(1 / vocab_size)
+        assert capture[700_000].context == ""
+        assert tracemalloc.get_traced_memory()[1] < 10 * 8 * vocab_size
+    finally:
+        tracemalloc.stop()
+    assert len(capture) == 1_000_000
+
+
+def test_a_large_file_is_opened_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    sparse(path, 20_000, 4096)  # more than 256 MiB
+    capture = load(path)
+    assert isinstance(capture.target_logits, StoredRows)
+    assert capture[19_999].target_logits.shape == (4096,)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    with pytest.raises(CaptureError, match="large: was changed"):
+        capture.distributions(0)
+    with pytest.raises(CaptureError, match="large: not a complete"):
+        load(path)
+
+
+# --- what is wrong -------------------------------------------------------------------------------
+
+
+def poke(path: Path, tensor: str, at: int, content: bytes) -> None:
+    """Overwrite bytes of a tensor."""
+    whole = bytearray(path.read_bytes())
+    end = 8 + int.from_bytes(whole[:8], "little")
+    start = end + json.loads(whole[8:end])[tensor]["data_offsets"][0] + at
+    whole[start : start + len(content)] = content
+    path.write_bytes(whole)
+
+
+def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
+    index = in_shards(tmp_path)
+    nan = np.array(np.nan, dtype="<f4").tobytes()
+    poke(shard(tmp_path, 2), "draft_logits.00002", (1 * V + 2) * 4, nan)
+    poke(shard(tmp_path, 2), "next_tokens.00002", 2 * 8, np.int64(V).tobytes())
+    capture = load(index)
+    where = r"draft_logits row {} \(row 1 of .*mine-00002-of-00003.safetensors\) holds nan"
+    for use in (lambda c, row: c[row], lambda c, row: c.distributions(row)):
+        with pytest.raises(InvalidInputError, match=where.format(4)):
+            use(capture, 4)
+        with pytest.raises(InvalidInputError, match=where.format(1)):
+            use(capture[3:], 1)
+    with pytest.raises(TokenOutOfRangeError, match=r"next_tokens of row 5 \(row 2 of "):
+        capture[5]
+    assert [row for row in range(ROWS) if sound(capture, row)] == [0, 1, 2, 3, 5, 6]
+    with pytest.raises(InvalidInputError, match=r"draft_logits row 1 of .*00002-of-\S* holds nan"):
+        save(capture, tmp_path / "other.safetensors", shard_bytes=1)
+    assert not list(tmp_path.glob("other*"))
+
+
+def sound(capture: Capture, row: int) -> bool:
+    try:
+        return bool(np.isfinite(capture.distributions(row)).all())
+    except InvalidInputError:
+        return False
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_shard_that_is_missing_or_cut_is_named_at_once(tmp_path: Path, number: int) -> None:
+    index = in_shards(tmp_path)
+    path = shard(tmp_path, number)
+    content = path.read_bytes()
+    for length in [*range(0, len(content), 7), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(CaptureError, match=path.name):
+            load(index)
+    path.write_bytes(content + b"\0")
+    with pytest.raises(CaptureError, match=path.name):
+        load(index)
+    path.unlink()
+    with pytest.raises(CaptureError, match=f"{path.name}: there is no such file"):
+        load(index)
+    os.mkfifo(path)
+    with pytest.raises(CaptureError, match=f"{path.name}: cannot be read"):
+        load(index)
+
+
+def edit(**changes: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda index: index["metadata"].update(changes)
+
+
+def point(tensor: str, to: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda index: index["weight_map"].update({tensor: to})
+
+
+def all_of(number: int, to: str) -> Callable[[dict[str, Any]], Any]:
+    def change(index: dict[str, Any]) -> None:
+        for tensor in index["weight_map"]:
+            if tensor.endswith(str(number)):
+                index["weight_map"][tensor] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (edit(rows=[3, 2, 2]), "00002-of-00003.safetensors: its rows is 3, but 2"),
+        (edit(rows=[3, 3]), "3 shards, and rows for 2"),
+        (edit(rows="333"), "its rows is 3, but '3'"),
+        (edit(rows=5), "no index"),
+        (edit(vocab_size=6), "its vocab_size is 5, but 6"),
+        (edit(dtype="float16"), "its dtype is 'float32', but 'float16'"),
+        (edit(target_model="other"), "its target_model is 'large', but 'other'"),
+        (edit(synthetic=True), "its synthetic is 'false', but True"),
+        (edit(format="other"), "format is 'other'"),
+        (lambda index: index.pop("metadata"), "no index"),
+        (lambda index: index["metadata"].pop("tokenizer"), "its tokenizer is 'letters', but None"),
+        (lambda index: index["weight_map"].clear(), "names no file|0 shards"),
+        (lambda index: index["weight_map"].pop("positions.00002"), "has other tensors"),
+        (point("other.00002", "mine-00002-of-00003.safetensors"), "has other tensors"),
+        (point("positions.00002", "mine-00001-of-00003.safetensors"), "shard 00002 lies in"),
+        (point("positions", "mine-00001-of-00003.safetensors"), "no tensor of a shard"),
+        (point("positions.00009", "mine-00009-of-00003.safetensors"), "not numbered"),
+        (point("positions.00001", 3), "no tensor of a shard"),
+        (all_of(2, "mine-00001-of-00003.safetensors"), "one file twice"),
+        (all_of(2, "../mine-00002-of-00003.safetensors"), "does not lie in its folder"),
+        (all_of(2, "/etc/passwd"), "does not lie in its folder"),
+        (all_of(2, "a\\b"), "does not lie in its folder"),
+        (all_of(2, "C:b"), "does not lie in its folder"),
+        (all_of(2, ".."), "does not lie in its folder"),
+        (all_of(2, "a\0b"), "does not lie in its folder"),
+        (all_of(2, ""), "does not lie in its folder"),
+        (all_of(2, "\ud800"), "cannot be read"),
+        (all_of(2, "x" * 300), "cannot be read"),
+    ],
+)
+def test_an_index_that_disagrees_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    index = in_shards(tmp_path)
+    content = json.loads(index.read_text())
+    change(content)
+    index.write_text(json.dumps(content))
+    with pytest.raises(CaptureError, match=message):
+        load(index)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"3", b"{", b"\xff", b"[" * 99_999, b'{"metadata": 3, "weight_map": []}'],
+)
+def test_what_is_no_index_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine.safetensors.index.json"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=r"mine\.safetensors\.index\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (replace(example(seed=1), target_model="another"), "its target_model is 'large', but 'ano"),
+        (example(dtype="float16"), "types|dtype"),
+        (example(vocab_size=6), r"has shape \(3, 6\)|has shape \(3, 5\)"),
+        (keep_top(example(), 3), "has other tensors"),
+    ],
+)
+def test_a_shard_of_another_capture_is_named(tmp_path: Path, other: Capture, message: str) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    index = in_shards(tmp_path)
+    save(other[:3], folder / "mine.safetensors", shard_bytes=1_000_000)
+    (folder / "mine-00001-of-00001.safetensors").replace(shard(tmp_path, 1))
+    with pytest.raises(CaptureError, match=message):
+        load(index)
+
+
+def test_an_index_of_two_kinds_of_captures_is_refused(tmp_path: Path) -> None:
+    """Though each shard has what the index says."""
+    index = in_shards(tmp_path)
+    whole = json.loads(index.read_text())
+    (tmp_path / "top").mkdir()
+    save(keep_top(example(), 3), tmp_path / "top" / "top.safetensors", shard_bytes=220)
+    other = json.loads((tmp_path / "top" / "top.safetensors.index.json").read_text())["weight_map"]
+    name = next(name for tensor, name in other.items() if tensor.endswith("2"))
+    (tmp_path / "top" / name).replace(shard(tmp_path, 2))
+    kept = {key: to for key, to in whole["weight_map"].items() if not key.endswith("2")}
+    kept |= {key: shard(tmp_path, 2).name for key in other if key.endswith("2")}
+    index.write_text(json.dumps({"metadata": whole["metadata"], "weight_map": kept}))
+    with pytest.raises(CaptureError, match="has tensors of other types"):
+        load(index)
+
+
+@pytest.mark.parametrize("name", ["contexts", "context_ends"])
+@pytest.mark.parametrize("load_one", [True, False])
+def test_texts_have_one_axis(tmp_path: Path, name: str, load_one: bool) -> None:
+    index = in_shards(tmp_path)
+    path = shard(tmp_path, 1)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header[f"{name}.00001"]["shape"].append(1)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    with pytest.raises(CaptureError, match=r"00001-of-00003.*one axis"):
+        load(path if load_one else index)
+
+
+def test_shards_whose_rows_shift_are_refused(tmp_path: Path) -> None:
+    """As many rows in all, but not in each file."""
+    index = in_shards(tmp_path, example(rows=6))
+    for number, rows in ((1, (2, 4)), (2, (4, 2))):
+        path = shard(tmp_path, number, 2)
+        content = path.read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:start])
+        names = [f"{model}_logits.{number:05d}" for model in ("target", "draft")]
+        begin = header[names[0]]["data_offsets"][0]
+        for name, count in zip(names, rows, strict=True):
+            end = begin + 4 * V * count
+            header[name] |= {"shape": [count, V], "data_offsets": [begin, end]}
+            begin = end
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    with pytest.raises(CaptureError, match=r"00001-of-00002\.safetensors: its target_logits"):
+        load(index)
+
+
+@pytest.mark.parametrize("ends", [[0, 99, 1], [-1, 1, 2], [5, 3, 9], [2**62, 2**62, 2**62]])
+def test_contexts_that_lie_nowhere_are_refused(tmp_path: Path, ends: list[int]) -> None:
+    index = in_shards(tmp_path)
+    poke(shard(tmp_path, 1), "context_ends.00001", 0, np.array(ends, dtype="<i8").tobytes())
+    with pytest.raises(CaptureError, match="mine-00001-of-00003"):
+        list(load(index))
+    with pytest.raises(CaptureError, match="mine-00001-of-00003"):
+        load(shard(tmp_path, 1))
+
+
+def test_contexts_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    index = in_shards(tmp_path)
+    poke(shard(tmp_path, 1), "contexts.00001", 0, b"\xff")
+    with pytest.raises(CaptureError, match="context of row 1 is no text"):
+        load(index)[1]
+    with pytest.raises(CaptureError, match="are no text"):
+        load(shard(tmp_path, 1))
+
+
+def test_a_shard_that_changes_or_goes_is_named(tmp_path: Path) -> None:
+    capture = load(in_shards(tmp_path))
+    path = shard(tmp_path, 2)
+    poke(path, "positions.00002", 0, bytes(8))
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(CaptureError, match=r"00002-of-00003\.safetensors: was changed"):
+        capture.distributions(4)
+    path.unlink()
+    with pytest.raises(CaptureError, match=r"00002-of-00003\.safetensors: there is no such file"):
+        capture[4]
+    assert sound(capture, 0) and sound(capture, 6)
+
+
+@pytest.mark.parametrize("folder", [".", "sub"])
+def test_a_folder_of_none_or_two_captures_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(CaptureError, match="0 indexes and 0 safetensors"):
+        load(tmp_path / folder)
+    save(example(), tmp_path / folder / "one.safetensors")
+    check_same(load(tmp_path / folder), example())
+    save(example(), tmp_path / folder / "two.safetensors")
+    with pytest.raises(CaptureError, match="0 indexes and 2 safetensors"):
+        load(tmp_path / folder)
+
+
+def test_a_full_disk_leaves_no_shard(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    capture = example(rows=60, vocab_size=100)
+    for limit in (1_500, 20_000):  # of a shard; of the index, which is longer than the shards
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            with pytest.raises(CaptureError, match="cannot be written"):
+                save(capture, tmp_path / "mine.safetensors", shard_bytes=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from otlp.data.captures import builtin, load, save
+from otlp.errors import CaptureError
+from tests.reliability.kill_at_every_step import kill_at
+
+folder, capture = Path(sys.argv[1]), builtin()[:3]
+for step in range(1, 100):
+    child = os.fork()
+    if child == 0:
+        kill_at(step, folder)
+        save(capture, folder / "mine.safetensors", shard_bytes=1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if (folder / "mine.safetensors.index.json").exists():
+        found = load(folder)
+        assert [one.position for one in found] == capture.positions.tolist()
+        break
+    try:
+        load(folder / "mine.safetensors")
+    except CaptureError:
+        continue
+    raise AssertionError("half a capture")
+print(step)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_save_leaves_a_whole_capture_or_none(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent.parent.parent
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 8  # three shards and the index, each opened, synced and renamed
+
+
+def test_shards_replace_nothing(tmp_path: Path) -> None:
+    index = in_shards(tmp_path)
+    content = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CaptureError, match="is there already"):
+        in_shards(tmp_path, example(seed=1))
+    assert content == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    index.unlink()
+    save(example(), tmp_path / "mine.safetensors")
+    with pytest.raises(CaptureError, match=r"mine\.safetensors: is there already"):
+        in_shards(tmp_path)
+    with pytest.raises(CaptureError, match="cannot be written"):
+        save(example(), tmp_path / "absent" / "mine", shard_bytes=100)
+    for path in ("", "a\0b", 3, None):
+        for use in (lambda: load(path), lambda: save(example(), path)):  # noqa: B023
+            with pytest.raises(CaptureError, match="must be the path of a file"):
+                use()
+    for wrong in (0, -1, 1.5, "1GB"):
+        with pytest.raises(InvalidInputError, match="shard_bytes"):
+            save(example(), tmp_path / "new", shard_bytes=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("top", [False, True])
+def test_damaged_shards_and_indexes_are_refused_or_sound(tmp_path: Path, top: bool) -> None:
+    rng = np.random.default_rng(20)
+    index = in_shards(tmp_path, keep_top(example(), 3) if top else example())
+    files = sorted(tmp_path.iterdir())
+    whole = {path: np.frombuffer(path.read_bytes(), dtype=np.uint8) for path in files}
+    refused = 0
+    for _ in range(250):
+        path = files[rng.integers(len(files))]
+        damaged = whole[path].copy()
+        kind, at = rng.integers(4), rng.integers(damaged.size)
+        if kind == 0:  # some bytes are others
+            places = rng.integers(damaged.size, size=rng.integers(1, 20))
+            damaged[places] = rng.integers(256, size=places.size)
+        elif kind == 1:  # a stretch is lost
+            damaged = np.delete(damaged, slice(at, at + rng.integers(1, 200)))
+        elif kind == 2:  # a stretch is zero, as after a crash
+            damaged[at : at + rng.integers(1, 500)] = 0
+        else:  # a stretch stands twice
+            damaged = np.concatenate((damaged[:at], damaged[at - 50 if at > 50 else 0 :]))
+        path.write_bytes(damaged.tobytes())
+        try:
+            found = load(index)
+            for row in range(len(found)):
+                p, q = found.distributions(row, 0.7)
+                assert np.isfinite(p).all() and np.isfinite(q).all()
+                assert isinstance(found[row].context, str)
+        except OTLPError as error:
+            refused += 1
+            assert "mine" in str(error)
+        path.write_bytes(whole[path].tobytes())
+    assert refused > 80
+    assert isinstance(load(index), TopCapture) == top
