@@ -60,6 +60,11 @@ class Naive(Solver):
         """Support every draft scheme."""
         return Capability(True)
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: the output is drawn from the target."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size times drafts."""
         return float(problem.vocab_size) * problem.n

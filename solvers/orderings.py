@@ -169,6 +169,11 @@ class Orderings(Solver):
         """Support every draft scheme."""
         return Capability(True)
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless at every step: y is summed up from the orderings themselves."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Tokens that can be drafted, times drafts."""
         return float(problem.drafts.support.sum()) * problem.n

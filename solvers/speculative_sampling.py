@@ -89,6 +89,11 @@ class SpeculativeSampling(Solver):
             "or an optimal solver such as orderings",
         )
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: the draft follows q, the residual is p - min(p, q)."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
         return float(problem.vocab_size)

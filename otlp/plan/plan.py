@@ -16,6 +16,10 @@ from otlp.problem import Problem
 __all__ = ["Marginals", "Plan", "enumerated_marginals", "residual_distribution"]
 
 
+MISS = 1e-6
+"""Probability that the interval of an estimated acceptance misses the true one, at most."""
+
+
 @dataclass(frozen=True, eq=False)
 class Marginals:
     """What a plan does on average over the drafts, computed from the plan alone.
@@ -30,12 +34,16 @@ class Marginals:
         How both were obtained, in words ("enumerated", "closed form", "bound").
     slack : float
         What the L1 error of `output` may be larger by than it shows, if `method` is a bound.
+    interval : tuple of float, or None
+        Where the acceptance is estimated: ends of an interval that misses its true sum with
+        probability `MISS` at most.  None where it is no estimate.
     """
 
     acceptance: FloatArray
     output: FloatArray
     method: str
     slack: float = 0.0
+    interval: tuple[float, float] | None = None
 
 
 class Plan(ABC):
@@ -83,6 +91,15 @@ class Plan(ABC):
         needed = 8.0 * tuples.mass.size * self.problem.vocab_size
         check_memory("the table of slices", needed, MEMORY_LIMIT)
         return enumerated_marginals(tuples, np.array([self.conditional(t) for t in tuples.tokens]))
+
+    def finish(self) -> None:
+        """Do now what is left to do until a tuple needs it; nothing, for most plans.
+
+        Raises
+        ------
+        SolveError
+            If that finds no plan, which would else be found out at some tuple.
+        """
 
     @property
     def acceptance_vector(self) -> FloatArray:
