@@ -109,9 +109,9 @@ class Solution:
 
     @property
     def acceptance_interval(self) -> tuple[float, float]:
-        """Interval of the acceptance where it is estimated (see `otlp.plan.plan.MISS`), else the point.
+        """Interval that holds the acceptance, but for a chance of 1e-6; the point where it is exact.
 
-        In `details`, too, where it is an estimate.
+        In `details`, too, where the acceptance is an estimate.
         """
         found = self.details.get("acceptance_interval", (self.acceptance, self.acceptance))
         return found  # type: ignore[return-value]

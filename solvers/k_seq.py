@@ -111,9 +111,9 @@ class KSeq(Solver):
 
     Notes
     -----
-    O(V): each step of the bisection looks only at the tokens that it has not decided.  The acceptance is that of
-    all rules here: P(the output was drafted).  SpecTr counts P(some draft passes its coin), which
-    is less where a replacement happens to have been drafted; it is
+    O(V): each step of the bisection looks only at the tokens that are not decided yet.  The
+    acceptance is that of all rules here: P(the output was drafted).  SpecTr counts P(some draft
+    passes its coin), which is less where a replacement happens to have been drafted; it is
     ``solution.details["some_draft_passes"]``, and at rho* at least 1 - (1 - 1/n)^n of the optimum.
 
     Examples
@@ -194,7 +194,6 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
     float
         The upper end of the last interval of the bisection, so on the safe side.
     """
-
     p, q = np.empty((2, target.size))
     low, high = 1.0, float(n)
     count, always, never = _undecided(target, draft, low, high, p, q)

@@ -98,11 +98,11 @@ class Prepared(Plan):
 
     def marginals(self) -> Marginals:
         """Sum over both systems, which are solved for it."""
-        return SlacknessPlan(self.problem, self.subset, self.outer, self.inner).marginals()
+        return self.finished().marginals()
 
-    def finish(self) -> None:
+    def finished(self) -> Plan:
         """Solve both systems."""
-        assert self.outer is not None and self.inner is not None
+        return SlacknessPlan(self.problem, self.subset, self.outer, self.inner)
 
     @cached_property
     def outer(self) -> Plan:

@@ -14,7 +14,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.errors import Capability
-from otlp.numerics.compiled import compiled
+from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
@@ -52,20 +52,9 @@ class _Left:
 
     def reject(self, draft: FloatArray, mass: float) -> None:
         """Leave (r - q)^+, up to its scale; nothing is left where rounding alone rejects."""
-        left = np.empty(draft.size)
-        total = _take(self.wanted, draft, self.total / mass, left)
+        left, total = positive_part(1.0, self.wanted, self.total / mass, draft)
         if total > 0.0:
             self.wanted, self.total = left, total
-
-
-@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
-def _take(wanted: FloatArray, draft: FloatArray, scale: float, left: FloatArray) -> float:
-    total = 0.0
-    for x in range(wanted.size):
-        rest = max(wanted[x] - scale * draft[x], 0.0)
-        left[x] = rest
-        total += rest
-    return total
 
 
 class RejectionPlan(Plan):
@@ -205,9 +194,7 @@ class SequentialRejectionPlan(RejectionPlan):
             further = np.append(rejected, token)
             self._follow(further, left, reach * float(missed[token]), accepted, replaced)
 
-    def _draw(
-        self, rng: np.random.Generator, accepted: FloatArray, replaced: FloatArray
-    ) -> float:
+    def _draw(self, rng: np.random.Generator, accepted: FloatArray, replaced: FloatArray) -> float:
         """Add one drawn sequence; the probability that all of its drafts fail."""
         rejected = np.empty(0, dtype=np.int64)
         wanted, reach = self.problem.target, 1.0
@@ -347,9 +334,7 @@ class RecursiveRejection(Solver):
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
             if isinstance(drafts, WithoutReplacement):
-                plan = RecursiveRejectionWithoutReplacementPlan(
-                    problem, drafts, samples, self.seed
-                )
+                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, samples, self.seed)
             else:
                 plan = SequentialRejectionPlan(problem, samples, self.seed)
         return Answer(plan, Guarantee.LOSSLESS)

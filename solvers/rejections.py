@@ -200,7 +200,7 @@ def _step(
     if last:
         added[2, middle] += share
         added[3, middle] -= share * (level + scale)
-    return share, scale, first, middle
+    return share, scale, int(first), int(middle)
 
 
 @compiled
@@ -253,7 +253,7 @@ def _draw(
 @compiled
 def _of_token(level: float, scale: float, masses: FloatArray, token: int) -> float:
     """Mass of a token that this step rejects, up to the scale of all tokens."""
-    p, q = masses[0, token], masses[1, token]
+    p, q = float(masses[0, token]), float(masses[1, token])
     return max(q * scale - max(p - q * level, 0.0), 0.0)
 
 
@@ -262,11 +262,11 @@ def _of_others(
     level: float, scale: float, first: int, middle: int, below: FloatArray, end: int
 ) -> float:
     """The same of all tokens before `end` but the top ones, those that are gone included."""
-    value = scale * below[1, min(end, first)]
+    value = scale * float(below[1, min(end, first)])
     if end > first:
         end = min(end, middle)
         q, p = below[1, end] - below[1, first], below[0, end] - below[0, first]
-        value += max((level + scale) * q - p, 0.0)
+        value += max((level + scale) * float(q) - float(p), 0.0)
     return value
 
 
@@ -319,7 +319,7 @@ def _rejected_token(
                 if not (path == token).any():
                     own = _of_token(level, scale, masses, token)
                     if wanted < own:
-                        return token
+                        return int(token)
                     wanted -= own
             continue
         low, high = 0, middle

@@ -92,14 +92,15 @@ class Plan(ABC):
         check_memory("the table of slices", needed, MEMORY_LIMIT)
         return enumerated_marginals(tuples, np.array([self.conditional(t) for t in tuples.tokens]))
 
-    def finish(self) -> None:
-        """Do now what is left to do until a tuple needs it; nothing, for most plans.
+    def finished(self) -> Plan:
+        """Return this plan with nothing left to be solved when a tuple needs it.
 
         Raises
         ------
         SolveError
             If that finds no plan, which would else be found out at some tuple.
         """
+        return self
 
     @property
     def acceptance_vector(self) -> FloatArray:

@@ -212,7 +212,7 @@ class GlobalResolution(SystemSolver):
 
     @property
     def promise(self) -> Guarantee:
-        """The lossless plan keeps the output whatever the shares are, the published one does not."""
+        """Only the lossless plan puts out the target however good the shares are."""
         return Guarantee.LOSSLESS if self.plan == "lossless" else Guarantee.APPROXIMATE
 
     def write(self, problem: Problem) -> Plan:

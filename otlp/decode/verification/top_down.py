@@ -108,13 +108,10 @@ class TopDown(Verification):
             return solver.prepare(problem, self.guarantee)
         if solver.supports(problem):
             try:
-                plan = solver.prepare(problem, self.guarantee)
                 # One plan for all tuples: the fallback must not stand in for some of them.
-                plan.finish()
+                return solver.prepare(problem, self.guarantee).finished()
             except SolveError:
                 pass
-            else:
-                return plan
         return make_solver(self.fallback).prepare(problem, self.guarantee)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
