@@ -109,7 +109,7 @@ class Solution:
 
     @property
     def acceptance_interval(self) -> tuple[float, float]:
-        """Interval that holds the acceptance, but for a chance of 1e-6; the point where it is exact.
+        """Interval that holds the acceptance but for a chance of 1e-6; a point where it is exact.
 
         In `details`, too, where the acceptance is an estimate.
         """
