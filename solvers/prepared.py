@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from otlp.certificate import certify
 from otlp.distribution import FloatArray, Mask
+from otlp.drafts import IID
 from otlp.plan import Marginals, Plan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
-from otlp.reductions.complementary_slackness import Side, Split, iid_drafts, split
+from otlp.reductions.complementary_slackness import Side, Split, split
 from otlp.reductions.support import SupportInverse
 from otlp.solution import Guarantee, SolveError
 from otlp.solvers.solver import Solver, Stopped
@@ -36,12 +37,10 @@ class SystemSolver(Solver):
     def write(self, problem: Problem) -> Plan:
         """Find H* and divide the target; each slice then solves what its own tuple needs.
 
-        Raises
-        ------
-        UnsupportedProblemError
-            If the drafts are not i.i.d.
+        Where the drafts are not i.i.d. one system divides for the other: both are solved.
         """
-        iid_drafts(problem)
+        if not isinstance(problem.drafts, IID):
+            return super().write(problem)
         small, inverse = Support().apply(problem)
         return Prepared(self, problem, self.divide(small), inverse)
 
