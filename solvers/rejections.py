@@ -158,7 +158,7 @@ def _walk(
         return
     for token in range(middle):
         rejected = draft[token] * scale - max(target[token] - draft[token] * level, 0.0)
-        if rejected > 0.0 and not (path[:depth] == token).any():
+        if rejected > 0.0 and not _among(path[:depth], token):
             path[depth] = token
             _walk(depth + 1, level + scale, share * rejected, path, masses, above, top, tail, added)
 
@@ -204,15 +204,23 @@ def _step(
 
 
 @compiled
+def _among(tokens: IntArray, token: int) -> bool:
+    for other in tokens:
+        if other == token:
+            return True
+    return False
+
+
+@compiled
 def _left(draft: FloatArray, top: IntArray, tail: float, path: IntArray) -> float:
     """Mass of all tokens but those of the path; see `WithoutReplacement.outside`."""
     left = tail
     for token in path:
-        if not (top == token).any():
+        if not _among(top, token):
             left -= draft[token]
     left = max(left, 0.0)
     for token in top:
-        if not (path == token).any():
+        if not _among(path, token):
             left += draft[token]
     return left
 
@@ -284,11 +292,11 @@ def _rejected(
     """Mass that this step rejects, up to the scale of all tokens."""
     total = _of_others(level, scale, first, middle, below, middle)
     for token in path:
-        if not (top == token).any():
+        if not _among(top, token):
             total -= _of_token(level, scale, masses, token)
     total = max(total, 0.0)
     for token in top:
-        if not (path == token).any():
+        if not _among(path, token):
             total += _of_token(level, scale, masses, token)
     return total
 
@@ -309,14 +317,14 @@ def _rejected_token(
     common = _of_others(level, scale, first, middle, below, middle)
     total = common
     for token in top:
-        if not (path == token).any():
+        if not _among(path, token):
             total += _of_token(level, scale, masses, token)
     for tried in range(uniforms.size - 1):
         wanted = uniforms[tried] * total
         if wanted >= common:
             wanted -= common
             for token in top:
-                if not (path == token).any():
+                if not _among(path, token):
                     own = _of_token(level, scale, masses, token)
                     if wanted < own:
                         return int(token)
@@ -329,18 +337,18 @@ def _rejected_token(
                 low = mid
             else:
                 high = mid
-        gone = (path == low).any() or (top == low).any()
+        gone = _among(path, low) or _among(top, low)
         if not gone and _of_token(level, scale, masses, low) > 0.0:
             return low
     # What is gone holds nearly all the mass: look at every token.
     total = 0.0
     for token in range(middle):
-        if not (path == token).any():
+        if not _among(path, token):
             total += _of_token(level, scale, masses, token)
     wanted = uniforms[-1] * total
     found = -1
     for token in range(middle):
-        own = 0.0 if (path == token).any() else _of_token(level, scale, masses, token)
+        own = 0.0 if _among(path, token) else _of_token(level, scale, masses, token)
         if own > 0.0:
             found = token
             if wanted < own:

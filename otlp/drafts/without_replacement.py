@@ -403,15 +403,17 @@ def _add_inclusion(
         count = np.zeros((n, width))
         count[0] = 1.0
         for token in range(size):
-            before[token] = count
+            for m in range(n):
+                for k in range(width):
+                    before[token, m, k] = count[m, k]
             _add_clock(count, rung[block, token])
-        count[:] = 0.0
+        count = np.zeros((n, width))
         count[0] = 1.0
         weight = weights[block * width : (block + 1) * width]
         for token in range(size - 1, -1, -1):
             yes = rung[block, token]
-            fewer[:] = 0.0
-            most[:] = 0.0
+            for k in range(width):
+                fewer[k] = most[k] = 0.0
             for m in range(n):
                 same, earlier = count[m], before[token, n - 1 - m]
                 for k in range(width):
