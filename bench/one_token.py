@@ -80,7 +80,7 @@ def main(vocab_size: tuple[int, ...], n: int, repeats: int, json_path: Path | No
             for size in vocab_size:
                 rows.append((name, scheme, size, *measure(name, scheme, size, n, repeats)))
                 step(f"{name}, {scheme}, V = {size}")
-    made = table(f"one token, n = {n}", "rule", "drafts", "V", "prepared, ms", "solved, ms")
+    made = table("rule", "drafts", "V", "prepared", "solved", title=f"ms for one token, n = {n}")
     for name, scheme, size, quick, certified in rows:
         made.add_row(name, scheme, f"{size:,}", f"{quick:.3g}", f"{certified:.3g}")
     console.print(made)

@@ -35,6 +35,9 @@ __all__ = [
 FLOATS = 1e9
 """Numbers that an estimate looks at, where each step is over all tokens: some seconds."""
 
+LITTLE = 1e-3
+"""Less than that is scaled up, so that nothing underflows that is not tiny itself."""
+
 FEWEST = 100
 """Sequences that an estimate draws at least."""
 
@@ -47,12 +50,15 @@ class _Left:
 
     def chance(self, token: int, draft: FloatArray, mass: float) -> float:
         """Probability min(1, r/q) of accepting a token, for the draft q = draft / mass."""
-        wanted, drawn = float(self.wanted[token]) * mass, float(draft[token]) * self.total
+        wanted, drawn = float(self.wanted[token]) / self.total, float(draft[token]) / mass
         return 1.0 if wanted >= drawn else wanted / drawn
 
     def reject(self, draft: FloatArray, mass: float) -> None:
         """Leave (r - q)^+, up to its scale; nothing is left where rounding alone rejects."""
         left, total = positive_part(1.0, self.wanted, self.total / mass, draft)
+        if 0.0 < total < LITTLE:
+            left /= total
+            total = 1.0
         if total > 0.0:
             self.wanted, self.total = left, total
 
