@@ -84,12 +84,12 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     O(V) for selection plans, O(nnz) for plans over token sets.  A subset that is not handed in
     costs a subset selection: O(V log V) for schemes that have H* in closed form, else iterations
     of `otlp.numerics.minimum_norm`, to `RULE_GAP`, and on to `GAP_TOLERANCE` only for a plan
-    that may be optimal.
+    that may be optimal.  A plan whose acceptance is estimated is never called optimal.
     """
     subset = None if answer.subset is None else check_mask(answer.subset, problem.vocab_size)
     acceptance = marginal_error = float("nan")
     method, status, message = "no plan", answer.status, answer.message
-    guarantee = Guarantee.NONE
+    guarantee, details = Guarantee.NONE, dict(answer.details)
     upper_bound = 1.0 if subset is None else problem.dual_value(subset)
     if answer.plan is not None:
         marginals = answer.plan.marginals()
@@ -100,17 +100,19 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             )
         acceptance = float(marginals.acceptance.sum())
         marginal_error = float(np.abs(marginals.output - problem.target).sum()) + marginals.slack
-        method = marginals.method
+        method, estimated = marginals.method, marginals.interval is not None
+        if estimated:
+            details["acceptance_interval"] = marginals.interval
         lossless = marginal_error <= LOSSLESS_TOLERANCE
         if subset is None:
             clock.lap("verify")
-            claims_optimal = answer.claim in (None, Guarantee.OPTIMAL)
-            upper_bound, subset = _bound(problem, acceptance, lossless and claims_optimal)
+            optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
+            upper_bound, subset = _bound(problem, acceptance, optimal)
             clock.lap("reduce")
         proved = Guarantee.APPROXIMATE
         if lossless:
             gap = upper_bound - acceptance
-            optimal = -LOSSLESS_TOLERANCE <= gap <= GAP_TOLERANCE
+            optimal = -LOSSLESS_TOLERANCE <= gap <= GAP_TOLERANCE and not estimated
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
         if answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
@@ -132,7 +134,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         marginal_method=method,
         timings=clock.read(),
         message=message,
-        details=answer.details,
+        details=details,
     )
 
 

@@ -19,7 +19,6 @@ __all__ = [
     "as_array",
     "as_distribution",
     "as_floats",
-    "by_ratio",
     "check_generator",
     "entropy",
     "frozen",
@@ -257,14 +256,6 @@ def entropy(distribution: FloatArray) -> float:
 def total_variation(one: FloatArray, other: FloatArray) -> float:
     """Half the L1 distance: the largest difference in the probability of any event."""
     return 0.5 * float(np.abs(one - other).sum())
-
-
-def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
-    """All tokens by p/q descending; those with q = 0 first."""
-    ratio = np.full(target.size, np.inf)
-    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
-        np.divide(target, draft, out=ratio, where=draft > 0.0)
-    return np.argsort(-ratio).astype(np.int64)
 
 
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:

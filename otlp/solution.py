@@ -71,7 +71,8 @@ class Solution:
     plan : Plan or None
         The verification rule; None where the solver found none, or `solve_many` kept none.
     acceptance : float
-        Probability that the output is one of the drafted tokens; NaN without a plan.
+        Probability that the output is one of the drafted tokens; NaN without a plan.  Where it
+        is an estimate, `acceptance_interval` is more than this point.
     upper_bound : float
         Dual bound on the acceptance of any plan; `gap` is their difference.
     subset : ndarray of bool, shape (V,), or None
@@ -105,6 +106,15 @@ class Solution:
     def gap(self) -> float:
         """Upper bound minus acceptance: how far the plan can be from optimal."""
         return self.upper_bound - self.acceptance
+
+    @property
+    def acceptance_interval(self) -> tuple[float, float]:
+        """Interval that holds the acceptance but for a chance of 1e-6; a point where it is exact.
+
+        In `details`, too, where the acceptance is an estimate.
+        """
+        found = self.details.get("acceptance_interval", (self.acceptance, self.acceptance))
+        return found  # type: ignore[return-value]
 
     def __str__(self) -> str:
         """Summarise the certificate in one line."""

@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.ascending import ascending
+from otlp.numerics.compiled import compiled
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
 
@@ -83,19 +85,31 @@ def _first_in_order(problem: Problem, order: IntArray) -> Mask:
 
 
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
-    """Tokens with q > 0, by p/q ascending."""
+    """Tokens with q > 0, by p/q ascending; O(V)."""
     tokens = np.flatnonzero(draft)
     with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
-        order = np.argsort(target[tokens] / draft[tokens])
-    return tokens[order].astype(np.int64)
+        order = ascending(target[tokens] / draft[tokens])
+    found: IntArray = tokens[order]
+    return found
 
 
 def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> Mask:
-    """H* for i.i.d. drafts, a mask of shape (V,); O(V log V)."""
+    """H* for i.i.d. drafts, a mask of shape (V,); O(V log n)."""
     order = ratio_order(target, draft)
-    psi = np.cumsum(target[order]) - np.cumsum(draft[order]) ** n
-    best = int(np.argmin(psi))
     subset = np.zeros(target.size, dtype=bool)
-    if psi[best] < 0.0:
-        subset[order[: best + 1]] = True
+    subset[order[: _best_prefix(target, draft, n, order)]] = True
     return subset
+
+
+@compiled
+def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray) -> int:
+    """Length of the prefix of the least psi; 0 where none is below 0."""
+    p = q = least = 0.0
+    length = 0
+    for k in range(order.size):
+        p += target[order[k]]
+        q += draft[order[k]]
+        psi = p - q**n
+        if psi < least:
+            least, length = psi, k + 1
+    return length

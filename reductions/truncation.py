@@ -9,10 +9,13 @@ taken at random, which splits the lump's mass in proportion to q.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.numerics.ascending import ascending
+from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 
 __all__ = ["Lumps", "inner_truncation", "lump", "outer_truncation", "singletons"]
@@ -125,17 +128,17 @@ def lump(
     Notes
     -----
     The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many lumps.
-    O(V log V) once, then O(V) a trial; a handful of trials.
+    O(V) a trial; a handful of trials.
     """
-    order = tokens[np.argsort(wanted[tokens] / draft[tokens], kind="stable")]
-    q, ratio = draft[order], wanted[order] / draft[order]
+    order = tokens[ascending(wanted[tokens] / draft[tokens])]
+    q, w = draft[order], wanted[order]
+    ratio = w / q
     steps = np.sqrt(np.diff(ratio) * 0.5 * (q[1:] + q[:-1]))
     position = np.concatenate(([0.0], np.cumsum(steps)))
     position /= max(float(position[-1]) * (1.0 + 1e-12), 5e-324)
 
-    def cut(count: int) -> Lumps:
-        lump_of = np.unique(np.floor(position * count), return_inverse=True)[1]
-        return _lumps(draft, wanted, order, lump_of.astype(np.int64))
+    def cut(count: int) -> _Cut:
+        return _Cut(*_cut(position, q, w, float(count)))
 
     low, high = 0, min(8, limit)
     lumps = cut(high)
@@ -143,11 +146,11 @@ def lump(
         # the mismatch falls as 1 / count
         count = max(high + 1, int(high * lumps.mismatch / tolerance))
         more = cut(count)
-        while len(more) > limit and count > high + 1:
+        while len(more.first) > limit and count > high + 1:
             count = (high + count) // 2
             more = cut(count)
-        if len(more) > limit or count > MOST_CUTS:
-            return lumps
+        if len(more.first) > limit or count > MOST_CUTS:
+            return _lumps(draft, wanted, order, lumps)
         low, high, lumps = high, count, more
     while high > 1.1 * low + 1.0:
         middle = (low + high) // 2
@@ -156,13 +159,42 @@ def lump(
             high, lumps = middle, fewer
         else:
             low = middle
-    return lumps
+    return _lumps(draft, wanted, order, lumps)
 
 
-def _lumps(draft: FloatArray, wanted: FloatArray, tokens: IntArray, lump_of: IntArray) -> Lumps:
-    count = int(lump_of[-1]) + 1
-    mass, goal = sum_by(lump_of, draft[tokens], count), sum_by(lump_of, wanted[tokens], count)
-    split = (goal / mass)[lump_of] * draft[tokens]
+class _Cut(NamedTuple):
+    """Where each lump begins among the tokens in order, and the mismatch."""
+
+    first: IntArray
+    mismatch: float
+
+
+@compiled
+def _cut(
+    position: FloatArray, q: FloatArray, w: FloatArray, count: float
+) -> tuple[IntArray, float]:
+    """Cut tokens in order at every 1 / count of the position."""
+    size = position.size
+    first = np.empty(size, np.int64)
+    lumps, mismatch, begin = 0, 0.0, 0
+    while begin < size:
+        first[lumps] = begin
+        lumps += 1
+        level = np.floor(position[begin] * count)
+        mass, goal, end = 0.0, 0.0, begin
+        while end < size and np.floor(position[end] * count) == level:
+            mass += q[end]
+            goal += w[end]
+            end += 1
+        for k in range(begin, end):
+            mismatch += abs(w[k] - (goal / mass) * q[k])
+        begin = end
+    return first[:lumps].copy(), mismatch
+
+
+def _lumps(draft: FloatArray, wanted: FloatArray, order: IntArray, cut: _Cut) -> Lumps:
     labels = np.full(draft.size, -1, dtype=np.int64)
-    labels[tokens] = lump_of
-    return Lumps(labels, mass, goal, float(np.abs(wanted[tokens] - split).sum()))
+    sizes = np.diff(np.append(cut.first, order.size))
+    labels[order] = np.repeat(np.arange(cut.first.size), sizes)
+    mass = np.add.reduceat(draft[order], cut.first)
+    return Lumps(labels, mass, np.add.reduceat(wanted[order], cut.first), cut.mismatch)

@@ -8,8 +8,9 @@ from typing import ClassVar
 from otlp.certificate import Answer
 from otlp.drafts import Explicit
 from otlp.errors import Capability
+from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
-from otlp.solution import Solution
+from otlp.solution import Guarantee, Solution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.martingale import Martingale
@@ -56,3 +57,8 @@ class Auto(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Answer of the selected solver."""
         return self.select(problem).answer(problem, clock)
+
+    def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
+        """Prepare with the selected solver."""
+        check_problem(problem)
+        return self.select(problem).prepare(problem, guarantee)

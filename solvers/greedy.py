@@ -48,6 +48,11 @@ class GreedySolver(Solver):
             "i.i.d. drafts",
         )
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction, as single-draft speculative sampling is."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
         check_problem(problem)

@@ -117,6 +117,11 @@ class HubSolver(Solver):
             f"these are {problem.drafts!r}: use orderings, or martingale for i.i.d. drafts",
         )
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: what the pairs do not give of the target is drawn."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
         check_problem(problem)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import IID
 from otlp.errors import Capability
+from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
@@ -44,27 +46,44 @@ class KSeqPlan(Plan):
 
     def __init__(self, problem: Problem, draft: FloatArray, rho: float) -> None:
         super().__init__(problem)
-        target, n = problem.target, problem.n
         self.draft, self.rho = draft, rho
-        self.passes = np.minimum(draft, target / rho)
+        self.passes = np.minimum(draft, problem.target / rho)
         self.beta = min(1.0, float(self.passes.sum()))
-        self.some_draft_passes = self.beta * expected_tries(self.beta, n)
-        self.residual = residual_distribution(target, self.passes * expected_tries(self.beta, n))
+        self.some_draft_passes = self.beta * expected_tries(self.beta, problem.n)
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """Distribution of the replacement, shape (V,)."""
+        taken = self.passes * expected_tries(self.beta, self.problem.n)
+        return residual_distribution(self.problem.target, taken)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, O(V + n)."""
         left = 1.0
-        result = np.zeros(self.problem.vocab_size)
-        for token in self._check(draft_tokens):
-            coin = self.passes[token] / self.draft[token]
-            result[token] += left * coin
-            left *= 1.0 - coin
-        result += left * self.residual
+        coins = []
+        tokens = self._check(draft_tokens).tolist()
+        for token in tokens:
+            coins.append(left * self._coin(token))
+            left *= 1.0 - self._coin(token)
+        result: FloatArray = left * self.residual
+        for token, coin in zip(tokens, coins, strict=True):
+            result[token] += coin
         return result
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """See `Plan._draw`."""
         return first_accepted(tokens, self.passes[tokens] / self.draft[tokens], self.residual, rng)
+
+    def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
+        """Draw the verified token: O(1) a coin, O(V) for a replacement."""
+        check_generator(rng)
+        for token in self._check(draft_tokens).tolist():
+            if rng.random() < self._coin(token):
+                return int(token)
+        return int(invert_cdf(np.cumsum(self.residual), rng.random()))
+
+    def _coin(self, token: int) -> float:
+        return float(self.passes[token] / self.draft[token])
 
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
@@ -96,9 +115,9 @@ class KSeq(Solver):
 
     Notes
     -----
-    O(V) for the plan and O(V) for each of some 50 steps of bisection.  The acceptance is that of
-    all rules here: P(the output was drafted).  SpecTr counts P(some draft passes its coin), which
-    is less where a replacement happens to have been drafted; it is
+    O(V): each step of the bisection looks only at the tokens that are not decided yet.  The
+    acceptance is that of all rules here: P(the output was drafted).  SpecTr counts P(some draft
+    passes its coin), which is less where a replacement happens to have been drafted; it is
     ``solution.details["some_draft_passes"]``, and at rho* at least 1 - (1 - 1/n)^n of the optimum.
 
     Examples
@@ -140,6 +159,11 @@ class KSeq(Solver):
                 )
         return Capability(True)
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction, for any division factor of at least rho*."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
         check_problem(problem)
@@ -176,17 +200,54 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
     float
         The upper end of the last interval of the bisection, so on the safe side.
     """
-
-    def safe(rho: float) -> bool:
-        beta = min(1.0, float(np.minimum(draft, target / rho).sum()))
-        # Where some draft passes for certain both sides are 1 / beta, up to rounding.
-        return expected_tries(beta, n) <= rho * (1.0 + 2.0**-50)
-
+    p, q = np.empty((2, target.size))
     low, high = 1.0, float(n)
-    if safe(low):
-        return low
-    while True:
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            return high
-        low, high = (low, middle) if safe(middle) else (middle, high)
+    count, always, never = _undecided(target, draft, low, high, p, q)
+    rho = low
+    while low < high:
+        beta = min(1.0, _passed(p[:count], q[:count], rho) + always + never / rho)
+        # Where some draft passes for certain both sides are 1 / beta, up to rounding.
+        if expected_tries(beta, n) <= rho * (1.0 + 2.0**-50):
+            high = rho
+        else:
+            low = rho
+        rho = 0.5 * (low + high)
+        if not low < rho < high:
+            break
+        count, more_always, more_never = _undecided(p[:count], q[:count], low, high, p, q)
+        always, never = always + more_always, never + more_never
+    return high
+
+
+@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
+def _passed(p: FloatArray, q: FloatArray, rho: float) -> float:
+    """Sum of min(q, p / rho)."""
+    total, share = 0.0, 1.0 / rho
+    for x in range(p.size):
+        total += min(q[x], p[x] * share)
+    return total
+
+
+@compiled
+def _undecided(
+    target: FloatArray, draft: FloatArray, low: float, high: float, p: FloatArray, q: FloatArray
+) -> tuple[int, float, float]:
+    """Keep the tokens of which min(q, p / rho) is not the same side for all rho in [low, high].
+
+    Returns
+    -------
+    count : int
+        How many; they stand first in `p` and `q`, which may be the arrays that they come from.
+    always, never : float
+        Draft mass of the tokens that always pass, target mass of those with p / rho at most q.
+    """
+    count, always, never = 0, 0.0, 0.0
+    for x in range(target.size):
+        if target[x] >= high * draft[x]:
+            always += draft[x]
+        elif target[x] <= low * draft[x]:
+            never += target[x]
+        else:
+            p[count], q[count] = target[x], draft[x]
+            count += 1
+    return count, always, never

@@ -65,6 +65,11 @@ class Naive(Solver):
         check_problem(problem)
         return Capability(True)
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: the output is drawn from the target."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size times drafts."""
         check_problem(problem)

@@ -177,6 +177,11 @@ class Orderings(Solver):
         check_problem(problem)
         return Capability(True)
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless at every step: y is summed up from the orderings themselves."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Tokens that can be drafted, times drafts."""
         check_problem(problem)

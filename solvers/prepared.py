@@ -6,14 +6,15 @@ The paper's use (Global Resolution, Eq. 7 and 8): one tuple is drafted, and one 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy.typing as npt
 
-from otlp.certificate import Answer, certify
+from otlp.certificate import certify
 from otlp.distribution import FloatArray, Mask
-from otlp.plan import Plan
+from otlp.drafts import IID
+from otlp.plan import Marginals, Plan
+from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, Split, split
@@ -28,24 +29,18 @@ __all__ = ["Prepared", "SystemSolver"]
 class SystemSolver(Solver):
     """Base class of the solvers that solve one system at a time, for i.i.d. drafts."""
 
-    def prepare(self, problem: Problem) -> Prepared:
+    @property
+    def promise(self) -> Guarantee:
+        """Each system puts out what is wanted of it, however well it is solved."""
+        return Guarantee.LOSSLESS
+
+    def write(self, problem: Problem) -> Plan:
         """Find H* and divide the target; each slice then solves what its own tuple needs.
 
-        Parameters
-        ----------
-        problem : Problem
-            With i.i.d. drafts.
-
-        Returns
-        -------
-        Prepared
-
-        Raises
-        ------
-        UnsupportedProblemError
-            If `supports` says no, or the drafts are not i.i.d.
+        Where the drafts are not i.i.d. one system divides for the other: both are solved.
         """
-        self.supports(problem).require(self.name)
+        if not isinstance(problem.drafts, IID):
+            return super().write(problem)
         small, inverse = Support().apply(problem)
         return Prepared(self, problem, self.divide(small), inverse)
 
@@ -64,11 +59,10 @@ class SystemSolver(Solver):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(Plan):
     """Slices that are not certified, each from its own system, which is solved when needed.
 
-    Attributes
+    Parameters
     ----------
     solver : SystemSolver
     problem : Problem
@@ -78,10 +72,11 @@ class Prepared:
         The way back from these tokens.
     """
 
-    solver: SystemSolver
-    problem: Problem
-    parts: Split
-    inverse: SupportInverse
+    def __init__(
+        self, solver: SystemSolver, problem: Problem, parts: Split, inverse: SupportInverse
+    ) -> None:
+        super().__init__(problem)
+        self.solver, self.parts, self.inverse = solver, parts, inverse
 
     @cached_property
     def subset(self) -> Mask:
@@ -97,8 +92,16 @@ class Prepared:
         SolveError
             If the tuple's system is not solved; a fallback is not used.
         """
-        tokens = self.problem.check_draft_tokens(draft_tokens)
+        tokens = self._check(draft_tokens)
         return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
+
+    def marginals(self) -> Marginals:
+        """Sum over both systems, which are solved for it."""
+        return self.finished().marginals()
+
+    def finished(self) -> Plan:
+        """Solve both systems."""
+        return SlacknessPlan(self.problem, self.subset, self.outer, self.inner)
 
     @cached_property
     def outer(self) -> Plan:
@@ -114,7 +117,7 @@ class Prepared:
         try:
             plan: Plan = self._lift(PrimalDual(self.solver.system(side))).primal
         except Stopped as stopped:
-            answer = Answer(None, Guarantee.NONE, self.subset, stopped.status, stopped.message)
+            answer = stopped.answer(self.subset)
             raise SolveError(
                 certify(self.problem, self.solver.name, answer, Stopwatch())
             ) from stopped

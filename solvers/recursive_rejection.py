@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,106 +11,183 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import WithoutReplacement
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
-from otlp.numerics.compiled import compiled
+from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.limits import check_number
+from otlp.solvers.limits import check_count, check_number
+from otlp.solvers.rejections import all_sequences, drawn_sequences, mean_interval
 from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, checkpoint
 
 __all__ = [
     "RecursiveRejection",
     "RecursiveRejectionPlan",
     "RecursiveRejectionWithoutReplacementPlan",
+    "RejectionPlan",
     "SequentialRejectionPlan",
 ]
 
+FLOATS = 1e9
+"""Numbers that an estimate looks at, where each step is over all tokens: some seconds."""
 
-class RecursiveRejectionPlan(Plan):
-    """Recursive rejection sampling of independent drafts (RRS).
+LITTLE = 1e-3
+"""Less than that is scaled up, so that nothing underflows that is not tiny itself."""
 
-    Accept the j-th draft x with probability min(1, r_x / q_x) for its law q = q_j; if it is
+FEWEST = 100
+"""Sequences that an estimate draws at least."""
+
+
+class _Left:
+    """What is left of the target after rejections: ``wanted / total``, shape (V,)."""
+
+    def __init__(self, target: FloatArray) -> None:
+        self.wanted, self.total = target, 1.0
+
+    def chance(self, token: int, draft: FloatArray, mass: float) -> float:
+        """Probability min(1, r/q) of accepting a token, for the draft q = draft / mass."""
+        wanted, drawn = float(self.wanted[token]) / self.total, float(draft[token]) / mass
+        return 1.0 if wanted >= drawn else wanted / drawn
+
+    def reject(self, draft: FloatArray, mass: float) -> None:
+        """Leave (r - q)^+, up to its scale; nothing is left where rounding alone rejects."""
+        left, total = positive_part(1.0, self.wanted, self.total / mass, draft)
+        if 0.0 < total < LITTLE:
+            left /= total
+            total = 1.0
+        if total > 0.0:
+            self.wanted, self.total = left, total
+
+
+class RejectionPlan(Plan):
+    """Recursive rejection sampling: each draft against what the rejected ones left.
+
+    Accept the j-th draft x with probability min(1, r_x / q_x) for its distribution q; if it is
     rejected, replace r by (r - q)^+ normalised.  At first r is the target; what remains after
-    the last draft is the law of the replacement.  A rejected token is never put out later.
+    the last draft is the distribution of the replacement.  A rejected token is never put out
+    later.  Whatever was rejected before, a step puts out r: hence lossless.
+    """
+
+    @abstractmethod
+    def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
+        """Yield the distribution of each draft given the earlier ones, as weights and their sum.
+
+        Tokens that were rejected may keep their weight: nothing is left of them.
+        """
+
+    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
+        """Conditional distribution, O(nV); see `Plan.conditional`."""
+        tokens = self._check(draft_tokens)
+        result = np.zeros(self.problem.vocab_size)
+        left, reach = _Left(self.problem.target), 1.0
+        for token, (draft, mass) in zip(tokens.tolist(), self.next_drafts(tokens), strict=True):
+            chance = left.chance(token, draft, mass)
+            result[token] += reach * chance
+            reach *= 1.0 - chance
+            if reach <= 0.0:
+                return result
+            left.reject(draft, mass)
+        result += (reach / left.total) * left.wanted
+        return result
+
+    def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
+        """Draw the verified token; O(V) for each rejected draft, no more for an accepted one."""
+        check_generator(rng)
+        tokens = self._check(draft_tokens)
+        left = _Left(self.problem.target)
+        for token, (draft, mass) in zip(tokens.tolist(), self.next_drafts(tokens), strict=True):
+            if rng.random() < left.chance(token, draft, mass):
+                return int(token)
+            left.reject(draft, mass)
+        return int(invert_cdf(np.cumsum(left.wanted), rng.random()))
+
+
+class RecursiveRejectionPlan(RejectionPlan):
+    """`RejectionPlan` for independent drafts (RRS).
 
     Parameters
     ----------
     problem : Problem
     drafts : ndarray, shape (n, V)
-        The laws q_1, ..., q_n.
+        The distributions q_1, ..., q_n.
     """
 
     def __init__(self, problem: Problem, drafts: FloatArray) -> None:
         super().__init__(problem)
-        self.accept: list[FloatArray] = []
-        accepted = np.zeros(problem.vocab_size)
-        wanted, reach = problem.target, 1.0
-        for draft in drafts:
+        self.drafts = drafts
+
+    def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
+        """Yield q_1, ..., q_n."""
+        for draft in self.drafts:
+            yield draft, 1.0
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output distribution; O(nV)."""
+        accepted = np.zeros(self.problem.vocab_size)
+        wanted, reach = self.problem.target, 1.0
+        for draft in self.drafts:
             taken = np.minimum(wanted, draft)
-            self.accept.append(np.divide(taken, draft, out=np.ones_like(draft), where=draft > 0.0))
             accepted += reach * taken
             reach *= float(np.maximum(draft - taken, 0.0).sum())
             wanted = residual_distribution(wanted, taken)
-        self.taken, self.residual, self.reach = accepted, wanted, reach
-
-    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, O(V + n)."""
-        left = 1.0
-        law = np.zeros(self.problem.vocab_size)
-        for token, accept in zip(self._check(draft_tokens), self.accept, strict=True):
-            law[token] += left * accept[token]
-            left *= 1.0 - accept[token]
-        result: FloatArray = law + left * self.residual
-        return result
+        return Marginals(accepted, accepted + reach * wanted, "closed form")
 
     def _draw(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """See `Plan._draw`."""
-        coins = [accept[column] for accept, column in zip(self.accept, tokens.T, strict=True)]
-        return first_accepted(tokens, np.stack(coins, axis=1), self.residual, rng)
+        """See `Plan._draw`: what is left after each rejection is the same for all tuples."""
+        left, coins = _Left(self.problem.target), []
+        for column, draft in zip(tokens.T, self.drafts, strict=True):
+            wanted, drawn = left.wanted[column] / left.total, draft[column]
+            coins.append(np.divide(wanted, drawn, out=np.ones(column.size), where=wanted < drawn))
+            left.reject(draft, 1.0)
+        return first_accepted(tokens, np.stack(coins, axis=1), left.wanted / left.total, rng)
 
-    def marginals(self) -> Marginals:
-        """Acceptance and output law, as summed up on construction; O(nV)."""
-        output = self.taken + self.reach * self.residual
-        return Marginals(self.taken, output, "closed form")
 
-
-class SequentialRejectionPlan(Plan):
-    """Recursive rejection sampling of drafts that depend on the earlier ones.
-
-    As `RecursiveRejectionPlan`, but the distribution of the j-th draft is conditional on the
-    rejected ones (`DraftScheme.next_distribution`), so that what is left depends on them.
+class SequentialRejectionPlan(RejectionPlan):
+    """`RejectionPlan` for drafts that depend on the earlier ones.
 
     Parameters
     ----------
     problem : Problem
+    samples : int
+        Where positive, the acceptance is estimated from that many sequences of rejected tokens;
+        0 sums over all of them.
+    seed : int
+        Of the estimate.
     """
 
-    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, O(nV)."""
-        tokens = self._check(draft_tokens)
-        law = np.zeros(self.problem.vocab_size)
-        wanted, left = self.problem.target, 1.0
-        for place, token in enumerate(tokens):
-            draft, taken = self._step(tokens[:place], wanted)
-            accept = float(taken[token] / draft[token])
-            law[token] += left * accept
-            left *= 1.0 - accept
-            wanted = residual_distribution(wanted, taken)
-        result: FloatArray = law + left * wanted
-        return result
+    def __init__(self, problem: Problem, samples: int = 0, seed: int = 0) -> None:
+        super().__init__(problem)
+        self.samples, self.seed = samples, seed
+
+    def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
+        """Yield what the scheme says (`DraftScheme.next_distribution`)."""
+        for place in range(draft_tokens.size):
+            yield self._next(draft_tokens[:place]), 1.0
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law, summed over all sequences of rejected tokens; O(V) each."""
-        accepted = np.zeros(self.problem.vocab_size)
-        replaced = np.zeros(self.problem.vocab_size)
-        self._follow(np.empty(0, dtype=np.int64), self.problem.target, 1.0, accepted, replaced)
-        return Marginals(accepted, accepted + replaced, "enumerated")
+        """Acceptance and output distribution over sequences of rejected tokens; O(V) a step."""
+        accepted, replaced = np.zeros((2, self.problem.vocab_size))
+        nothing = np.empty(0, dtype=np.int64)
+        if not self.samples:
+            self._follow(nothing, self.problem.target, 1.0, accepted, replaced)
+            return Marginals(accepted, accepted + replaced, "enumerated")
+        most = int(FLOATS / (self.problem.n * self.problem.vocab_size))
+        missed = np.empty(max(FEWEST, min(self.samples, most)))
+        rng = np.random.default_rng(self.seed)
+        for at in range(missed.size):
+            checkpoint()
+            missed[at] = self._follow_drawn(rng, accepted, replaced)
+        accepted /= missed.size
+        low, high = mean_interval(missed)
+        method = (
+            f"by construction (each step puts out what was left, {missed.size:,} drawn sequences)"
+        )
+        interval = 1.0 - high, 1.0 - low
+        return Marginals(accepted, accepted + replaced / missed.size, method, interval=interval)
 
     def _follow(
         self,
@@ -119,7 +198,8 @@ class SequentialRejectionPlan(Plan):
         replaced: FloatArray,
     ) -> None:
         """Add what the next draft does after the rejection of these, and go on from there."""
-        draft, taken = self._step(rejected, wanted)
+        draft = self._next(rejected)
+        taken = np.minimum(wanted, draft)
         accepted += reach * taken
         missed, left = draft - taken, residual_distribution(wanted, taken)
         if rejected.size + 1 == self.problem.n:
@@ -129,59 +209,66 @@ class SequentialRejectionPlan(Plan):
             further = np.append(rejected, token)
             self._follow(further, left, reach * float(missed[token]), accepted, replaced)
 
-    def _step(self, rejected: IntArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Distribution of the next draft, and what of it is accepted."""
+    def _follow_drawn(
+        self, rng: np.random.Generator, accepted: FloatArray, replaced: FloatArray
+    ) -> float:
+        """Add one drawn sequence; the probability that all of its drafts fail."""
+        rejected = np.empty(0, dtype=np.int64)
+        wanted, reach = self.problem.target, 1.0
+        for _ in range(self.problem.n):
+            draft = self._next(rejected)
+            taken = np.minimum(wanted, draft)
+            accepted += reach * taken
+            cumulative = np.cumsum(draft - taken)
+            reach *= float(cumulative[-1])
+            if reach <= 0.0:
+                return 0.0
+            wanted = residual_distribution(wanted, taken)
+            rejected = np.append(rejected, invert_cdf(cumulative, rng.random()))
+        replaced += reach * wanted
+        return min(1.0, reach)
+
+    def _next(self, rejected: IntArray) -> FloatArray:
+        """Distribution of the next draft."""
         draft = self.problem.drafts.next_distribution(rejected)
         assert draft is not None, "the scheme drafts n tokens"
-        return draft, np.minimum(wanted, draft)
+        return draft
 
 
 class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
-    """`SequentialRejectionPlan` for drafts without replacement (RRSw), whose marginals are faster.
+    """`RejectionPlan` for drafts without replacement (RRSw), with faster steps.
 
     Parameters
     ----------
     problem : Problem
     drafts : WithoutReplacement
+    samples, seed
+        See `SequentialRejectionPlan`.
     """
 
-    def __init__(self, problem: Problem, drafts: WithoutReplacement) -> None:
-        super().__init__(problem)
+    def __init__(
+        self, problem: Problem, drafts: WithoutReplacement, samples: int = 0, seed: int = 0
+    ) -> None:
+        super().__init__(problem, samples, seed)
         self.drafts = drafts
 
-    def marginals(self) -> Marginals:
-        """Acceptance and output law, summed over all sequences of rejected tokens.
+    def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
+        """Yield q and the mass of what is not drawn yet."""
+        draft = self.drafts.draft
+        yield draft, 1.0
+        others = draft.copy()
+        others[draft_tokens] = 0.0
+        left = float(others.sum()) + np.cumsum(draft[draft_tokens][:0:-1])[::-1]
+        for mass in left.tolist():
+            yield draft, mass
 
-        What is left of the target after any rejections is (p - b q)^+, normalised, for a number b
-        that depends on the rejected masses.  So a step adds, to all tokens with p/q in an
-        interval, a multiple of p and of q: O(log V) each, O(k^(n-1) log k) in all for a support
-        of k tokens.
-        """
-        target, q, n = self.problem.target, self.drafts.draft, self.problem.n
-        tokens = np.flatnonzero(q)
-        with np.errstate(over="ignore"):
-            ratio = target[tokens] / q[tokens]
-        order = np.argsort(ratio, kind="stable")
-        tokens, ratio = tokens[order], ratio[order]
-        # The last token stands for all those that are never drafted.
-        outside = float(target[q == 0.0].sum())
-        masses = np.array(
-            [[*target[tokens], outside], [*q[tokens], 0.0], [*ratio, np.inf]], dtype=np.float64
-        )
-        above = np.zeros((2, tokens.size + 2))
-        above[:, :-1] = np.cumsum(masses[:2, ::-1], axis=1)[:, ::-1]
-        top, tail = self.drafts.top_and_tail
-        places = np.flatnonzero(np.isin(tokens, top))
-        added = np.zeros((4, tokens.size + 2))
-        _walk(0, 0.0, 1.0, np.zeros(n - 1, dtype=np.int64), masses, above, places, tail, added)
-        added = np.cumsum(added, axis=1)[:, :-1]
-        taken = np.maximum(added[0] * masses[0] + added[1] * masses[1], 0.0)
-        left = np.maximum(added[2] * masses[0] + added[3] * masses[1], 0.0)
-        acceptance = np.zeros(self.problem.vocab_size)
-        acceptance[tokens] = taken[:-1]
-        output = target * (left[-1] / outside) if outside > 0.0 else np.zeros_like(target)
-        output[tokens] = taken[:-1] + left[:-1]
-        return Marginals(acceptance, output, "enumerated")
+    def marginals(self) -> Marginals:
+        """See `otlp.solvers.rejections`."""
+        target = self.problem.target
+        if not self.samples:
+            return all_sequences(target, self.drafts)
+        rng = np.random.default_rng(self.seed)
+        return drawn_sequences(target, self.drafts, self.samples, rng)
 
 
 @dataclass(frozen=True)
@@ -195,19 +282,26 @@ class RecursiveRejection(Solver):
     Parameters
     ----------
     max_sequences : float
-        Steps up to which the exact acceptance of drafts that depend on each other is computed:
+        Steps up to which the exact acceptance of drafts that depend on each other is summed up:
         k^(n-1) sequences of rejected tokens without replacement, for a support of k tokens, V
-        times the tuples for the others.  The plan itself does not need them.
+        times the tuples for the others.  Beyond, it is estimated.
+    samples : int
+        Sequences of rejected tokens that an estimate draws.
+    seed : int
+        Of the estimate.
 
     Raises
     ------
     InvalidInputError
-        If `max_sequences` is not a positive number.
+        If an option is out of range.
 
     Notes
     -----
-    RRS: O(nV).  RRSw: O(nV) a slice, and O(k^(n-1) log k) once for the acceptance: any V for
-    n = 2, k = 5,000 for n = 3.  Others: O(nV) a slice, and O(V) a tuple once.
+    The plan takes O(V) a rejected draft, and is lossless by construction; only its acceptance is
+    a sum over sequences.  RRS: O(nV).  RRSw: O(k^(n-1) log k), any V for n = 2, k = 1,000 for
+    n = 3.  Beyond, the mean over drawn sequences, O(n log V) each: ``solution.acceptance_interval``
+    misses the true acceptance once in a million.  Others: O(V) a tuple, or a step of a drawn
+    sequence, of which there are fewer where V is large.
 
     Examples
     --------
@@ -217,34 +311,27 @@ class RecursiveRejection(Solver):
     0.94
     """
 
-    max_sequences: float = 3e7
+    max_sequences: float = 1e6
+    samples: int = 50_000
+    seed: int = 0
 
     name: ClassVar[str] = "recursive-rejection"
 
     def __post_init__(self) -> None:
-        """Check the limit."""
+        """Check the options."""
         check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
+        check_count("samples", self.samples, FEWEST)
+        check_count("seed", self.seed, 0)
 
     def supports(self, problem: Problem) -> Capability:
-        """Support every scheme, while the exact acceptance can be computed."""
+        """Support every scheme."""
         check_problem(problem)
-        work = self.work(problem)
-        if problem.drafts.independent_drafts is not None:
-            if 8.0 * work > MEMORY_LIMIT:
-                return Capability(
-                    False,
-                    f"the acceptance of {problem.n} drafts over {problem.vocab_size} tokens would "
-                    f"need {8.0 * work / 1024**2:,.0f} MiB, more than the limit of "
-                    f"{MEMORY_LIMIT / 1024**2:,.0f} MiB: use martingale or orderings",
-                )
-        elif work > self.max_sequences:
-            return Capability(
-                False,
-                f"the exact acceptance of drafts that depend on each other sums over {work:,.0f} "
-                f"sequences of rejected tokens, more than max_sequences = "
-                f"{self.max_sequences:,.0f}: raise it, or cut the draft with top_k",
-            )
         return Capability(True)
+
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: each step is single-draft rejection sampling."""
+        return Guarantee.LOSSLESS
 
     def work(self, problem: Problem) -> float:
         """Steps of the exact acceptance: see `max_sequences`; for independent drafts n times V."""
@@ -258,68 +345,15 @@ class RecursiveRejection(Solver):
         return drafts.tuple_count() * problem.vocab_size
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Write the plan down; the verifier finds the bound."""
+        """Write the plan down; the verifier finds the acceptance and the bound."""
         drafts, independent = problem.drafts, problem.drafts.independent_drafts
         plan: Plan
         if independent is not None:
             plan = RecursiveRejectionPlan(problem, independent)
-        elif isinstance(drafts, WithoutReplacement):
-            plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts)
         else:
-            plan = SequentialRejectionPlan(problem)
+            samples = 0 if self.work(problem) <= self.max_sequences else self.samples
+            if isinstance(drafts, WithoutReplacement):
+                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, samples, self.seed)
+            else:
+                plan = SequentialRejectionPlan(problem, samples, self.seed)
         return Answer(plan, Guarantee.LOSSLESS)
-
-
-@compiled
-def _walk(
-    depth: int,
-    level: float,
-    reach: float,
-    path: IntArray,
-    masses: FloatArray,
-    above: FloatArray,
-    top: IntArray,
-    tail: float,
-    added: FloatArray,
-) -> None:
-    """Add what the next draft does after the rejection of ``path[:depth]``, and go on from there.
-
-    Tokens come by p/q ascending: `masses` has the rows p, q and p/q, `above` the sums of p and q
-    from each token on, and `added` what is taken (times p, times q) and what is left at the end
-    (times p, times q) from each token on.
-    """
-    target, draft, ratio = masses
-    first = np.searchsorted(ratio, level, side="right")
-    total = above[0, first] - level * above[1, first]
-    if total <= 0.0:
-        return
-    # r = (p - level q)^+ / total meets the draft q / left.
-    share, scale = reach / total, total / _left(draft, top, tail, path[:depth])
-    middle = np.searchsorted(ratio, level + scale, side="right")
-    added[0, first] += share
-    added[1, first] -= share * level
-    added[0, middle] -= share
-    added[1, middle] += share * (level + scale)
-    if depth == path.size:
-        added[2, middle] += share
-        added[3, middle] -= share * (level + scale)
-        return
-    for token in range(middle):
-        rejected = draft[token] * scale - max(target[token] - draft[token] * level, 0.0)
-        if rejected > 0.0 and not (path[:depth] == token).any():
-            path[depth] = token
-            _walk(depth + 1, level + scale, share * rejected, path, masses, above, top, tail, added)
-
-
-@compiled
-def _left(draft: FloatArray, top: IntArray, tail: float, path: IntArray) -> float:
-    """Mass of all tokens but those of the path; see `WithoutReplacement.outside`."""
-    left = tail
-    for token in path:
-        if not (top == token).any():
-            left -= draft[token]
-    left = max(left, 0.0)
-    for token in top:
-        if not (path == token).any():
-            left += draft[token]
-    return left

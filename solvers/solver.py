@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 from otlp.certificate import Answer, certify
+from otlp.distribution import Mask
 from otlp.errors import Capability, InvalidInputError
+from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
-from otlp.solution import Guarantee, Solution, Status
+from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.timing import Stopwatch, checkpoint
 
 __all__ = ["Solver", "Stopped", "engine_errors"]
@@ -30,6 +33,10 @@ class Stopped(Exception):  # noqa: N818, since a limit is no error
     def __init__(self, status: Status, message: str) -> None:
         self.status, self.message = status, message
         super().__init__(message)
+
+    def answer(self, subset: Mask | None = None) -> Answer:
+        """Answer without a plan that says why, and maybe a bound."""
+        return Answer(None, Guarantee.NONE, subset, self.status, self.message)
 
 
 @contextmanager
@@ -52,6 +59,14 @@ class Solver(ABC):
     """
 
     name: ClassVar[str]
+
+    @property
+    def promise(self) -> Guarantee:
+        """What every plan of this solver is by construction, so that `prepare` may trust it.
+
+        By default nothing: then `prepare` asks the verifier.
+        """
+        return Guarantee.NONE
 
     def supports(self, problem: Problem) -> Capability:
         """Whether this solver takes the problem, or the reason why not; lists no tuples."""
@@ -100,7 +115,7 @@ class Solver(ABC):
         try:
             answer = self.answer(problem, clock)
         except Stopped as stopped:
-            answer = Answer(None, Guarantee.NONE, None, stopped.status, stopped.message)
+            answer = stopped.answer()
         except TimeoutError as late:
             answer = Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, str(late))
         clock.lap("solve")
@@ -110,3 +125,59 @@ class Solver(ABC):
                 "otlp.Answer, such as otlp.Answer(plan)"
             )
         return certify(problem, self.name, answer, clock)
+
+    def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
+        """Find a plan for the next tuples, without its certificate where none is needed.
+
+        What the solver promises is not proved again: a rule that is lossless by construction
+        gives a verified token in O(V), `solve` its certificate on demand.
+
+        Parameters
+        ----------
+        problem : Problem
+        guarantee : Guarantee
+            What the plan must be, by the solver's `promise` or else by the verifier.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        UnsupportedProblemError
+            If `supports` says no.
+        SolveError
+            If no plan is found, or none that holds the guarantee.
+        InvalidInputError
+            If it is no problem, or no guarantee.
+        """
+        check_problem(problem)
+        if not isinstance(guarantee, Guarantee):
+            raise InvalidInputError(f"guarantee is {guarantee!r:.60}: give an otlp.Guarantee")
+        if self.promise >= guarantee:
+            self.supports(problem).require(self.name)
+            return self.write(problem)
+        solution = self.solve(problem)
+        if solution.plan is None or solution.guarantee < guarantee:
+            if solution.plan is not None:
+                short = f"the plan is {solution.guarantee.name}, and must be {guarantee.name}"
+                solution = replace(solution, message=f"{short}. {solution.message}".rstrip())
+            raise SolveError(solution)
+        return solution.plan
+
+    def write(self, problem: Problem) -> Plan:
+        """Write the plan down, neither checked before nor certified after; see `prepare`.
+
+        Raises
+        ------
+        SolveError
+            If there is none.
+        """
+        clock = Stopwatch()
+        try:
+            answer = self.answer(problem, clock)
+        except Stopped as stopped:
+            answer = stopped.answer()
+        if answer.plan is None:
+            raise SolveError(certify(problem, self.name, answer, clock))
+        return answer.plan

@@ -94,6 +94,11 @@ class SpeculativeSampling(Solver):
             "or an optimal solver such as orderings",
         )
 
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless by construction: the draft follows q, the residual is p - min(p, q)."""
+        return Guarantee.LOSSLESS
+
     def work(self, problem: Problem) -> float:
         """Vocabulary size."""
         check_problem(problem)

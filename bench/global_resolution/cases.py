@@ -204,7 +204,7 @@ def conditional_of(label: str, solver: GlobalResolution) -> Method:
         tokens = problem.drafts.sample(np.random.default_rng(0))
         start = time.perf_counter()
         try:
-            solver.prepare(problem).conditional(tokens)
+            solver.prepare(problem, otlp.Guarantee.APPROXIMATE).conditional(tokens)
             status = "SOLVED"
         except SolveError as error:
             status = error.solution.status.name

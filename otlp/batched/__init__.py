@@ -21,8 +21,13 @@ from otlp.batched.histogram import certified_loss, verify_histogram
 from otlp.batched.martingale import verify
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
-from otlp.batched.rules import k_seq, recursive_rejection, speculative_sampling
-from otlp.batched.sampling import sample, softmax, uniforms
+from otlp.batched.rules import (
+    k_seq,
+    recursive_rejection,
+    recursive_rejection_without_replacement,
+    speculative_sampling,
+)
+from otlp.batched.sampling import sample, sample_without_replacement, softmax, uniforms
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
 
 __all__ = [
@@ -37,7 +42,9 @@ __all__ = [
     "conditional",
     "k_seq",
     "recursive_rejection",
+    "recursive_rejection_without_replacement",
     "sample",
+    "sample_without_replacement",
     "softmax",
     "speculative_sampling",
     "two_slice_step",

@@ -15,8 +15,10 @@ from otlp.errors import (
 
 __all__ = [
     "check_devices",
+    "check_different",
     "check_distribution",
     "check_drafted",
+    "check_enough",
     "check_floats",
     "check_numbers",
     "check_tokens",
@@ -117,6 +119,18 @@ def check_distribution(values: Tensor, sums: Tensor, name: str) -> None:
         )
 
 
+def check_enough(values: Tensor, n: int, name: str) -> None:
+    """Raise `InvalidInputError`, naming the row, unless n tokens of each row can be drawn."""
+    count = (values > 0).sum(-1)
+    if bool((count < n).any()):
+        row = _first(count < n)
+        where = ", ".join(map(str, row))
+        raise InvalidInputError(
+            f"{name} row {where} has {int(count[row])} tokens of positive probability: n = {n} "
+            "different ones cannot be drawn"
+        )
+
+
 def check_drafted(
     tokens: Tensor, drafted: Tensor, draft: Tensor, axes: tuple[str, ...], padding: str
 ) -> None:
@@ -156,6 +170,18 @@ def check_drafted(
         raise ZeroProbabilityError(
             f"draft_tokens {_place(axes, at)}: token {int(tokens[at])} has draft probability "
             "0: pass the distribution that the drafts were sampled from"
+        )
+
+
+def check_different(tokens: Tensor, padding: int) -> None:
+    """Raise `ZeroProbabilityError`, naming the row, if one of tokens (B, N) holds one twice."""
+    ordered = tokens.sort(1).values
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != padding)
+    if bool(twice.any()):
+        at = _first(twice)
+        raise ZeroProbabilityError(
+            f"draft_tokens row {at[0]} holds token {int(ordered[:, 1:][at])} twice: drafts without "
+            "replacement are different (for i.i.d. drafts use recursive_rejection)"
         )
 
 

@@ -1,6 +1,7 @@
-"""What engines verify i.i.d. drafts with today, in batched form: baselines.
+"""What engines verify drafts with today, in batched form: baselines.
 
-All three are lossless; `otlp.batched.verify` is also optimal.  They are named as the solvers are.
+All are lossless; for i.i.d. drafts `otlp.batched.verify` is also optimal.  They are named as the
+solvers are.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from otlp.batched.checks import check_different, reads_values
 from otlp.batched.numerics import TINY, draw_index, inclusion_probability
 from otlp.batched.rejection import accept_or_replace, is_drafted
-from otlp.batched.rows import Rows, by_rows, prepare
+from otlp.batched.rows import PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
-__all__ = ["k_seq", "recursive_rejection", "speculative_sampling"]
+__all__ = [
+    "k_seq",
+    "recursive_rejection",
+    "recursive_rejection_without_replacement",
+    "speculative_sampling",
+]
 
 BISECTIONS = 30
 """Steps for the division factor of K-SEQ; the upper end is used, which is always valid."""
@@ -51,6 +58,30 @@ def recursive_rejection(
     (SpecInfer), Algorithm 2, for i.i.d. drafts; N passes of single-draft sampling.
     """
     return _verify(_recursive_rejection, target, draft, draft_tokens, generator, validate)
+
+
+def recursive_rejection_without_replacement(
+    target: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Recursive rejection sampling of different drafts: what was drafted leaves the draft.
+
+    Parameters, results and errors are those of `otlp.batched.verify`, but a token that a row
+    holds twice has probability 0.  Each row's drafts must have been drawn in this order, each
+    from q without the earlier ones, as `otlp.batched.sample_without_replacement` does.  Source:
+    Jeon et al. 2024; Yang et al. 2024; as `otlp.solvers.RecursiveRejection` on
+    `otlp.WithoutReplacement`.  N passes of single-draft sampling.
+    """
+    rows = prepare(target, draft, draft_tokens, validate)
+    if reads_values(validate, target):
+        check_different(rows.tokens, PADDING)
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    tokens, accepted = by_rows(_recursive_rejection_without_replacement, rows, numbers)
+    return tokens, accepted
 
 
 def k_seq(
@@ -108,6 +139,25 @@ def _recursive_rejection(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
         # p = q leaves nothing and rejects by rounding only; padding rejects nothing
         rejected = rows.drafted[:, place, None] & (total > 0)
         wanted = torch.where(rejected, left / total, wanted)
+    anew, _ = draw_index(wanted, numbers[:, -1:])
+    tokens = torch.where(verified < 0, anew[:, 0], verified)
+    return tokens, is_drafted(rows, tokens)
+
+
+def _recursive_rejection_without_replacement(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    wanted, rest = rows.normalised()
+    verified = torch.full_like(rows.tokens[:, 0], -1)
+    for place in range(rows.tokens.shape[1]):
+        drafted, token = rows.drafted[:, place], rows.tokens[:, place].clamp(min=0)
+        p, q = (mass.gather(1, token[:, None])[:, 0] for mass in (wanted, rest))
+        undrafted = rest.sum(1, keepdim=True)
+        take = drafted & (numbers[:, place] * q < p * undrafted[:, 0])
+        verified = torch.where(take & (verified < 0), token, verified)
+        left = (wanted - rest / undrafted.clamp(min=TINY)).clamp_(min=0.0)
+        total = left.sum(1, keepdim=True)
+        # q leaves nothing of an equal p and rejects by rounding only; padding rejects nothing
+        wanted = torch.where(drafted[:, None] & (total > 0), left / total, wanted)
+        rest = rest.scatter(1, token[:, None], torch.where(drafted, 0.0, q)[:, None])
     anew, _ = draw_index(wanted, numbers[:, -1:])
     tokens = torch.where(verified < 0, anew[:, 0], verified)
     return tokens, is_drafted(rows, tokens)

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import distribution
-from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, by_ratio, frozen
+from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen
 from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.errors import TooFewTokensError
+from otlp.numerics.ascending import by_ratio
 
 __all__ = ["OneDraft"]
 

@@ -32,8 +32,14 @@ SMALLEST = 1e-305
 ATTEMPTS = 8
 """Draws of a token that may turn out to be one of the earlier ones."""
 
-WIDTH = 8
-"""Nodes of the integral that are worked on together."""
+WIDTH = 16
+"""Nodes of the integral that are worked on together: a few vectors of the processor."""
+
+SMALL = 0.02
+"""Up to here 1 - exp(-x) is a short series, which fills the vectors."""
+
+REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
+"""Lets the compiler vectorise sums of positive terms; no NaN comes in."""
 
 STEPS = 20_000_000
 """Steps of a kernel between two looks at the time limit: some hundredths of a second."""
@@ -164,10 +170,17 @@ class WithoutReplacement(OneDraft):
         return np.asarray(different & (self.draft[tokens] > 0.0).all(axis=1))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Probability that some draft lies in S; the cost of one `priority_marginals`."""
+        """Probability that some draft lies in S; a third of one `priority_marginals`."""
         inside = checks.check_mask(subset, self.vocab_size)
-        certain = np.count_nonzero(self.draft[~inside]) < self.n
-        return 1.0 if certain else super().mass_touching(inside)
+        others = np.flatnonzero(~inside & (self.draft > 0.0))
+        if others.size < self.n:
+            return 1.0
+        if self.n <= 2:
+            return super().mass_touching(inside)
+        total, mass = 0.0, float((self.draft * inside).sum())
+        for first, last in self._pieces():
+            total += _touching(others, self._rung, *self._nodes, self.n, mass, first, last)
+        return min(1.0, total)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # From q until the token is new, which then follows q without the earlier ones.  Where
@@ -269,8 +282,7 @@ class WithoutReplacement(OneDraft):
         rung = np.empty((times.size // WIDTH, self.vocab_size, WIDTH))
         for block, rows in zip(times.reshape(-1, WIDTH), rung, strict=True):
             checkpoint()
-            np.multiply(self.draft[:, None], -block, out=rows)
-            np.negative(np.expm1(rows, out=rows), out=rows)
+            _ring(self.draft, block, rows)
         return rung
 
 
@@ -305,6 +317,21 @@ def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> Flo
 
 
 @compiled
+def _ring(draft: FloatArray, times: FloatArray, rung: FloatArray) -> None:
+    """Write 1 - exp(-q t) of all tokens at some ascending times."""
+    for token in range(draft.size):
+        rate, row = draft[token], rung[token]
+        if rate * times[-1] < SMALL:
+            for k in range(WIDTH):
+                x = rate * times[k]
+                rest = 1.0 - x / 5.0 * (1.0 - x / 6.0 * (1.0 - x / 7.0))
+                row[k] = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * rest)))
+        else:
+            for k in range(WIDTH):
+                row[k] = -np.expm1(-rate * times[k])
+
+
+@compiled(fastmath=REASSOCIATE)
 def _add_marginals(
     draft: FloatArray,
     rung: FloatArray,
@@ -320,38 +347,71 @@ def _add_marginals(
     None above has rung; either the token rings as the n-th, after n - 1 from below, or it has
     rung and the (n-1)-th from below rings.
     """
-    size = draft.size
-    # Copies in order, so that the passes below read memory from end to end.
-    own = draft[order]
-    ordered = np.empty((size, WIDTH))
-    silent = np.empty((size, WIDTH))  # no clock above has rung
+    size, width = draft.size, rung.shape[2]  # a loop of fixed length would not be vectorised
+    silent = np.empty((size, width))  # no clock above has rung
+    no, ringing = np.empty(width), np.empty(width)
     for block in range(first, last):
-        product = weights[block * WIDTH : (block + 1) * WIDTH].copy()
+        product = weights[block * width : (block + 1) * width].copy()
         for place in range(size):
-            clock = rung[block, order[place]]
-            for k in range(WIDTH):
-                ordered[place, k] = clock[k]
-                silent[place, k] = product[k]
-                product[k] *= 1.0 - clock[k]
-        count = np.zeros((n, WIDTH))  # [m]: exactly m clocks below have rung
-        rate = np.zeros((n - 1, WIDTH))  # [m]: the (m+1)-th clock below rings
+            yes, alone = rung[block, order[place]], silent[place]
+            for k in range(width):
+                alone[k] = product[k]
+                product[k] *= 1.0 - yes[k]
+        count = np.zeros((n, width))  # [m]: exactly m clocks below have rung
+        rate = np.zeros((n - 1, width))  # [m]: the (m+1)-th clock below rings
         count[0] = 1.0
         for place in range(size - 1, -1, -1):
-            value = 0.0
-            for k in range(WIDTH):
-                yes, no = ordered[place, k], 1.0 - ordered[place, k]
-                ringing = own[place] * no
-                value += silent[place, k] * (ringing * count[n - 1, k] + yes * rate[n - 2, k])
-                for m in range(n - 2, 0, -1):
-                    rate[m, k] = no * rate[m, k] + yes * rate[m - 1, k] + ringing * count[m, k]
-                    count[m + 1, k] = no * count[m + 1, k] + yes * count[m, k]
-                rate[0, k] = no * rate[0, k] + ringing * count[0, k]
-                count[1, k] = no * count[1, k] + yes * count[0, k]
-                count[0, k] *= no
-            result[order[place]] += value
+            token = order[place]
+            yes, alone, own = rung[block, token], silent[place], draft[token]
+            most, last_rate, value = count[n - 1], rate[n - 2], 0.0
+            for k in range(width):
+                no[k] = 1.0 - yes[k]
+                ringing[k] = own * no[k]
+                value += alone[k] * (ringing[k] * most[k] + yes[k] * last_rate[k])
+            result[token] += value
+            for m in range(n - 2, 0, -1):
+                one, less, more, same = rate[m], rate[m - 1], count[m + 1], count[m]
+                for k in range(width):
+                    one[k] = no[k] * one[k] + yes[k] * less[k] + ringing[k] * same[k]
+                    more[k] = no[k] * more[k] + yes[k] * same[k]
+            one, more, same = rate[0], count[1], count[0]
+            for k in range(width):
+                one[k] = no[k] * one[k] + ringing[k] * same[k]
+                more[k] = no[k] * more[k] + yes[k] * same[k]
+                same[k] *= no[k]
 
 
-@compiled
+@compiled(fastmath=REASSOCIATE)
+def _touching(
+    others: IntArray,
+    rung: FloatArray,
+    times: FloatArray,
+    weights: FloatArray,
+    n: int,
+    mass: float,
+    first: int,
+    last: int,
+) -> float:
+    """Integrate over the time when the first clock of S rings, with fewer than n others before.
+
+    `mass` is that of S, `others` are the tokens outside.
+    """
+    total, width = 0.0, rung.shape[2]
+    for block in range(first, last):
+        count = np.zeros((n, width))
+        count[0] = 1.0
+        for token in others:
+            _add_clock(count, rung[block, token])
+        for k in range(width):
+            fewer = 0.0
+            for m in range(n):
+                fewer += count[m, k]
+            node = block * width + k
+            total += weights[node] * np.exp(-mass * times[node]) * fewer
+    return mass * total
+
+
+@compiled(fastmath=REASSOCIATE)
 def _add_inclusion(
     draft: FloatArray,
     rung: FloatArray,
@@ -363,35 +423,45 @@ def _add_inclusion(
     result: FloatArray,
 ) -> None:
     """Integrate over the time when clock i rings, with fewer than n others before it."""
-    size = draft.size
-    before = np.empty((size, n, WIDTH))  # [i, m]: exactly m of the clocks 0 .. i - 1 have rung
+    size, width = draft.size, rung.shape[2]
+    before = np.empty((size, n, width))  # [i, m]: exactly m of the clocks 0 .. i - 1 have rung
+    fewer, most = np.empty(width), np.empty(width)
     for block in range(first, last):
-        count = np.zeros((n, WIDTH))
+        count = np.zeros((n, width))
         count[0] = 1.0
         for token in range(size):
-            before[token] = count
+            for m in range(n):
+                for k in range(width):
+                    before[token, m, k] = count[m, k]
             _add_clock(count, rung[block, token])
-        count[:] = 0.0
+        count = np.zeros((n, width))
         count[0] = 1.0
+        weight = weights[block * width : (block + 1) * width]
         for token in range(size - 1, -1, -1):
-            own, value = draft[token], 0.0
-            for k in range(WIDTH):
-                fewer, at_most = 0.0, 0.0
-                for m in range(n):
-                    at_most += count[m, k]
-                    fewer += before[token, n - 1 - m, k] * at_most
-                node = block * WIDTH + k
-                value += weights[node] * fewer * np.exp(-own * times[node])
-            result[token] += own * value
-            _add_clock(count, rung[block, token])
+            yes = rung[block, token]
+            for k in range(width):
+                fewer[k] = most[k] = 0.0
+            for m in range(n):
+                same, earlier = count[m], before[token, n - 1 - m]
+                for k in range(width):
+                    most[k] += same[k]
+                    fewer[k] += earlier[k] * most[k]
+            value = 0.0
+            for k in range(width):
+                value += weight[k] * fewer[k] * (1.0 - yes[k])
+            result[token] += draft[token] * value
+            _add_clock(count, yes)
 
 
 @compiled
 def _add_clock(count: FloatArray, yes: FloatArray) -> None:
-    for k in range(WIDTH):
-        for m in range(count.shape[0] - 1, 0, -1):
-            count[m, k] = (1.0 - yes[k]) * count[m, k] + yes[k] * count[m - 1, k]
-        count[0, k] *= 1.0 - yes[k]
+    for m in range(count.shape[0] - 1, 0, -1):
+        more, same = count[m], count[m - 1]
+        for k in range(yes.size):
+            more[k] += yes[k] * (same[k] - more[k])
+    same = count[0]
+    for k in range(yes.size):
+        same[k] *= 1.0 - yes[k]
 
 
 @compiled

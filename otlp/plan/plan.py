@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Marginals", "Plan", "enumerated_marginals", "first_accepted", "residual_distribution"]
 
 
+MISS = 1e-6
+"""Probability that the interval of an estimated acceptance misses the true one, at most."""
+
+
 @dataclass(frozen=True, eq=False)
 class Marginals:
     """What a plan does on average over the drafts, computed from the plan alone.
@@ -35,12 +39,16 @@ class Marginals:
         How both were obtained, in words ("enumerated", "closed form", "bound").
     slack : float
         What the L1 error of `output` may be larger by than it shows, if `method` is a bound.
+    interval : tuple of float, or None
+        Where the acceptance is estimated: ends of an interval that misses its true sum with
+        probability `MISS` at most.  None where it is no estimate.
     """
 
     acceptance: FloatArray
     output: FloatArray
     method: str
     slack: float = 0.0
+    interval: tuple[float, float] | None = None
 
 
 class Plan(ABC):
@@ -158,6 +166,16 @@ class Plan(ABC):
             check_memory(what, 12.0 * ends[-1], memory_limit)
         arrays = (np.concatenate(values), np.concatenate(tokens), np.array(ends))
         return tuples, csr_array(arrays, shape=shape)
+
+    def finished(self) -> Plan:
+        """Return this plan with nothing left to be solved when a tuple needs it.
+
+        Raises
+        ------
+        SolveError
+            If that finds no plan, which would else be found out at some tuple.
+        """
+        return self
 
     @property
     def acceptance_vector(self) -> FloatArray:

@@ -61,7 +61,7 @@ def complaints(solutions: Sequence[Solution], tolerance: float) -> list[str]:
     lowest = min(found, key=lambda s: s.upper_bound, default=None)
     for solution in found:
         assert lowest is not None
-        excess = solution.acceptance - solution.marginal_error - lowest.upper_bound
+        excess = solution.acceptance_interval[0] - solution.marginal_error - lowest.upper_bound
         if solution.marginal_error <= LOSSLESS_TOLERANCE and excess > tolerance:
             wrong.append(
                 f"{solution.solver} accepts {solution.acceptance:.9f}, above the bound "

@@ -211,6 +211,15 @@ class GlobalResolution(SystemSolver):
         """Solve one system; see `SystemSolver`."""
         return self._solve(side).plan
 
+    @property
+    def promise(self) -> Guarantee:
+        """Only the lossless plan puts out the target however good the shares are."""
+        return Guarantee.LOSSLESS if self.plan == "lossless" else Guarantee.APPROXIMATE
+
+    def write(self, problem: Problem) -> Plan:
+        """One system at a time, unless a fallback may have to stand in for both."""
+        return super().write(problem) if self.fallback is None else Solver.write(self, problem)
+
     def limit(self, n: int) -> int:
         """Most variables of a system for n drafts."""
         if self.limits is None:

@@ -144,11 +144,17 @@ def batched_calls() -> Calls:
     from otlp import batched
 
     target, draft = torch.tensor([P, P]), torch.tensor([Q, Q])
-    tokens, numbers = torch.tensor([[0, 1], [2, 2]]), torch.Generator().manual_seed(0)
+    tokens, numbers = torch.tensor([[0, 1], [2, 1]]), torch.Generator().manual_seed(0)
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
     calls: Calls = {
         name: (getattr(batched, name), {**base, "generator": numbers})
-        for name in ("verify", "verify_histogram", "k_seq", "recursive_rejection")
+        for name in (
+            "verify",
+            "verify_histogram",
+            "k_seq",
+            "recursive_rejection",
+            "recursive_rejection_without_replacement",
+        )
     }
     for name in ("speculative_sampling",):
         calls[name] = (getattr(batched, name), {**base, "draft_tokens": tokens[:, :1]})
@@ -158,6 +164,10 @@ def batched_calls() -> Calls:
         calls[name][1]["fraction_bits"] = 8
     calls["certified_loss"] = (batched.certified_loss, {"fraction_bits": 8})
     calls["sample"] = (batched.sample, {"probabilities": draft, "n": 2, "generator": numbers})
+    calls["sample_without_replacement"] = (
+        batched.sample_without_replacement,
+        {"probabilities": draft, "n": 2, "generator": numbers},
+    )
     calls["softmax"] = (batched.softmax, {"logits": draft, "temperature": 1.0})
     calls["uniforms"] = (batched.uniforms, {"draft_tokens": tokens, "generator": numbers})
     paths = {

@@ -251,14 +251,6 @@ def test_rules_refuse_schemes_for_which_they_are_not_valid():
             rule.solve(otlp.Problem([0.2, 0.3, 0.5], drafts))
 
 
-def test_too_many_sequences_are_refused():
-    q = np.full(100, 0.01)
-    problem = otlp.Problem(q, otlp.WithoutReplacement(q, 3))
-    with pytest.raises(UnsupportedProblemError, match="top_k"):
-        RecursiveRejection(max_sequences=9_999).solve(problem)
-    assert RecursiveRejection(max_sequences=10_000).supports(problem)
-
-
 @pytest.mark.parametrize("rho", [0.5, float("nan"), float("inf"), -1.0])
 def test_division_factors_out_of_range_are_refused(rho):
     with pytest.raises(InvalidInputError, match="rho"):

@@ -113,7 +113,6 @@ def test_a_time_limit_is_a_status_and_no_plan():
     assert caught.value.solution.upper_bound == pytest.approx(alpha, abs=1e-12)
 
 
-def test_only_iid_drafts_are_prepared():
+def test_other_drafts_are_prepared_by_both_systems():
     explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
-    with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d"):
-        Slackness().prepare(explicit)
+    assert Slackness().prepare(explicit).conditional([0, 1]).tolist() == [0.5, 0.5]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-import numpy as np
-
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
@@ -16,6 +14,7 @@ from otlp.decode.verification.speculative import one_path
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
+from otlp.numerics.positive_part import positive_part
 
 __all__ = ["Block", "accept_prefix", "next_weight"]
 
@@ -62,8 +61,7 @@ def accept_prefix(
         return Outcome(path[last], targets[path[last]])
     for at in range(last - 1, -1, -1):
         p = targets[path[at]]
-        left = np.maximum(weights[at] * p - draft_distribution(at), 0.0)
-        total = float(left.sum())
+        left, total = positive_part(weights[at], p, 1.0, draft_distribution(at))
         if total <= 0.0:
             # Nothing is missing here; at the root that happens with probability zero.
             if at == 0:

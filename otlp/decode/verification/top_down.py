@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp import Guarantee, Plan, Problem, Solution, SolveError, Solver, solve
+from otlp import Guarantee, Plan, Problem, SolveError, Solver
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
@@ -56,7 +56,8 @@ class TopDown(Verification):
         Used at a node that `solver` does not take, or where it finds no plan, or none that holds
         `guarantee`; without one that is an error.
     guarantee : Guarantee
-        What a plan must be.  The default refuses plans that change the target's distribution.
+        What a plan must be, by what the solver promises or else by its certificate.  The default
+        refuses plans that change the target's distribution.
     drafts : callable
         From K and L to the drafting that the rule is made for.
 
@@ -92,7 +93,7 @@ class TopDown(Verification):
         return make_solver(self.solver).supports(Problem(uniform, scheme))
 
     def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:
-        """Solve the problem at one node.
+        """Prepare the solver for the problem at one node; see `otlp.Solver.prepare`.
 
         Raises
         ------
@@ -103,17 +104,15 @@ class TopDown(Verification):
         """
         problem = Problem(target_distribution, drafts)
         solver = make_solver(self.solver)
-        if self.fallback is not None and not solver.supports(problem):
-            solver = make_solver(self.fallback)
-        solution = solve(problem, solver, throw=False)
-        if self.fallback is not None and not self._holds(solution):
-            solution = solve(problem, self.fallback, throw=False)
-        if solution.plan is None or not self._holds(solution):
-            raise SolveError(solution)
-        return solution.plan
-
-    def _holds(self, solution: Solution) -> bool:
-        return solution.plan is not None and solution.guarantee >= self.guarantee
+        if self.fallback is None:
+            return solver.prepare(problem, self.guarantee)
+        if solver.supports(problem):
+            try:
+                # One plan for all tuples: the fallback must not stand in for some of them.
+                return solver.prepare(problem, self.guarantee).finished()
+            except SolveError:
+                pass
+        return make_solver(self.fallback).prepare(problem, self.guarantee)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""

@@ -15,6 +15,7 @@ from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
+from otlp.numerics.positive_part import positive_part
 
 __all__ = ["Traversal", "attempts"]
 
@@ -77,8 +78,7 @@ def attempts(
         assert q is not None, "the draft drew this token"
         token = int(tree.tokens[child])
         yield child, next_weight(weight, float(p[token]), float(q[token])), p
-        left = np.maximum(weight * p - q, 0.0)
-        total = float(left.sum())
+        left, total = positive_part(weight, p, 1.0, q)
         if total <= 0.0:
             return
         p = left / total

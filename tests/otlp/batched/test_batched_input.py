@@ -19,6 +19,7 @@ VERIFIERS = [
     batched.verify_histogram,
     batched.speculative_sampling,
     batched.recursive_rejection,
+    batched.recursive_rejection_without_replacement,
     batched.k_seq,
     batched.verify_paths,
 ]

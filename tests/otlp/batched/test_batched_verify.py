@@ -430,7 +430,13 @@ def test_temperature() -> None:
 # --- compiled ---------------------------------------------------------------------------------
 
 
-TRACED = [*VERIFIERS, batched.speculative_sampling, batched.recursive_rejection, batched.k_seq]
+TRACED = [
+    *VERIFIERS,
+    batched.speculative_sampling,
+    batched.recursive_rejection,
+    batched.recursive_rejection_without_replacement,
+    batched.k_seq,
+]
 
 
 @pytest.mark.slow
@@ -440,7 +446,7 @@ TRACED = [*VERIFIERS, batched.speculative_sampling, batched.recursive_rejection,
 )
 def test_compiled_without_graph_breaks(verify, backend: str) -> None:
     target, draft, generator = synthetic_rows(5, 300, torch.float32, seed=8)
-    drafts = batched.sample(draft, 3, generator)
+    drafts = batched.sample_without_replacement(draft, 3, generator)
     numbers = batched.uniforms(drafts, generator)
     try:
         compiled = torch.compile(verify, fullgraph=True, backend=backend)

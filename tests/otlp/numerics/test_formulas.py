@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otlp.numerics.ascending import ascending, by_ratio
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.inclusion import inclusion_probability
+from otlp.numerics.positive_part import positive_part
 from otlp.numerics.power_slope import power_slope, power_slopes
 from otlp.numerics.running_sum import accumulate
 
@@ -83,3 +85,27 @@ def test_a_thousand_scores_on_one_cell() -> None:
     rows = np.array([0, END, 0, END])
     chances = best_of(counts, np.array([0, 2, 4]), rows, np.array([1.0, 0.0, 1.0, 0.0]))
     np.testing.assert_allclose(chances, [0.25, 0.75], rtol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 7, 1_001, 3_000]))
+def test_orders_are_those_of_a_stable_sort(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = [0.0, -0.0, 5e-324, 1e-310, 1.0, np.nextafter(1.0, 2.0), 1e308, np.inf]
+    wild = np.exp(rng.uniform(-700.0, 700.0, size))
+    values = np.where(rng.random(size) < 0.5, rng.choice(edges, size), wild)
+    with np.errstate(over="ignore"):
+        for numbers in (values, values.astype(np.float32)):
+            np.testing.assert_array_equal(ascending(numbers), np.argsort(numbers, kind="stable"))
+    p, q = rng.choice([0.0, 5e-324, 0.25, 1.0], (2, size))
+    order = by_ratio(p, q)
+    assert sorted(order.tolist()) == list(range(size))
+    with np.errstate(all="ignore"):
+        ratio = np.where(q > 0.0, p / q, np.inf)[order]
+    assert (ratio[:-1] >= ratio[1:]).all()
+
+
+def test_positive_parts() -> None:
+    left, total = positive_part(0.5, np.array([0.5, 0.5, 0.0]), 2.0, np.array([0.0, 0.2, 0.8]))
+    assert left.tolist() == [0.25, 0.0, 0.0]
+    assert total == 0.25

@@ -189,7 +189,7 @@ def test_a_slice_solves_only_the_system_it_needs():
     problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
     for solver in (GlobalResolution(), GlobalResolution.published()):
         whole = solver.solve(problem)
-        plan = solver.prepare(problem)
+        plan = solver.prepare(problem, Guarantee.APPROXIMATE)
         for row in ([0, 0], [0, 1], [2, 1]):
             np.testing.assert_array_equal(plan.conditional(row), whole.plan.conditional(row))
     # With H* of many tokens and a limit of one variable, only the inner system terminates.

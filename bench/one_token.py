@@ -1,0 +1,92 @@
+"""The price of one verified token: prepared (no certificate) against solved (certified).
+
+    python bench/one_token.py
+
+Milliseconds of everything that one fresh pair of distributions costs: the draft scheme, the
+problem, the plan, one sample; the median over repeats.  Distributions are synthetic: normal logits
+for the target, and noise on them for the draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import click
+import numpy as np
+
+import otlp
+from otlp.cli.options import ListOf, json_option
+from otlp.cli.output import console, progress, table, write_json
+from otlp.solvers import SOLVERS
+from otlp.studies.compare import make_scheme
+
+CASES = (
+    ("naive", "iid"),
+    ("k-seq", "iid"),
+    ("recursive-rejection", "iid"),
+    ("recursive-rejection", "without-replacement"),
+    ("hub", "hub"),
+    ("greedy", "greedy"),
+    ("martingale", "iid"),
+    ("global-resolution", "iid"),
+    ("orderings", "without-replacement"),
+)
+
+
+def milliseconds(run: Callable[[], object], repeats: int) -> float:
+    """Median time of a run; one before does not count, which compiles."""
+    run()
+    taken = []
+    for _ in range(repeats):
+        begin = perf_counter()
+        run()
+        taken.append(1e3 * (perf_counter() - begin))
+    return median(taken)
+
+
+def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tuple[float, float]:
+    """Milliseconds of one token, prepared and solved."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.standard_normal(vocab_size)
+    p, q = otlp.softmax(logits), otlp.softmax(logits + rng.standard_normal(vocab_size))
+    count = 2 if scheme == "hub" else n
+    tuples = make_scheme(scheme, q, count).sample(rng, 50)
+    solver = SOLVERS[name]()
+
+    def prepared() -> int:
+        problem = otlp.Problem(p, make_scheme(scheme, q, count))
+        return solver.prepare(problem).sample(tuples[rng.integers(50)], rng)
+
+    def solved() -> int:
+        plan = solver.solve(otlp.Problem(p, make_scheme(scheme, q, count))).plan
+        assert plan is not None
+        return plan.sample(tuples[rng.integers(50)], rng)
+
+    return milliseconds(prepared, repeats), milliseconds(solved, max(3, repeats // 5))
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--vocab-size", type=ListOf(click.IntRange(10)), default="4096,128256")
+@click.option("-n", "n", type=click.IntRange(1), default=4)
+@click.option("--repeats", type=click.IntRange(1), default=25)
+@json_option("Write the figures to this file.")
+def main(vocab_size: tuple[int, ...], n: int, repeats: int, json_path: Path | None) -> None:
+    rows = []
+    with progress("measuring", len(CASES) * len(vocab_size)) as step:
+        for name, scheme in CASES:
+            for size in vocab_size:
+                rows.append((name, scheme, size, *measure(name, scheme, size, n, repeats)))
+                step(f"{name}, {scheme}, V = {size}")
+    made = table("rule", "drafts", "V", "prepared", "solved", title=f"ms for one token, n = {n}")
+    for name, scheme, size, quick, certified in rows:
+        made.add_row(name, scheme, f"{size:,}", f"{quick:.3g}", f"{certified:.3g}")
+    console.print(made)
+    if json_path:
+        write_json(json_path, {"n": n, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

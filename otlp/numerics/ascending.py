@@ -1,0 +1,77 @@
+"""The order of many positive numbers in time proportional to them: a radix sort of their bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.compiled import compiled
+
+__all__ = ["ascending", "by_ratio"]
+
+BITS = 11
+"""Bits of a digit: its counters stay in the fastest cache."""
+
+FEW = 1_000
+"""Up to so many numbers a comparison sort is faster."""
+
+
+def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
+    """Stable order of numbers that are not negative, infinity included.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,), float64 or float32
+        The latter take half the time.
+
+    Returns
+    -------
+    ndarray, shape (m,), int64
+        As ``np.argsort(values, kind="stable")``; O(m).
+    """
+    if values.size <= FEW:
+        return np.argsort(values, kind="stable").astype(np.int64)
+    # The bits of such floats are in the order of the floats, but for minus zero.
+    keys = (values + values.dtype.type(0.0)).view(f"i{values.itemsize}")
+    return _sort(keys, np.empty_like(keys)).astype(np.int64)
+
+
+def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
+    """All tokens by p/q descending; those with q = 0 first.  O(V)."""
+    ratio = np.full(target.size, np.inf)
+    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
+        np.divide(target, draft, out=ratio, where=draft > 0.0)
+    return ascending(ratio)[::-1].copy()
+
+
+@compiled
+def _sort(keys: IntArray, moved: IntArray) -> npt.NDArray[np.int32]:
+    """Sort by the least digit first; `keys` is overwritten."""
+    size, radix, digits = keys.size, 1 << BITS, 8 * keys.itemsize // BITS + 1
+    counts = np.zeros((digits, radix), np.int32)
+    for i in range(size):
+        key = keys[i]
+        for digit in range(digits):
+            counts[digit, (key >> (digit * BITS)) & (radix - 1)] += 1
+    order, other = np.arange(size).astype(np.int32), np.empty(size, np.int32)
+    for digit in range(digits):
+        count = counts[digit]
+        if count.max() == size:
+            continue
+        total = 0
+        for d in range(radix):
+            own = count[d]
+            count[d] = total
+            total += own
+        shift = digit * BITS
+        for i in range(size):
+            key = keys[i]
+            d = (key >> shift) & (radix - 1)
+            at = count[d]
+            count[d] = at + 1
+            moved[at] = key
+            other[at] = order[i]
+        keys, moved = moved, keys
+        order, other = other, order
+    return order

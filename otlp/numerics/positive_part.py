@@ -1,0 +1,37 @@
+"""What one distribution has left over another: (w p - s q)^+ and its sum, in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+
+__all__ = ["positive_part"]
+
+
+@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
+def positive_part(
+    weight: float, p: FloatArray, scale: float, q: FloatArray
+) -> tuple[FloatArray, float]:
+    """Positive part of a difference, and its sum.
+
+    Parameters
+    ----------
+    weight, scale : float
+        Factors w and s.
+    p, q : ndarray, shape (V,)
+
+    Returns
+    -------
+    left : ndarray, shape (V,)
+        (w p - s q)^+.
+    total : float
+    """
+    left = np.empty(p.size)
+    total = 0.0
+    for x in range(p.size):
+        rest = max(weight * p[x] - scale * q[x], 0.0)
+        left[x] = rest
+        total += rest
+    return left, total

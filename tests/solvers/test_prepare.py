@@ -1,0 +1,199 @@
+"""Plans without a certificate: the same rule, and lossless, for every solver and scheme."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otlp
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
+from otlp.studies.compare import SCHEMES as NAMED
+from otlp.studies.compare import make_scheme
+from tests.instances import DEGENERATE, SCHEMES, without_replacement_problems
+
+P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
+PROMISED = [name for name in SOLVERS if SOLVERS[name]().promise >= otlp.Guarantee.LOSSLESS]
+CASES = [
+    (name, scheme, n)
+    for name in [*PROMISED, "auto"]
+    for scheme in NAMED
+    for n in ((2,) if scheme == "hub" else (1, 3))
+    if SOLVERS[name]().supports(otlp.Problem(P, make_scheme(scheme, Q, n)))
+]
+
+
+def check_prepared(name: str, problem: otlp.Problem) -> None:
+    """Enumerate a prepared plan: the slices are the certified plan's, the output is the target."""
+    solver = SOLVERS[name]()
+    if not solver.supports(problem):
+        return
+    prepared, certified = solver.prepare(problem), solver.solve(problem).plan
+    assert certified is not None
+    tuples = problem.drafts.enumerate_tuples()
+    slices = np.array([prepared.conditional(row) for row in tuples.tokens])
+    again = np.array([certified.conditional(row) for row in tuples.tokens])
+    np.testing.assert_allclose(slices, again, rtol=0.0, atol=1e-12)
+    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-9
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_prepared_slices_are_the_certified_ones_and_lossless(scheme: str) -> None:
+    @given(SCHEMES[scheme])
+    @settings(max_examples=10, deadline=None)
+    def check(problem: otlp.Problem) -> None:
+        for name in PROMISED:
+            check_prepared(name, problem)
+
+    check()
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_prepared_at_the_edges(name: str) -> None:
+    for solver in PROMISED:
+        check_prepared(solver, DEGENERATE[name])
+
+
+@pytest.mark.parametrize(("name", "scheme", "n"), CASES)
+def test_the_sampler_of_a_prepared_plan_has_the_law_of_its_slices(
+    name: str, scheme: str, n: int
+) -> None:
+    """`sample` is followed draw by draw: an exact law, no test."""
+    drafts = make_scheme(scheme, Q, n)
+    plan = SOLVERS[name]().prepare(otlp.Problem(P, drafts))
+    report = otlp.audit(
+        lambda tokens, p, q, rng: plan.sample(tokens, rng), P, drafts, samples=1_000
+    )
+    if name == "auto" and scheme == "iid" and n > 1:
+        # compiled comparisons cannot be followed; its slices are tested with the solver
+        assert report.verdict is otlp.Verdict.NOT_REJECTED
+        return
+    assert report.verdict is otlp.Verdict.LOSSLESS, str(report)
+    assert report.total_variation < 1e-12
+
+
+def test_no_certificate_is_made() -> None:
+    """What a certificate would list or integrate does not fit any machine; a token is no matter."""
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.full(50_000, 0.1), size=2) + 1e-12
+    p, q = p / p.sum(), q / q.sum()
+    drafts = otlp.WithoutReplacement(q, 400)
+    tokens = drafts.sample(rng)
+    for name in ("recursive-rejection", "naive"):
+        plan = SOLVERS[name]().prepare(otlp.Problem(p, drafts))
+        assert 0 <= plan.sample(tokens, rng) < p.size
+    assert "_rung" not in vars(drafts)
+
+
+# What may be asked
+
+
+@dataclass(frozen=True)
+class First(otlp.Solver):
+    """Puts the first draft out, whatever the target is."""
+
+    name: ClassVar[str] = "first"
+
+    def answer(self, problem, clock):  # type: ignore[no-untyped-def]
+        return otlp.Answer(FirstPlan(problem))
+
+
+class FirstPlan(otlp.Plan):
+    def conditional(self, draft_tokens) -> FloatArray:  # type: ignore[no-untyped-def]
+        result = np.zeros(self.problem.vocab_size)
+        result[draft_tokens[0]] = 1.0
+        return result
+
+
+def test_what_is_not_promised_is_certified() -> None:
+    same = otlp.Problem(Q, otlp.IID(Q, 2))
+    assert First().prepare(same).conditional([2, 0]).tolist() == [0.0, 0.0, 1.0, 0.0]
+    other = otlp.Problem(P, otlp.IID(Q, 2))
+    with pytest.raises(otlp.SolveError, match="the plan is APPROXIMATE, and must be LOSSLESS"):
+        First().prepare(other)
+    assert First().prepare(other, otlp.Guarantee.APPROXIMATE) is not None
+    with pytest.raises(otlp.SolveError, match="must be OPTIMAL"):
+        SOLVERS["naive"]().prepare(other, otlp.Guarantee.OPTIMAL)
+    assert SOLVERS["martingale"]().prepare(other, otlp.Guarantee.OPTIMAL) is not None
+    # the paper's own plan may change the output
+    with pytest.raises(otlp.SolveError, match="must be LOSSLESS"):
+        GlobalResolution.published(0.1).prepare(
+            otlp.Problem(np.arange(1, 31) / 465.0, otlp.IID(np.arange(30, 0, -1) / 465.0, 2))
+        )
+
+
+def test_what_cannot_be_prepared_is_refused() -> None:
+    different = otlp.Problem(P, otlp.WithoutReplacement(Q, 2))
+    for name in ("k-seq", "hub", "greedy", "speculative-sampling", "martingale"):
+        with pytest.raises(UnsupportedProblemError):
+            SOLVERS[name]().prepare(different)
+    with pytest.raises(InvalidInputError, match=r"otlp\.Problem"):
+        SOLVERS["naive"]().prepare(P)
+    with pytest.raises(InvalidInputError, match="guarantee"):
+        SOLVERS["naive"]().prepare(different, "LOSSLESS")
+
+
+# The acceptance of recursive rejection, estimated
+
+
+@given(without_replacement_problems(min_n=2))
+@settings(max_examples=20, deadline=None)
+def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
+    exact = RecursiveRejection().solve(problem)
+    rough = RecursiveRejection(max_sequences=0.5, samples=300, seed=7).solve(problem)
+    low, high = rough.acceptance_interval
+    assert low <= exact.acceptance + 1e-12 and exact.acceptance - 1e-12 <= high
+    assert low <= rough.acceptance + 1e-12 and rough.acceptance - 1e-12 <= high
+    assert rough.guarantee is otlp.Guarantee.LOSSLESS
+    assert rough.marginal_error <= 1e-12
+    assert "by construction" in rough.marginal_method
+    assert exact.acceptance_interval == (exact.acceptance, exact.acceptance)
+
+
+def test_an_estimate_of_large_drafts_without_replacement() -> None:
+    """Against the sum over all sequences; and by the seed, the same again."""
+    p, q = np.random.default_rng(1).dirichlet(np.full(120, 0.2), size=2)
+    problem = otlp.Problem(p, otlp.WithoutReplacement(q + 1e-9, 3))
+    exact = RecursiveRejection().solve(problem)
+    rough = RecursiveRejection(max_sequences=1, samples=20_000)
+    found = rough.solve(problem)
+    low, high = found.acceptance_interval
+    assert low <= exact.acceptance <= high
+    assert high - low < 0.02
+    assert found.marginal_error <= 1e-12
+    np.testing.assert_allclose(
+        found.plan.acceptance_vector, exact.plan.acceptance_vector, rtol=0.0, atol=0.01
+    )
+    assert rough.solve(problem).acceptance == found.acceptance
+    assert RecursiveRejection(max_sequences=1, seed=1).solve(problem).acceptance != found.acceptance
+
+
+def test_an_estimate_is_never_called_optimal() -> None:
+    problem = otlp.Problem(Q, otlp.WithoutReplacement(Q, 3))
+    assert RecursiveRejection().solve(problem).gap < 1e-12
+    rough = RecursiveRejection(max_sequences=1).solve(problem)
+    assert rough.acceptance == pytest.approx(1.0, abs=1e-12)
+    assert rough.guarantee is otlp.Guarantee.LOSSLESS
+    assert rough.status is otlp.Status.SOLVED
+
+
+@pytest.mark.parametrize("scheme", ["greedy", "hub"])
+def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
+    problem = otlp.Problem(P, make_scheme(scheme, Q, 2))
+    exact = RecursiveRejection().solve(problem)
+    rough = RecursiveRejection(max_sequences=1, samples=500).solve(problem)
+    low, high = rough.acceptance_interval
+    assert low <= exact.acceptance <= high
+    assert rough.marginal_error <= 1e-12
+    assert rough.guarantee is otlp.Guarantee.LOSSLESS
+
+
+@pytest.mark.parametrize("options", [{"samples": 1}, {"samples": 1.5}, {"seed": -1}])
+def test_options_of_the_estimate_are_checked(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(options))):
+        RecursiveRejection(**options)  # type: ignore[arg-type]
