@@ -44,8 +44,7 @@ def line_up() -> list[cases.Method]:
 
 def luck(problem: otlp.Problem) -> float:
     """Chance that a token drawn from the target is among the drafts."""
-    drafted = -np.expm1(problem.n * np.log1p(-np.minimum(problem.drafts.draft, 1 - 1e-16)))
-    return float(problem.target @ drafted)
+    return float(problem.target @ problem.drafts.inclusion)
 
 
 def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, float]:

@@ -243,19 +243,19 @@ def warm(methods: Sequence[Method], capture: Capture) -> None:
                 method.run(case)
 
 
-def milliseconds(runs: Sequence[Run], statistic: Callable[[Any], Any] = np.median) -> float:
-    """Over the runs that succeeded."""
+def milliseconds(runs: Sequence[Run]) -> float:
+    """Median over the runs that succeeded."""
     seconds = [run.seconds for run in runs if run.solved]
-    return 1e3 * float(statistic(seconds)) if seconds else math.nan
+    return 1e3 * float(np.median(seconds)) if seconds else math.nan
 
 
 def success(runs: Sequence[Run]) -> float:
     return sum(run.solved for run in runs) / len(runs) if runs else math.nan
 
 
-def shown(value: float, digits: int = 3) -> str:
+def shown(value: float) -> str:
     """A number for a table; a dash for none."""
-    return "-" if math.isnan(value) else f"{value:#.{digits}g}".rstrip(".")
+    return "-" if math.isnan(value) else f"{value:#.3g}".rstrip(".")
 
 
 def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> None:
@@ -264,7 +264,6 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
     write_json(RESULTS / f"{name}.json", {"machine": machine, **content})
     console.print(f"wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}", style="dim")
     if figure is not None:
-        FIGURES.mkdir(parents=True, exist_ok=True)
         path = FIGURES / f"{name}.png"
         drawn = BytesIO()
         figure.savefig(drawn, dpi=110)
