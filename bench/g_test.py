@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.tree import TokenTree
+from otlp.decode.tree import ROOT
 from otlp.distribution import FloatArray, IntArray
 from otlp.studies.decoding import Setting
 
@@ -36,25 +37,21 @@ PROMPT = "    def __init__(self, name):\n        self.name = name\n\n    def "
 TOKENS = 3
 ONE_PATH = ("speculative", "block")
 Text = tuple[int, ...]
+Distribution = Callable[[Text], FloatArray]
 
 
-class Continuation:
-    """Laws of the target after the prompt and a few tokens, each computed once."""
+def continuation(target: HuggingFaceModel, prompt: IntArray) -> Distribution:
+    """Next-token laws after the prompt and a few tokens, shape (V,), each computed once."""
 
-    def __init__(self, target: HuggingFaceModel, prompt: IntArray) -> None:
-        self.target, self.prompt = target, prompt
-        self.found: dict[Text, FloatArray] = {}
+    @cache
+    def distribution(text: Text) -> FloatArray:
+        target.start(np.append(prompt, np.array(text, dtype=np.int64)))
+        return target.distributions(ROOT, np.array([0]))[0]
 
-    def distribution(self, text: Text) -> FloatArray:
-        """Next-token law after the prompt and `text`, shape (V,)."""
-        if text not in self.found:
-            self.target.start(np.append(self.prompt, np.array(text, dtype=np.int64)))
-            root = TokenTree(np.array([-1]), np.array([-1]))
-            self.found[text] = self.target.distributions(root, np.array([0]))[0]
-        return self.found[text]
+    return distribution
 
 
-def bins(continuation: Continuation, rounds: int) -> dict[Text, float]:
+def bins(distribution: Distribution, rounds: int) -> dict[Text, float]:
     """Texts, and beginnings of texts, that are to be counted, with their expected counts.
 
     A text is counted at the longest of its beginnings that is listed.
@@ -65,7 +62,7 @@ def bins(continuation: Continuation, rounds: int) -> dict[Text, float]:
         """List what begins with `text`; return what is too rare to be listed."""
         rest = count
         if len(text) < TOKENS:
-            counts = count * continuation.distribution(text)
+            counts = count * distribution(text)
             for token in np.flatnonzero(counts >= LEAST_EXPECTED).tolist():
                 found = float(counts[token])
                 rest += split((*text, token), found) - found
@@ -91,7 +88,7 @@ def test(expected: dict[Text, float], texts: Counter[Text], rate: float) -> GTes
 def play(
     pair: tuple[HuggingFaceModel, HuggingFaceModel],
     prompt: IntArray,
-    continuation: Continuation,
+    distribution: Distribution,
     names: tuple[str, ...],
     setting: Setting,
     rounds: int,
@@ -112,7 +109,7 @@ def play(
             text = (*tree.path(outcome.node).tolist(), chooser.choose(outcome.correction))
             lengths[name] += len(text)
             while len(text) < TOKENS:
-                text = (*text, chooser.choose(continuation.distribution(text)))
+                text = (*text, chooser.choose(distribution(text)))
             texts[name][text[:TOKENS]] += 1
         step(", ".join(names))
     return {name: (texts[name], lengths[name] / rounds) for name in names}
@@ -145,8 +142,8 @@ def main(
     target, draft = TRAINED_PAIR
     pair = open_pair(draft, target, device, "auto", Sampling(temperature))
     prompt = pair[1].encode(PROMPT)
-    continuation = Continuation(pair[1], prompt)
-    expected = bins(continuation, rounds)
+    distribution = continuation(pair[1], prompt)
+    expected = bins(distribution, rounds)
     several = tuple(name for name in TESTED if name not in ("hub", *ONE_PATH))
     groups = {
         ONE_PATH: Setting("block", 1, length),
@@ -162,7 +159,7 @@ def main(
     rows = []
     with progress("rounds", rounds * len(chosen)) as step:
         for names, setting in chosen.items():
-            played = play(pair, prompt, continuation, names, setting, rounds, step)
+            played = play(pair, prompt, distribution, names, setting, rounds, step)
             for name, (texts, efficiency) in played.items():
                 found = test(expected, texts, limit)
                 rows.append(
