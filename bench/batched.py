@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -38,25 +39,6 @@ PLANS: dict[str, Callable[..., batched.Certificate]] = {
     "histogram": batched.acceptance_histogram,
 }
 FLOOR = ("torch.clone", "torch.softmax", "torch.sort")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line says; see ``--help``."""
-
-    batch: tuple[int, ...]
-    vocab: tuple[int, ...]
-    drafts: tuple[int, ...]
-    algorithms: tuple[str, ...]
-    dtype: str
-    device: str
-    threads: int
-    rounds: int
-    samples: int
-    seed: int
-    validate: bool
-    compile: bool
-    memory: float
 
 
 @dataclass(frozen=True)
@@ -100,8 +82,8 @@ def elapsed(action: Callable[[], object], device: str) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def measure(shape: tuple[int, int, int], options: Options) -> list[Result]:
-    """Time everything on one shape."""
+def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Result]:
+    """Time everything on one shape; `options` are those of the command line."""
     dtype = getattr(torch, options.dtype)
     target, draft, tokens, generator = synthetic_rows(shape, dtype, options.device, options.seed)
     scores = (target.float() / draft.float()).to(dtype)
@@ -201,7 +183,7 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
 @json_option("Write the results to a file.")
 def main(json_path: Path | None, **given: Any) -> None:
-    options = Options(**given)
+    options = SimpleNamespace(**given)
     torch.set_num_threads(options.threads)
     shapes = list(product(options.batch, options.vocab, options.drafts))
     # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays
@@ -218,7 +200,7 @@ def main(json_path: Path | None, **given: Any) -> None:
         document = {
             "data": "synthetic",
             "torch": torch.__version__,
-            "options": asdict(options),
+            "options": given,
             "results": [asdict(result) for found in measured.values() for result in found],
         }
         write_json(json_path, document)

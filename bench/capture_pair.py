@@ -18,14 +18,13 @@ import click
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.table import Table
 from train_pair import corpus_files, encode, is_held_out, read_source, standard_library
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from otlp.cli.info import command as info
 from otlp.cli.options import OutputFile
-from otlp.cli.output import console
-from otlp.data.captures import Capture, load, save
+from otlp.data.captures import Capture, save
 
 BENCH = Path(__file__).parent
 BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"
@@ -104,31 +103,6 @@ def capture(models: Path, plan: Plan) -> Capture:
     )
 
 
-def describe(captures: dict[str, Capture]) -> None:
-    """Print what the captures are like at temperature 1."""
-    table = Table("capture", "rows", "entropy (nats)", "top probability", "overlap", "next token")
-    for name, rows in captures.items():
-        pairs = [rows.distributions(row) for row in range(len(rows))]
-        entropy = [-float(p @ np.log(np.maximum(p, 1e-300))) for p, _ in pairs]
-        overlap = [float(np.minimum(p, q).sum()) for p, q in pairs]
-        hits = [int(p.argmax()) == row.next_token for (p, _), row in zip(pairs, rows, strict=True)]
-        table.add_row(
-            name,
-            str(len(rows)),
-            spread(entropy),
-            spread([float(p.max()) for p, _ in pairs]),
-            spread(overlap),
-            f"likeliest in {np.mean(hits):.0%}",
-        )
-    console.print(table)
-
-
-def spread(values: Sequence[float]) -> str:
-    """Format a mean with the 5% and 95% quantiles."""
-    low, high = np.quantile(values, [0.05, 0.95])
-    return f"{np.mean(values):.2f} ({low:.2f} to {high:.2f})"
-
-
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option(
     "--models",
@@ -139,19 +113,18 @@ def spread(values: Sequence[float]) -> str:
 @click.option("--builtin", type=OutputFile(), default=BUILTIN, help="Where the small capture goes.")
 @click.option("--large", type=OutputFile(), default=LARGE, help="Where the large capture goes.")
 @click.option("--seed", default=7, help="Of the choice.")
-def main(models: Path, builtin: Path, large: Path, seed: int) -> None:
+@click.pass_context
+def main(context: click.Context, models: Path, builtin: Path, large: Path, seed: int) -> None:
     """Capture the small and the large set of rows."""
     logging.disable_progress_bar()
     plans = {
         builtin: Plan(passages=10, steps=16, prefix=128, seed=seed),
         large: Plan(passages=45, steps=20, prefix=128, seed=seed + 1),
     }
-    written = {}
     for path, plan in plans.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         save(capture(models, plan), path)
-        written[path.name] = load(path)
-    describe(written)
+        context.invoke(info, capture=str(path))
 
 
 if __name__ == "__main__":

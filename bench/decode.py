@@ -13,6 +13,7 @@ papers give for their own, much larger models.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,8 +32,8 @@ from otlp.decode import (
     RandomChooser,
     Sampling,
     TabularModel,
-    Verification,
     iid_paths,
+    no_draft,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.verification.top_down import LARGEST_HUB_TREE
@@ -54,32 +55,7 @@ MULTIPLE = (
     "greedy-multipath",
     "martingale",
 )
-PUBLISHED = (
-    ("SpecTr, Table 4: 97M / 6M, LM1B, T 1", "speculative, K 1, L 4", 2.21),
-    ("", "k-seq, K 2, L 4", 2.43),
-    ("", "k-seq, K 4, L 4", 2.74),
-    ("", "speculative, K 1, L 8", 2.33),
-    ("", "k-seq, K 2, L 8", 2.61),
-    ("", "k-seq, K 4, L 8", 2.96),
-    ("GBV, Table 1: OPT 6.7B / 350M, GSM8K, T 1", "block, K 1, L 8", 3.294),
-    ("", "greedy-multipath, K 2, L 8", 3.827),
-    ("", "greedy-multipath, K 3, L 8", 3.867),
-    ("", "greedy-multipath, K 4, L 8", 3.884),
-    ("GBV, Table 5: Qwen-3 32B / 0.6B, GSM8K, L 8", "block, K 1, T 0.2", 3.867),
-    ("", "block, K 1, T 0.6", 4.308),
-    ("", "block, K 1, T 1", 4.322),
-    ("", "greedy-multipath, K 3, T 0.2", 4.219),
-    ("", "greedy-multipath, K 3, T 0.6", 4.492),
-    ("", "greedy-multipath, K 3, T 1", 3.571),
-    ("GBV, Table 7: Llama-3 70B / 8B, GSM8K, T 1", "greedy-multipath, K 2", 4.430),
-    ("", "k-seq, K 2", 3.716),
-    ("", "recursive-rejection, K 2", 3.259),
-    ("", "traversal, K 2", 4.760),
-    ("", "traversal, K 3", 4.779),
-    ("Global resolution, Table 4: Gemma-2 27B / 2B, T 1, top-100", "K 2, L 8", 2.23),
-    ("", "K 3, L 8", 2.54),
-    ("", "K 4, L 8", 2.65),
-)
+PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
 """What papers report: source, setting, tokens per target call."""
 
 
@@ -125,10 +101,9 @@ def paired_rounds(
     The text goes on as the last of them decides, which is the setting's own.
     """
     draft, target = pair
+    names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
     if setting.algorithm == HUB:
-        names: tuple[str, ...] = (HUB,)
-    else:
-        names = (*SINGLE, LEADER) if setting.paths == 1 else MULTIPLE
+        names = (HUB,)
     chooser = RandomChooser(np.random.default_rng(1))
     tokens: dict[str, list[list[int]]] = {name: [] for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in ("draft", "target", *names)}
@@ -153,33 +128,19 @@ def paired_rounds(
             for model in pair:
                 model.advance(tree, outcome.node, token)
     middle = {name: float(np.median(values)) for name, values in seconds.items()}
-    return [_row(name, setting, np.array(tokens[name]), middle, plain_seconds) for name in names]
-
-
-def _row(
-    name: str, setting: Setting, tokens: np.ndarray, middle: dict[str, float], plain_seconds: float
-) -> Row:
-    whole = middle["draft"] + middle["target"] + middle[name]
-    return Row(
-        name,
-        setting.paths,
-        setting.length,
-        setting.temperature,
-        tokens.size,
-        tuple(tokens.mean(axis=1).tolist()),
-        middle["draft"],
-        middle["target"],
-        middle[name],
-        float(tokens.mean()) * plain_seconds / whole,
-    )
+    rows = []
+    for name in names:
+        kept, parts = np.array(tokens[name]), (middle["draft"], middle["target"], middle[name])
+        speed_up = float(kept.mean()) * plain_seconds / sum(parts)
+        where = (name, setting.paths, setting.length, setting.temperature)
+        rows.append(Row(*where, kept.size, tuple(kept.mean(axis=1).tolist()), *parts, speed_up))
+    return rows
 
 
 def plain_round(
     pair: tuple[HuggingFaceModel, HuggingFaceModel], prompts: Sequence[IntArray], tokens: int
 ) -> float:
     """Median seconds of an autoregressive round."""
-    from otlp.decode import no_draft
-
     found = []
     for prompt in prompts:
         rng = np.random.default_rng(0)
@@ -196,12 +157,11 @@ def large_vocabulary(
     trees = [synthetic_round(paths, length, vocab_size, rng) for _ in range(repeats)]
     found = []
     for name in names:
-        algorithm: Verification = ALGORITHMS[name]
         chooser = RandomChooser(np.random.default_rng(3))
         times = []
         for tree, laws in [trees[0], *trees]:
             begin = perf_counter()
-            algorithm.verify(tree, laws, chooser)
+            ALGORITHMS[name].verify(tree, laws, chooser)
             times.append(perf_counter() - begin)
         found.append((name, 1e3 * float(np.median(times[1:]))))
     return found

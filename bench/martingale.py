@@ -11,9 +11,9 @@ time of their thread, so that other programs disturb less.  All data are synthet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, thread_time
+from typing import Any
 
 import click
 import numpy as np
@@ -27,25 +27,6 @@ from otlp.solvers import Martingale
 
 TUPLES = 100
 """Drafted tuples whose verified token and selection are timed, each once."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds for one problem; `solve` and `argsort` are the least of `repetitions`."""
-
-    data: str
-    vocab_size: int
-    n: int
-    repetitions: int
-    argsort: float
-    solve: float
-    ratio_of_medians: float
-    acceptance: float
-    gap: float
-    marginal_error: float
-    score: float
-    token: float
-    selection: float
 
 
 def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
@@ -63,7 +44,8 @@ def seconds_of(action: Callable[[], object], clock: Callable[[], float] = perf_c
     return clock() - start
 
 
-def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
+def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
+    """Seconds for one problem; `solve` and `argsort` are the least of `repetitions`."""
     rng = np.random.default_rng(0)
     numbers = rng.random(problem.vocab_size)
     solver = Martingale()
@@ -82,48 +64,47 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> Timing:
     scores = [seconds_of(lambda row=row: plan.scores(row[:1], rng)) for row in drafted]
     tokens = [seconds_of(lambda row=row: plan.sample(row, rng)) for row in drafted]
     selections = [seconds_of(lambda row=row: plan.selection(row)) for row in drafted]
-    return Timing(
-        data=name,
-        vocab_size=problem.vocab_size,
-        n=problem.n,
-        repetitions=len(solves),
-        argsort=min(sorts),
-        solve=min(solves),
-        ratio_of_medians=float(np.median(solves) / np.median(sorts)),
-        acceptance=solution.acceptance,
-        gap=solution.gap,
-        marginal_error=solution.marginal_error,
-        score=float(np.median(scores)),
-        token=float(np.median(tokens)),
-        selection=float(np.median(selections)),
-    )
+    return {
+        "data": name,
+        "vocab_size": problem.vocab_size,
+        "n": problem.n,
+        "repetitions": len(solves),
+        "argsort": min(sorts),
+        "solve": min(solves),
+        "ratio_of_medians": float(np.median(solves) / np.median(sorts)),
+        "acceptance": solution.acceptance,
+        "gap": solution.gap,
+        "marginal_error": solution.marginal_error,
+        "score": float(np.median(scores)),
+        "token": float(np.median(tokens)),
+        "selection": float(np.median(selections)),
+    }
 
 
-def show(timings: list[Timing]) -> None:
+def show(timings: list[dict[str, Any]]) -> None:
     made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
         *("acceptance", "gap", "marginal error", "score us", "token us", "selection us"),
         title="martingale on synthetic data: a whole solve, certificate included",
     )
-    last = None
+    fewest = timings[0]["n"]
     for row in timings:
-        if last and (last.data, last.vocab_size) != (row.data, row.vocab_size):
+        if row["n"] == fewest:
             made.add_section()
-        last = row
         made.add_row(
-            row.data,
-            f"{row.vocab_size:,}",
-            str(row.n),
-            f"{1e3 * row.argsort:.3g}",
-            f"{1e3 * row.solve:.3g}",
-            f"{row.solve / row.argsort:.2f}",
-            f"{row.ratio_of_medians:.2f}",
-            f"{row.acceptance:.6f}",
-            f"{row.gap:.0e}",
-            f"{row.marginal_error:.0e}",
-            f"{1e6 * row.score:.1f}",
-            f"{1e6 * row.token:.1f}",
-            f"{1e6 * row.selection:.0f}",
+            row["data"],
+            f"{row['vocab_size']:,}",
+            str(row["n"]),
+            f"{1e3 * row['argsort']:.3g}",
+            f"{1e3 * row['solve']:.3g}",
+            f"{row['solve'] / row['argsort']:.2f}",
+            f"{row['ratio_of_medians']:.2f}",
+            f"{row['acceptance']:.6f}",
+            f"{row['gap']:.0e}",
+            f"{row['marginal_error']:.0e}",
+            f"{1e6 * row['score']:.1f}",
+            f"{1e6 * row['token']:.1f}",
+            f"{1e6 * row['selection']:.0f}",
         )
     console.print(made, width=None if console.is_terminal else 160)
 
@@ -152,7 +133,7 @@ def main(
                     timings.append(measure(name, problem, seconds))
                     step(f"{name}, V = {vocab_size:,}, n = {n}")
     if json_path:
-        write_json(json_path, [asdict(timing) for timing in timings])
+        write_json(json_path, timings)
     show(timings)
 
 

@@ -11,10 +11,10 @@ median over seeds; the sort is measured between the searches, in the same proces
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 import click
 import numpy as np
+from martingale import seconds_of
 
 import otlp
 from otlp.cli.output import console, progress, table
@@ -58,12 +58,6 @@ CELLS = [
 ]
 
 
-def argsort_seconds(values: FloatArray) -> float:
-    start = perf_counter()
-    np.argsort(values)
-    return perf_counter() - start
-
-
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--seeds", default=7, help="Problems a row.")
 def main(seeds: int) -> None:
@@ -85,7 +79,7 @@ def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:
         Orderings(gap=gap, max_iterations=2).solve(problem)  # fill caches
         solution = settled(lambda problem=problem: Orderings(gap=gap).solve(problem))
         milliseconds.append(1e3 * solution.timings.solve)
-        sorts.append(1e3 * min(argsort_seconds(target / drafts[0]) for _ in range(5)))
+        sorts.append(1e3 * min(seconds_of((target / drafts[0]).argsort) for _ in range(5)))
         orderings.append(solution.details["orderings"])
         gaps.append(solution.gap)
         optima.append(solution.upper_bound)

@@ -17,13 +17,20 @@ import numpy as np
 import otlp
 from otlp.cli.output import console, progress, table
 from otlp.distribution import FloatArray
-from otlp.reductions.subset_selection import subset_selection
-from otlp.solvers.hub import HubSolver
-from otlp.solvers.recursive_rejection import RecursiveRejection
+from otlp.studies.compare import OPTIMUM, compare, summarise
 
 VOCABULARY = 50
 
-METHODS = ("RRS", "RRSw", "OTM", "OTMw", "SpecHub")
+SCHEMES = ("iid", "without-replacement", "hub")
+RULES = ("recursive-rejection", "hub")
+METHODS = {
+    "RRS": ("iid", "recursive-rejection"),
+    "RRSw": ("without-replacement", "recursive-rejection"),
+    "OTM": ("iid", OPTIMUM),
+    "OTMw": ("without-replacement", OPTIMUM),
+    "SpecHub": ("hub", "hub"),
+}
+"""The paper's names: a draft scheme and a rule each."""
 
 # SpecHub, Table 4, by temperature and lambda.
 PAPER = {
@@ -42,20 +49,12 @@ LOGITS: dict[str, Callable[[np.random.Generator], FloatArray]] = {
 }
 
 
-def acceptances(logits: FloatArray, temperature: float, similarity: float) -> list[float]:
-    """Acceptance of each method on one random pair."""
+def pair(
+    logits: FloatArray, temperature: float, similarity: float
+) -> tuple[FloatArray, FloatArray]:
     u_p, u_q = logits
-    p = otlp.softmax(u_p, temperature)
-    q = otlp.softmax(similarity * u_p + (1.0 - similarity) * u_q, temperature)
-    with_replacement = otlp.Problem(p, otlp.IID(q, 2))
-    without = otlp.Problem(p, otlp.WithoutReplacement(q, 2))
-    return [
-        RecursiveRejection().solve(with_replacement).acceptance,
-        RecursiveRejection().solve(without).acceptance,
-        subset_selection(with_replacement)[0],
-        subset_selection(without)[0],
-        HubSolver().solve(otlp.Problem(p, otlp.Hub(q))).acceptance,
-    ]
+    mixed = similarity * u_p + (1.0 - similarity) * u_q
+    return otlp.softmax(u_p, temperature), otlp.softmax(mixed, temperature)
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -69,11 +68,15 @@ def main(pairs: int, seed: int) -> None:
             made.add_row(str(temperature), str(similarity), "paper", *map("{:.4f}".format, paper))
             for name, draw in LOGITS.items():
                 rng = np.random.default_rng(seed)
-                rows = np.array(
-                    [acceptances(draw(rng), temperature, similarity) for _ in range(pairs)]
-                )
-                mean, error = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
-                ours = [f"{m:.4f} +- {e:.4f}" for m, e in zip(mean, error, strict=True)]
+                drawn = [pair(draw(rng), temperature, similarity) for _ in range(pairs)]
+                means = {
+                    (
+                        found.scheme,
+                        found.rule,
+                    ): f"{found.acceptance:.4f} +- {found.standard_error:.4f}"
+                    for found in summarise(compare(drawn, (2,), SCHEMES, RULES))
+                }
+                ours = [means[method] for method in METHODS.values()]
                 made.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
                 step(f"{name}, T = {temperature}, lambda = {similarity}")
     console.print(made, width=120)

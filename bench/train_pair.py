@@ -19,13 +19,12 @@ import sysconfig
 import time
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     LlamaConfig,
@@ -35,12 +34,13 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from otlp.cli.output import console
+from otlp.cli.output import console, progress
 
 END_OF_TEXT = "<|endoftext|>"
 VOCABULARY = 4096
 CONTEXT = 512
 SEED = 20240613
+MODEL_CARD = Path(__file__).with_name("model_card.md")
 
 # Tests are absent from many distributions of Python, and `encodings` is tables rather than text:
 # without both the corpus is the same everywhere that the Python version is.
@@ -171,16 +171,8 @@ def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor) -> int:
     steps = optimiser(model, recipe)
     model.train()
     budget = recipe.minutes * 60
-    bar = Progress(
-        TextColumn(recipe.name),
-        BarColumn(),
-        TextColumn("step {task.fields[step]}, loss {task.fields[loss]:.3f}"),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    average, seen, reported = math.nan, 0, 0.0
-    with bar:
-        task = bar.add_task(recipe.name, total=budget, step=0, loss=math.nan)
+    average, seen = math.nan, 0
+    with progress(recipe.name, round(budget)) as show:
         start = time.monotonic()
         for step, tokens in enumerate(batches(stream, recipe.batch, SEED), start=1):
             elapsed = time.monotonic() - start
@@ -196,16 +188,7 @@ def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor) -> int:
             seen += tokens.numel()
             value = loss.item()
             average = value if math.isnan(average) else 0.98 * average + 0.02 * value
-            bar.update(task, completed=elapsed, step=step, loss=average)
-            # A log file shows no bar, so it gets a line now and then.
-            if not console.is_terminal and elapsed - reported >= 20:
-                reported = elapsed
-                rate = seen / elapsed
-                print(
-                    f"{recipe.name} {elapsed:.0f}/{budget:.0f} s, step {step}, "
-                    f"loss {average:.3f}, {rate:.0f} tokens/s",
-                    flush=True,
-                )
+            show(f"{recipe.name}, step {step}, loss {average:.3f}", elapsed)
     return seen
 
 
@@ -219,51 +202,6 @@ def held_out_loss(model: LlamaForCausalLM, stream: torch.Tensor) -> float:
     for batch in windows.split(8):
         total += model(input_ids=batch, labels=batch).loss.item() * len(batch)
     return total / rows
-
-
-MODEL_CARD = """\
----
-license: apache-2.0
-library_name: transformers
-pipeline_tag: text-generation
-language: [code, en]
----
-# otlp {name} model
-
-The **{name}** of a small target and draft pair for speculative decoding, made to exercise and to
-measure optimal transport verification on real language models without a download. It knows
-the style of Python's standard library and nothing else; do not use it to write code.
-
-| | |
-|---|---|
-| architecture | Llama ({layers} layers, hidden {hidden}, {heads} heads, tied embeddings) |
-| parameters | {parameters:,} |
-| tokenizer | byte-level BPE, {vocabulary:,} tokens, shared by the pair |
-| context | {context} tokens |
-| weights | float16 safetensors |
-| held-out perplexity | **{perplexity:.2f}** a token ({bits:.3f} bits a byte) |
-
-## Data
-The sources of the standard library of Python {python} (without its tests and its character
-encoding tables): {train_files} files, {train_tokens:,} tokens for training. {held_files} files
-({held_tokens:,} tokens) are held out, chosen by a hash of their relative path. Perplexity is that
-of the saved float16 weights, evaluated in float32 over the held-out files, in windows of {context}
-tokens that do not overlap.
-
-## Training
-{seen:,} tokens ({epochs:.1f} epochs) in {minutes:g} minutes on CPU (threads: {threads}),
-in float32: AdamW (beta 0.9 and 0.98, weight decay 0.1 on matrices, gradient norm clipped at 1),
-batches of {batch} x {context} tokens, peak learning rate {learning_rate:g} with a warm-up of 3%
-and a cosine decay, both by wall-clock time; seed {seed}. The schedule follows the clock,
-so another run gives a slightly different model.
-
-    {command}
-
-## Licence
-The weights come under Apache-2.0, as otlp does. They were trained on the sources of CPython's
-standard library, copyright Python Software Foundation, which are under the Python Software
-Foundation Licence, version 2; the tokenizer's vocabulary is drawn from the same text.
-"""
 
 
 def write_model(
@@ -325,11 +263,8 @@ def main(
         saved = write_model(folder, model, tokenizer)
         loss = held_out_loss(saved, held_stream)
         parameters = sum(p.numel() for p in saved.parameters())
-        card = MODEL_CARD.format(
-            name=recipe.name,
-            layers=recipe.layers,
-            hidden=recipe.hidden,
-            heads=recipe.heads,
+        card = MODEL_CARD.read_text().format(
+            **asdict(recipe),
             parameters=parameters,
             vocabulary=VOCABULARY,
             context=CONTEXT,
@@ -342,15 +277,8 @@ def main(
             held_tokens=len(held_stream),
             seen=seen,
             epochs=seen / len(train_stream),
-            minutes=minutes,
             threads=threads,
-            batch=recipe.batch,
-            learning_rate=recipe.learning_rate,
             seed=SEED,
-            command=(
-                f"python bench/train_pair.py --only {recipe.name} "
-                f"--{recipe.name}-minutes {minutes:g} --threads {threads}"
-            ),
         )
         (folder / "README.md").write_text(card)
         console.print(

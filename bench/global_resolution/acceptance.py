@@ -12,6 +12,8 @@ import click
 
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
+from otlp.data.captures import builtin
+from otlp.data.synthetic import generate
 
 COUNTS = range(1, 11)
 
@@ -19,26 +21,21 @@ COUNTS = range(1, 11)
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(160)
 def main(rows: int) -> None:
-    captures = [cases.captured(), cases.synthetic()]
-    curves: dict[str, dict[str, list[float]]] = {}
-    sizes = [
-        [*(k for k in (10, 100, 1000, 10_000) if k < c.vocab_size), c.vocab_size] for c in captures
-    ]
-    with progress("Figure 1", sum(map(len, sizes))) as step:
-        for capture, ks in zip(captures, sizes, strict=True):
+    captures = [builtin(), generate(16, 32_000)]
+    curves: dict[str, cases.Curves] = {}
+    with progress("Figure 1", 9) as step:
+        for capture in captures:
+            size = capture.vocab_size
+            ks = [*(k for k in (10, 100, 1000, 10_000) if k < size), size]
             chosen = cases.spread(capture, rows)
-            curves[cases.describe(capture)] = {
-                str(k): [cases.mean_optimum(cases.problems(capture, chosen, k, n)) for n in COUNTS]
-                for k in ks
-                if not step(f"k = {k}")
-            }
+            curves[cases.describe(capture)] = cases.optima(capture, chosen, ks, COUNTS, step)
     figure = cases.over_n(curves, COUNTS, "Optimal acceptance", lambda x: f"{100 * x:.2f}")
     figure.axes[0].set_ylabel("optimal acceptance")
     cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)
     report(curves)
 
 
-def report(curves: dict[str, dict[str, list[float]]]) -> None:
+def report(curves: dict[str, cases.Curves]) -> None:
     cases.say(beside="(Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)")
     for name, curve in curves.items():
         at4 = {int(k): 100 * values[3] for k, values in curve.items()}

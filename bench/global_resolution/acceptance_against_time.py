@@ -19,31 +19,32 @@ from rich.table import Table
 import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
+from otlp.data.captures import builtin
 from otlp.solvers import SOLVERS, GlobalResolution
+from otlp.solvers.solver import Solver
 
 SIZES = [(10, 3), (100, 2), (100, 3), (1000, 2), (1000, 4), (4096, 4)]
-TRIVIAL = {"auto", "hub", "greedy"}
+LEFT_OUT = {"auto", "hub", "greedy", "global-resolution"}
+
+
+Point = tuple[float, float, float]
+"""Milliseconds, acceptance, success rate."""
 
 
 def line_up() -> list[cases.Method]:
     methods = [cases.unmerged_lp(5.0), cases.unmerged_flow("ortools")]
+    solvers: dict[str, Solver] = {}
     for tau in cases.TAUS:
-        methods.append(
-            cases.with_solver(
-                f"global resolution as published, tau {tau:g}", GlobalResolution.published(tau)
-            )
-        )
-        methods.append(cases.with_solver(f"global-resolution, tau {tau:g}", GlobalResolution(tau)))
-    for name, kind in SOLVERS.items():
-        if name not in TRIVIAL | {"global-resolution"}:
-            methods.append(cases.with_solver(name, kind()))
-    return methods
+        published = GlobalResolution.published(tau)
+        solvers[f"global resolution as published, tau {tau:g}"] = published
+        solvers[f"global-resolution, tau {tau:g}"] = GlobalResolution(tau)
+    solvers |= {name: kind() for name, kind in SOLVERS.items() if name not in LEFT_OUT}
+    return methods + [cases.with_solver(label, solver) for label, solver in solvers.items()]
 
 
 def luck(problem: otlp.Problem) -> float:
     """Chance that a token drawn from the target is among the drafts."""
-    drafted = -np.expm1(problem.n * np.log1p(-np.minimum(problem.drafts.draft, 1 - 1e-16)))
-    return float(problem.target @ drafted)
+    return float(problem.target @ problem.drafts.inclusion)
 
 
 def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, float]:
@@ -63,12 +64,11 @@ def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, 
 @click.option("--budget", default=2.0, help="Seconds for a method at a size.")
 @click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
-    capture = cases.captured()
+    capture = builtin()
     methods = line_up()
     cases.warm(methods, capture)
-    points: dict[str, dict[str, tuple[float, float, float]]] = {}
+    points: dict[str, dict[str, Point]] = {}
     optima = {}
-    slow: set[str] = set()
     with progress("Acceptance against time", len(SIZES) * len(methods)) as step:
         for k, n in SIZES:
             size = f"({k}, {n})"
@@ -78,9 +78,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
             for method in methods:
                 step(f"{size} {method.label}")
                 limit = 1e5 if method.label.startswith(("LP", "linear")) else most_arcs
-                runs = (
-                    [] if method.label in slow else cases.measure(method, instances, limit, budget)
-                )
+                runs = cases.measure(method, instances, limit, budget)
                 if runs:
                     points[size][method.label] = (*point(instances, runs), cases.success(runs))
     table = Table("method", *points, title=f"Median ms: acceptance, {cases.describe(capture)}")
@@ -98,12 +96,10 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 
 def draw(
-    points: dict[str, dict[str, tuple[float, float, float]]],
-    optima: dict[str, float],
-    labels: list[str],
+    points: dict[str, dict[str, Point]], optima: dict[str, float], labels: list[str]
 ) -> Figure:
     """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
-    figure = Figure(figsize=(11.5, 6.2), layout="constrained")
+    figure = Figure(figsize=(11.5, 6.2))
     markers = "osD^v<>pPX*hH8d"
     style = {
         label: {"color": f"C{index % 10}", "marker": markers[index % len(markers)]}
@@ -129,15 +125,12 @@ def draw(
         k, n = size[1:-1].split(", ")
         axes.set(xscale="log", xlim=(0.01, 3000), ylim=(bottom, top))
         axes.set_title(f"top {int(k):,} tokens, n = {n}", fontsize=10)
-        axes.grid(alpha=0.3)
     for axes in panels[1]:
         axes.set_xlabel("median ms a token")
     for axes in panels[:, 0]:
         axes.set_ylabel("acceptance, percent")
     title = "dashed: the optimum\nhollow: as in the paper\nlower edge: below, at the number"
-    figure.legend(
-        handles=list(handles.values()), loc="outside right center", fontsize=8, title=title
-    )
+    figure.legend(handles=list(handles.values()), loc="outside right center", title=title)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -17,6 +18,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.table import Table
@@ -25,12 +27,11 @@ from scipy.sparse import csr_array
 
 import otlp
 from otlp.cli.output import PlainConsole, write_json
-from otlp.data.captures import Capture, builtin
-from otlp.data.synthetic import generate
+from otlp.data.captures import Capture
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
 from otlp.errors import EngineNotFoundError
-from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, Support
+from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, RelaxedProgram, Support
 from otlp.reductions.complementary_slackness import split
 from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, Slackness
@@ -42,7 +43,19 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"
 RESULTS = Path(__file__).parent / "results"
 
+PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
+"""What the paper reports: milliseconds and success rates of Tables 1 and 3 by (k, n), Table 2."""
+
 console = PlainConsole(width=172, highlight=False)
+rcParams.update(
+    {
+        "figure.constrained_layout.use": True,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.alpha": 0.3,
+        "legend.fontsize": 8,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -83,16 +96,6 @@ def spread(capture: Capture, rows: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, len(capture) - 1, wanted)})
 
 
-def captured() -> Capture:
-    """Real rows: a small pair of language models, trained for this library."""
-    return builtin()
-
-
-def synthetic(rows: int = 16, vocab_size: int = 32_000) -> Capture:
-    """Made-up rows over a full vocabulary."""
-    return generate(rows, vocab_size, seed=0)
-
-
 def describe(capture: Capture) -> str:
     kind = "SYNTHETIC" if capture.synthetic else "captured"
     return f"{kind}, V = {capture.vocab_size:,}, {len(capture)} rows"
@@ -116,18 +119,15 @@ def unmerged_lp(time_limit: float) -> Method:
     """The relaxed OTLP over all tuples with SciPy's HiGHS, as in the paper (Appendix M)."""
 
     def optimum(problem: otlp.Problem) -> float:
-        relaxed = _relaxed(problem)
-        groups, target = relaxed.groups, relaxed.target
-        columns = np.arange(groups.members.size)
-        rows = np.concatenate((groups.members, target.size + groups.rows))
-        matrix = csr_array(
-            (np.ones(rows.size), (rows, np.tile(columns, 2))),
-            shape=(target.size + len(groups), columns.size),
-        )
+        program, _ = RelaxedProgram().apply(_relaxed(problem))
+        limits = np.concatenate((program.row_mass, program.column_mass))
+        variables = np.arange(program.reward.size)
+        rows = np.concatenate((program.rows, program.row_mass.size + program.columns))
+        entries = (np.ones(rows.size), (rows, np.tile(variables, 2)))
         result = linprog(
-            -np.ones(columns.size),
-            A_ub=matrix,
-            b_ub=np.concatenate((target, groups.mass)),
+            -program.reward,
+            A_ub=csr_array(entries, shape=(limits.size, variables.size)),
+            b_ub=limits,
             method="highs",
             options={"time_limit": time_limit},
         )
@@ -243,19 +243,19 @@ def warm(methods: Sequence[Method], capture: Capture) -> None:
                 method.run(case)
 
 
-def milliseconds(runs: Sequence[Run], statistic: Callable[[Any], Any] = np.median) -> float:
-    """Over the runs that succeeded."""
+def milliseconds(runs: Sequence[Run]) -> float:
+    """Median over the runs that succeeded."""
     seconds = [run.seconds for run in runs if run.solved]
-    return 1e3 * float(statistic(seconds)) if seconds else math.nan
+    return 1e3 * float(np.median(seconds)) if seconds else math.nan
 
 
 def success(runs: Sequence[Run]) -> float:
     return sum(run.solved for run in runs) / len(runs) if runs else math.nan
 
 
-def shown(value: float, digits: int = 3) -> str:
+def shown(value: float) -> str:
     """A number for a table; a dash for none."""
-    return "-" if math.isnan(value) else f"{value:#.{digits}g}".rstrip(".")
+    return "-" if math.isnan(value) else f"{value:#.3g}".rstrip(".")
 
 
 def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> None:
@@ -264,7 +264,6 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
     write_json(RESULTS / f"{name}.json", {"machine": machine, **content})
     console.print(f"wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}", style="dim")
     if figure is not None:
-        FIGURES.mkdir(parents=True, exist_ok=True)
         path = FIGURES / f"{name}.png"
         drawn = BytesIO()
         figure.savefig(drawn, dpi=110)
@@ -279,14 +278,35 @@ def mean_optimum(instances: Iterable[otlp.Problem]) -> float:
     return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
 
 
+Curves = dict[str, list[float]]
+"""For each k, a value for each n."""
+
+
+def optima(
+    capture: Capture,
+    rows: Sequence[int],
+    ks: Sequence[int],
+    counts: Sequence[int],
+    step: Callable[[str], None],
+    temperature: float = 1.0,
+) -> Curves:
+    """Mean optimal acceptance."""
+    found = {}
+    for k in ks:
+        found[str(k)] = [mean_optimum(problems(capture, rows, k, n, temperature)) for n in counts]
+        step(f"k = {k}")
+    return found
+
+
 def over_n(
-    curves: Mapping[str, Mapping[str, Sequence[float]]],
+    curves: Mapping[str, Curves],
     counts: Sequence[int],
     title: str,
     show: Callable[[float], str],
+    size: tuple[float, float] = (9.0, 3.8),
 ) -> Figure:
-    """Print a table and draw a panel for each capture: a line a k, the values over n."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    """Print a table and draw a panel for each name: a line a k, the values over n."""
+    figure = Figure(figsize=size)
     panels = figure.subplots(1, len(curves), sharey=True)
     for axes, (name, by_k) in zip(panels, curves.items(), strict=True):
         table = Table("k", *(f"n={n}" for n in counts), title=f"{title}, {name}")
@@ -295,8 +315,7 @@ def over_n(
             axes.plot(counts, values, marker="o", markersize=3, label=f"top {int(k):,}")
         console.print(table)
         axes.set(title=name, xlabel="number of drafts n")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend()
     return figure
 
 

@@ -12,37 +12,30 @@ import cases
 import click
 import numpy as np
 
-import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
-from otlp.data.captures import Capture
+from otlp.data.captures import Capture, builtin
+from otlp.data.synthetic import generate
+from otlp.studies.compare import OPTIMUM, compare, summarise
 
 COUNTS = range(2, 11)
 
 
-def greedy_optimum(problem: otlp.Problem) -> float:
-    drafts = otlp.Greedy(problem.drafts.draft, problem.n)
-    others = problem.target.copy()
-    others[drafts.top] = 0.0
-    return float(problem.target[drafts.top].sum() + np.minimum(others, drafts.rest).sum())
-
-
 def advantages(capture: Capture, rows: list[int], k: int) -> list[tuple[float, float]]:
     """Mean optimum of i.i.d. and of greedy drafts for each n."""
-    result = []
-    for n in COUNTS:
-        instances = [
-            case for case in cases.problems(capture, rows, k, n) if case.drafts.support.sum() >= n
-        ]
-        greedy = float(np.mean([greedy_optimum(case) for case in instances]))
-        result.append((cases.mean_optimum(instances), greedy))
-    return result
+    pairs = [capture.distributions(row, top_k=k) for row in rows]
+    optima = {
+        (found.scheme, found.n): found.acceptance
+        for found in summarise(compare(pairs, COUNTS, ("iid", "greedy"), rules=()))
+        if found.rule == OPTIMUM
+    }
+    return [(optima["iid", n], optima["greedy", n]) for n in COUNTS]
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(80)
 def main(rows: int) -> None:
-    captures = [cases.captured(), cases.synthetic()]
+    captures = [builtin(), generate(16, 32_000)]
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
     with progress("Figures 2 and 3", 8) as step:
         for capture in captures:

@@ -8,6 +8,7 @@ Global resolution falls back on an exact solver where it fails, as in the paper,
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import cases
 import click
@@ -18,19 +19,18 @@ from rich.table import Table
 import otlp
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
-from otlp.data.captures import Capture
+from otlp.data.captures import Capture, builtin
+from otlp.data.synthetic import generate
 from otlp.solvers import GlobalResolution, Slackness
 
 LIMITS = (10.0, 100.0)
 COUNTS = range(2, 9)
 
 # Llama-3 70B/8B and Gemma-2 27B/2B, percent: LP, max-flow, global resolution at 1e-3 and 1e-4.
-PAPER = {
-    "LP, all tuples (SciPy HiGHS)": {10.0: (82.53, 79.03), 100.0: (83.94, 80.69)},
-    "max-flow, all tuples": {10.0: (83.94, 80.69), 100.0: (89.01, 85.83)},
-    "global resolution, tau 0.001": {10.0: (85.65, 81.90), 100.0: (90.04, 86.60)},
-    "global resolution, tau 0.0001": {10.0: (85.10, 81.35), 100.0: (89.46, 86.07)},
-}
+PAPER = cases.PAPER["limits"]
+
+Best = dict[float, tuple[float, str, float]]
+"""For each limit: acceptance, setting, milliseconds."""
 
 
 def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
@@ -54,28 +54,21 @@ def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
 
 def best_within(
     method: cases.Method, capture: Capture, rows: list[int], most_arcs: float, budget: float
-) -> dict[float, tuple[float, str, float]]:
-    """For each limit: acceptance, setting, milliseconds."""
+) -> Best:
     best = {limit: (math.nan, "none", math.nan) for limit in LIMITS}
     for k in (10, 30, 100, 300, 1000, capture.vocab_size):
         for n in COUNTS:
             instances = list(cases.problems(capture, rows, k, n))
             runs = cases.measure(method, instances, most_arcs, budget)
-            if not runs:
+            if not runs or not all(run.solved for run in runs):
                 break
             mean = 1e3 * float(np.mean([run.seconds for run in runs]))
-            if not all(run.solved for run in runs):
-                break
-            lost = np.mean(
-                [
-                    otlp.optimal_acceptance(case)[0] - run.acceptance
-                    for case, run in zip(instances, runs, strict=False)
-                ]
-            )
-            acceptance = cases.mean_optimum(instances) - lost
+            optima = np.array([otlp.optimal_acceptance(case)[0] for case in instances])
+            lost = np.mean(optima[: len(runs)] - [run.acceptance for run in runs])
+            acceptance = float(optima.mean() - lost)
             for limit in LIMITS:
                 if mean <= limit and not acceptance <= best[limit][0]:
-                    best[limit] = (float(acceptance), f"({k}, {n})", mean)
+                    best[limit] = (acceptance, f"({k}, {n})", mean)
             if mean > LIMITS[-1]:
                 break
     return best
@@ -86,42 +79,35 @@ def best_within(
 @click.option("--budget", default=1.5, help="Seconds for a method at a size.")
 @click.option("--most-arcs", default=6e5, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
-    captures = {"captured": cases.captured(), "synthetic": cases.synthetic(rows, 4096)}
+    captures = {"captured": builtin(), "synthetic": generate(rows, 4096)}
     flow = cases.unmerged_flow(cases.engines()[-1])
     methods = [
         cases.unmerged_lp(2.0),
         flow,
         *(published_with_fallback(tau, flow) for tau in cases.TAUS),
-        *(m for m in cases.own_methods() if not m.label.startswith("global")),
-        *(
-            cases.with_solver(
-                f"global-resolution, tau {tau:g}", GlobalResolution(tau, fallback=Slackness())
-            )
-            for tau in cases.TAUS
-        ),
+        *(method for method in cases.own_methods() if not method.label.startswith("global")),
     ]
+    for tau in cases.TAUS:
+        solver = GlobalResolution(tau, fallback=Slackness())
+        methods.append(cases.with_solver(f"global-resolution, tau {tau:g}", solver))
     cases.warm(methods, captures["captured"])
-    content = {}
+    content: dict[str, dict[str, Best]] = {name: {} for name in captures}
     with progress("Table 2", len(captures) * len(methods)) as step:
-        for name, capture in captures.items():
-            results = {}
-            for method in methods:
-                step(f"{name}, {method.label}")
-                chosen = cases.spread(capture, rows)
-                results[method.label] = best_within(method, capture, chosen, most_arcs, budget)
-            content[name] = results
+        for (name, capture), method in product(captures.items(), methods):
+            step(f"{name}, {method.label}")
+            chosen = cases.spread(capture, rows)
+            content[name][method.label] = best_within(method, capture, chosen, most_arcs, budget)
     for name, results in content.items():
         show(results, cases.describe(captures[name]))
         report(results, flow.label)
     cases.write("table_2", {"rows": rows, "best": content, "paper": PAPER}, draw(content))
 
 
-def draw(content: dict[str, dict[str, dict[float, tuple[float, str, float]]]]) -> Figure:
+def draw(content: dict[str, dict[str, Best]]) -> Figure:
     """Best acceptance of each method, a panel a capture, light for 10 ms and dark for 100 ms."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, (name, results) in zip(
-        figure.subplots(1, 2, sharey=True), content.items(), strict=True
-    ):
+    figure = Figure(figsize=(10, 4))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (name, results) in zip(panels, content.items(), strict=True):
         places = np.arange(len(results))
         for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), ("C0", "C3"), strict=True):
             heights = [100 * best[limit][0] for best in results.values()]
@@ -130,59 +116,43 @@ def draw(content: dict[str, dict[str, dict[float, tuple[float, str, float]]]]) -
             axes.bar_label(bars, settings, fontsize=6, padding=2)
         axes.set_yticks(places, list(results), fontsize=8)
         axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))
-    figure.axes[0].invert_yaxis()
-    figure.axes[0].legend(fontsize=8)
+    panels[0].invert_yaxis()
+    panels[0].legend()
     return figure
 
 
-def show(results: dict[str, dict[float, tuple[float, str, float]]], title: str) -> None:
-    table = Table(title=f"Best acceptance within a mean time, {title}")
-    for column in (
-        "method",
-        *(f"{limit:g} ms" for limit in LIMITS),
-        "paper, 10 ms",
-        "paper, 100 ms",
-    ):
-        table.add_column(column)
+def show(results: dict[str, Best], title: str) -> None:
+    heads = [f"{limit:g} ms" for limit in LIMITS]
+    heads += [f"paper, {head}" for head in heads]
+    table = Table("method", *heads, title=f"Best acceptance within a mean time, {title}")
     for label, best in results.items():
-        paper = next((PAPER[name] for name in PAPER if label.startswith(name)), None)
-        table.add_row(
-            label,
-            *(
-                f"{100 * a:.2f}% at {setting}, {cases.shown(ms)} ms"
-                for a, setting, ms in best.values()
-            ),
-            *(" / ".join(f"{x:g}%" for x in paper[limit]) if paper else "" for limit in LIMITS),
-        )
+        ours = [
+            f"{100 * a:.2f}% at {setting}, {cases.shown(ms)} ms" for a, setting, ms in best.values()
+        ]
+        paper = next((PAPER[name] for name in PAPER if label.startswith(name)), {})
+        theirs = [" / ".join(f"{x:g}%" for x in pair) for pair in paper.values()]
+        table.add_row(label, *ours, *theirs)
     cases.console.print(table)
 
 
-def report(results: dict[str, dict[float, tuple[float, str, float]]], flow: str) -> None:
+def report(results: dict[str, Best], flow: str) -> None:
     cases.say(beside="(acceptances are those of other models; differences compare)")
     for limit in LIMITS:
         base = results[flow][limit][0]
         gains = {label: 100 * (best[limit][0] - base) for label, best in results.items()}
+        base_paper = PAPER["max-flow, all tuples"][str(limit)]
         for tau in cases.TAUS:
-            gain = gains[f"global resolution, tau {tau:g}"]
-            paper = PAPER[f"global resolution, tau {tau:g}"][limit]
-            theirs = [
-                a - b for a, b in zip(paper, PAPER["max-flow, all tuples"][limit], strict=True)
-            ]
-            verdict = (
-                "agrees in sign"
-                if gain > 0.05
-                else "a tie here"
-                if gain > -0.05
-                else "does not agree"
-            )
+            label = f"global resolution, tau {tau:g}"
+            theirs = np.subtract(PAPER[label][str(limit)], base_paper)
+            verdict = "does not agree"
+            if gains[label] > -0.05:
+                verdict = "agrees in sign" if gains[label] > 0.05 else "a tie here"
             cases.say(
-                f"{limit:g} ms: global resolution with fallback, tau {tau:g}, gains {gain:+.2f} "
-                f"points on max-flow over all tuples; the paper's gain is {theirs[0]:+.2f} / "
-                f"{theirs[1]:+.2f}: {verdict}."
+                f"{limit:g} ms: global resolution with fallback, tau {tau:g}, gains "
+                f"{gains[label]:+.2f} points on max-flow over all tuples; the paper's gain is "
+                f"{theirs[0]:+.2f} / {theirs[1]:+.2f}: {verdict}."
             )
-        leader = max(
-            gains, key=lambda label: -math.inf if math.isnan(gains[label]) else gains[label]
-        )
+        leader = max(gains, key=lambda label: np.nan_to_num(gains[label], nan=-math.inf))
         cases.say(f"{limit:g} ms: the best of all is {leader}, {gains[leader]:+.2f} points.")
     cases.say(
         "Where the gain is smaller than the paper's: max-flow takes a few ms here, not 70, and so "

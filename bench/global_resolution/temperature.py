@@ -8,6 +8,8 @@ rate of global resolution at tau = 1e-4.
 
 from __future__ import annotations
 
+from itertools import product
+
 import cases
 import click
 import numpy as np
@@ -16,98 +18,57 @@ from rich.table import Table
 
 from otlp.cli.options import rows_option
 from otlp.cli.output import progress
+from otlp.data.captures import builtin
 from otlp.solvers import GlobalResolution
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 COUNTS = range(1, 11)
 TAU = 1e-4
 
+DRAFTS = (2, 3, 4, 5)
+
 Cells = dict[str, dict[str, list[float]]]
-
-
-def acceptances(rows: list[int], ks: list[int]) -> dict[str, dict[str, list[float]]]:
-    """Optimal acceptance: temperature, then k, then n = 1 to 10."""
-    result: dict[str, dict[str, list[float]]] = {}
-    with progress("Figure 4", len(TEMPERATURES) * len(ks)) as step:
-        for temperature in TEMPERATURES:
-            result[str(temperature)] = {}
-            for k in ks:
-                step(f"temperature {temperature}, k = {k}")
-                result[str(temperature)][str(k)] = [
-                    cases.mean_optimum(cases.problems(cases.captured(), rows, k, n, temperature))
-                    for n in COUNTS
-                ]
-    return result
 
 
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
     """Median ms and failure rates over the temperatures: method, then (k, n)."""
+    capture = builtin()
     methods = [
         cases.conditional_of("as published", GlobalResolution.published(TAU)),
         cases.with_solver("this library", GlobalResolution(TAU)),
     ]
-    cases.warm(methods, cases.captured())
+    cases.warm(methods, capture)
     result: dict[str, Cells] = {method.label: {} for method in methods}
-    with progress("Figure 5", len(methods) * len(ks) * 4) as step:
-        for method in methods:
-            for k in ks:
-                for n in (2, 3, 4, 5):
-                    step(f"{method.label}, ({k}, {n})")
-                    runs = [
-                        cases.measure(
-                            method,
-                            list(cases.problems(cases.captured(), rows, k, n, t)),
-                            np.inf,
-                            budget,
-                            1,
-                        )
-                        for t in TEMPERATURES
-                    ]
-                    result[method.label][f"({k}, {n})"] = {
-                        "all_ms": [
-                            1e3 * float(np.median([r.seconds for r in cell])) for cell in runs
-                        ],
-                        "solved_ms": [cases.milliseconds(cell) for cell in runs],
-                        "failures": [1.0 - cases.success(cell) for cell in runs],
-                        "rows": [len(cell) for cell in runs],
-                    }
+    with progress("Figure 5", len(methods) * len(ks) * len(DRAFTS)) as step:
+        for method, k, n in product(methods, ks, DRAFTS):
+            step(f"{method.label}, ({k}, {n})")
+            runs = []
+            for temperature in TEMPERATURES:
+                instances = list(cases.problems(capture, rows, k, n, temperature))
+                runs.append(cases.measure(method, instances, np.inf, budget, repeats=1))
+            result[method.label][f"({k}, {n})"] = {
+                "all_ms": [1e3 * float(np.median([r.seconds for r in cell])) for cell in runs],
+                "solved_ms": [cases.milliseconds(cell) for cell in runs],
+                "failures": [1.0 - cases.success(cell) for cell in runs],
+                "rows": [len(cell) for cell in runs],
+            }
     return result
 
 
-def figure_4(curves: dict[str, dict[str, list[float]]]) -> Figure:
-    figure = Figure(figsize=(11, 2.8), layout="constrained")
-    for axes, (temperature, by_k) in zip(
-        figure.subplots(1, 5, sharey=True), curves.items(), strict=True
-    ):
-        for k, values in by_k.items():
-            axes.plot(COUNTS, values, label=f"top {int(k):,}")
-        axes.set(title=f"temperature {temperature}", xlabel="n")
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("optimal acceptance")
-    figure.axes[-1].legend(fontsize=8)
-    return figure
-
-
 def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Figure(figsize=(11, 5))
     grid = figure.subplots(2, len(ks), sharex=True, sharey="row")
     for column, k in enumerate(ks):
-        for n, colour in zip((2, 3, 4, 5), ("C0", "C1", "C2", "C3"), strict=True):
-            for label, style in (("as published", "-"), ("this library", ":")):
-                cell = results[label][f"({k}, {n})"]
-                name = f"n = {n}, {label}"
-                grid[0, column].semilogy(
-                    TEMPERATURES, cell["all_ms"], style, color=colour, label=name
-                )
-                grid[1, column].plot(TEMPERATURES, cell["failures"], style, color=colour)
+        for (index, n), (label, cells) in product(enumerate(DRAFTS), results.items()):
+            cell, style = cells[f"({k}, {n})"], "-" if label == "as published" else ":"
+            style += f"C{index}"
+            grid[0, column].semilogy(TEMPERATURES, cell["all_ms"], style, label=f"n = {n}, {label}")
+            grid[1, column].plot(TEMPERATURES, cell["failures"], style)
         grid[0, column].set_title(f"top {k:,}")
         grid[1, column].set(xlabel="target temperature", ylim=(-0.03, 1.03))
-    for axes in figure.axes:
-        axes.grid(alpha=0.3)
     grid[0, 0].set_ylabel("median ms a token")
     grid[1, 0].set_ylabel("failure rate, tau = 1e-4")
-    handles, names = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -115,49 +76,35 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
 @rows_option(20)
 @click.option("--budget", default=1.0, help="Seconds for a method at a point.")
 def main(rows: int, budget: float) -> None:
-    capture = cases.captured()
+    capture = builtin()
     ks = [10, 100, 1000, capture.vocab_size]
     chosen = cases.spread(capture, rows)
-    curves = acceptances(chosen, ks)
-    table = Table(
-        "temperature",
-        "k",
-        *(f"n={n}" for n in COUNTS),
-        title=f"Optimal acceptance, {cases.describe(capture)}",
-    )
-    for temperature, by_k in curves.items():
-        for k, values in by_k.items():
-            table.add_row(temperature, k, *(f"{100 * value:.1f}" for value in values))
-        table.add_section()
-    cases.console.print(table)
-    cases.write("figure_4", {"rows": rows, "acceptance": curves}, figure_4(curves))
+    with progress("Figure 4", len(TEMPERATURES) * len(ks)) as step:
+        curves = {str(t): cases.optima(capture, chosen, ks, COUNTS, step, t) for t in TEMPERATURES}
+    named = {f"temperature {t}": by_k for t, by_k in curves.items()}
+    title = f"Optimal acceptance, {cases.describe(capture)}"
+    figure = cases.over_n(named, COUNTS, title, lambda x: f"{100 * x:.1f}", (11.0, 2.8))
+    figure.axes[0].set_ylabel("optimal acceptance")
+    cases.write("figure_4", {"rows": rows, "acceptance": curves}, figure)
 
     results = times(chosen, ks, budget)
-    table = Table(
-        "method",
-        "(k, n)",
-        *(f"T = {t}" for t in TEMPERATURES),
-        title="Median ms a token, failure rate, tau 1e-4",
-    )
+    heads = (f"T = {t}" for t in TEMPERATURES)
+    table = Table("method", "(k, n)", *heads, title="Median ms a token, failure rate, tau 1e-4")
     for label, cells in results.items():
         for size, cell in cells.items():
             pairs = zip(cell["all_ms"], cell["failures"], strict=True)
-            table.add_row(
-                label, size, *(f"{cases.shown(ms)} ({100 * rate:.0f}%)" for ms, rate in pairs)
-            )
+            shown = (f"{cases.shown(ms)} ({100 * rate:.0f}%)" for ms, rate in pairs)
+            table.add_row(label, size, *shown)
     cases.console.print(table)
-    cases.write(
-        "figure_5",
-        {"rows": rows, "temperatures": TEMPERATURES, "cells": results},
-        figure_5(results, ks),
-    )
+    content = {"rows": rows, "temperatures": TEMPERATURES, "cells": results}
+    cases.write("figure_5", content, figure_5(results, ks))
     report(curves, results)
 
 
 SEEN = {"0.2": "no gain", "0.4": "no gain", "0.6": "a small gain", "0.8": "a gain", "1.0": "a gain"}
 
 
-def report(curves: dict[str, dict[str, list[float]]], results: dict[str, Cells]) -> None:
+def report(curves: dict[str, cases.Curves], results: dict[str, Cells]) -> None:
     cases.say(beside="(Gemma-2 27B/2B; its figures have no numbers)")
     for temperature, by_k in curves.items():
         gain = 100 * max(values[3] - by_k["10"][3] for values in by_k.values())

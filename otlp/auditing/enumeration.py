@@ -80,7 +80,6 @@ class _Explorer(RandomSource):
     def __init__(self, prefix: tuple[int, ...]) -> None:
         super().__init__()
         self.decisions = list(prefix)
-        self.known = len(prefix)
         self.depth = 0
         self.probability = 1.0
         self.branches: list[tuple[int, ...]] = []
@@ -117,7 +116,7 @@ class _Explorer(RandomSource):
 
     def decide(self, chances: list[float]) -> int:
         """The branch to take here."""
-        if self.depth < self.known:
+        if self.depth < len(self.decisions):
             taken = self.decisions[self.depth]
         else:
             taken = max(range(len(chances)), key=chances.__getitem__)
@@ -207,6 +206,21 @@ def enumerate_law(
     followed: list[tuple[list[_Drawn], Result]] = []
     unexplored, decisions, paths, repetitions = 0.0, 0, 0, 0
     hidden = HiddenInput(program)
+
+    def repeat(drawn: list[_Drawn], result: Result) -> None:
+        try:
+            with hidden.calls():
+                again: object = program(_Repetition(drawn, rng))
+        except _Abandoned:
+            again = None
+        if again != result:
+            raise NotEnumerableError(
+                hidden.found()
+                or f"on one path it gave {result}, and {again} when run again with ordinary random "
+                "numbers: it draws randomness from elsewhere than rng, or remembers earlier runs, "
+                "or uses a random number in a way that cannot be followed"
+            )
+
     while pending:
         run = _Explorer(pending.pop())
         try:
@@ -218,7 +232,7 @@ def enumerate_law(
         else:
             if run.trouble:
                 raise NotEnumerableError(run.trouble)
-            _repeat(program, run.drawn, result, rng, hidden)
+            repeat(run.drawn, result)
             weights[result] = weights.get(result, 0.0) + run.probability
             repetitions += 1
             if len(followed) < REPETITIONS:
@@ -232,30 +246,8 @@ def enumerate_law(
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
     hidden.settle()
     for again in rng.integers(len(followed), size=REPETITIONS) if followed else ():
-        drawn, result = followed[again]
-        _repeat(program, drawn, result, rng, hidden)
+        repeat(*followed[again])
         repetitions += 1
     if seen := hidden.found():
         raise NotEnumerableError(seen)
     return Law(weights, unexplored, paths, repetitions)
-
-
-def _repeat(
-    program: Callable[[Any], Result],
-    drawn: list[_Drawn],
-    result: Result,
-    rng: np.random.Generator,
-    hidden: HiddenInput,
-) -> None:
-    try:
-        with hidden.calls():
-            again: object = program(_Repetition(drawn, rng))
-    except _Abandoned:
-        again = None
-    if again != result:
-        raise NotEnumerableError(
-            hidden.found()
-            or f"on one path it gave {result}, and {again} when run again with ordinary random "
-            "numbers: it draws randomness from elsewhere than rng, or remembers earlier runs, or "
-            "uses a random number in a way that cannot be followed"
-        )

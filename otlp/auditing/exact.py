@@ -10,7 +10,7 @@ import numpy as np
 
 from otlp.auditing.draft_check import DraftCheck, exact_draft_check
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_law
-from otlp.auditing.report import AuditReport, commonest, conclude
+from otlp.auditing.report import AuditReport, commonest
 from otlp.auditing.subject import Failure, Progress, Step, Subject
 from otlp.distribution import FloatArray, total_variation
 from otlp.drafts import DraftScheme, DraftTuples
@@ -153,13 +153,6 @@ def _report(
     if apart - slack <= tolerance < apart + slack:
         raise NotEnumerableError(f"its exact law is known up to {slack:.2g} only")
     return AuditReport(
-        verdict=conclude(
-            failed=failed > tolerance,
-            drafts=check,
-            rejected=apart + slack > tolerance,
-            sample_rejected=sample_apart > tolerance,
-            exact=True,
-        ),
         method=method,
         target=subject.target,
         output=tally.output,

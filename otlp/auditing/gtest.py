@@ -40,6 +40,8 @@ class GTest:
     detectable : float
         A total variation at least this large is found with probability `power`.
     power : float
+    rate : float
+        The false-alarm rate that the test is made at.
     """
 
     statistic: float
@@ -49,10 +51,16 @@ class GTest:
     impossible: int
     detectable: float
     power: float
+    rate: float
 
     def rejects(self, rate: float) -> bool:
         """Whether the law is rejected at this false-alarm rate."""
         return self.impossible > 0 or self.p_value < rate
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the law is rejected at the rate of the test."""
+        return self.rejects(self.rate)
 
 
 def g_test(
@@ -71,7 +79,7 @@ def g_test(
     law : ndarray, shape (m,)
         Its probability; sums to one.
     rate : float
-        False-alarm rate that `GTest.detectable` refers to.
+        False-alarm rate that `GTest.detectable` and `GTest.rejected` refer to.
     power : float
         Probability of detection that it refers to.
     order : ndarray of int, shape (m,), optional
@@ -107,7 +115,7 @@ def g_test(
     degrees = means.size - 1
     if degrees == 0:
         found = np.inf if impossible else 0.0
-        return GTest(found, 0, float(not impossible), samples, impossible, 1.0, power)
+        return GTest(found, 0, float(not impossible), samples, impossible, 1.0, power, rate)
     statistic = 2.0 * float(
         scipy.special.rel_entr(observed, means).sum() + samples - observed.sum()
     )
@@ -124,6 +132,7 @@ def g_test(
         impossible=impossible,
         detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + pooled),
         power=power,
+        rate=rate,
     )
 
 

@@ -13,7 +13,7 @@ from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
 from otlp.distribution import FloatArray
 
-__all__ = ["AuditReport", "Verdict", "commonest", "conclude"]
+__all__ = ["AuditReport", "Verdict", "commonest"]
 
 
 class Verdict(Enum):
@@ -32,26 +32,6 @@ class Verdict(Enum):
         return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
 
 
-def conclude(
-    *,
-    failed: bool,
-    drafts: DraftCheck | None,
-    rejected: bool,
-    sample_rejected: bool,
-    exact: bool,
-) -> Verdict:
-    """The verdict: the first thing that is wrong, in the order in which one mends them."""
-    if failed:
-        return Verdict.RULE_FAILED
-    if drafts is not None and not drafts.agrees:
-        return Verdict.DRAFTS_DIFFER
-    if rejected:
-        return Verdict.NOT_LOSSLESS
-    if sample_rejected:
-        return Verdict.SAMPLE_DIFFERS
-    return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
-
-
 def commonest(failures: Mapping[str, float]) -> dict[str, float]:
     """The five commonest failures."""
     return dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5])
@@ -63,7 +43,6 @@ class AuditReport:
 
     Attributes
     ----------
-    verdict : Verdict
     method : str
         "enumeration" (exact), "conditional" (exact: a plan's conditionals alone, found wrong) or
         "sampling".
@@ -107,7 +86,6 @@ class AuditReport:
         the law is exact.
     """
 
-    verdict: Verdict
     method: str
     target: FloatArray
     output: FloatArray
@@ -126,6 +104,20 @@ class AuditReport:
     repetitions: int = 0
     sample_apart: float = 0.0
     sample_test: GTest | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first thing that is wrong, in the order in which one mends them."""
+        exact = self.test is None
+        if sum(self.failures.values()) > (self.tolerance if exact else 0.0):
+            return Verdict.RULE_FAILED
+        if self.drafts is not None and not self.drafts.agrees:
+            return Verdict.DRAFTS_DIFFER
+        if self.interval[1] > self.tolerance if self.test is None else self.test.rejected:
+            return Verdict.NOT_LOSSLESS
+        if self.sample_apart > self.tolerance or (self.sample_test and self.sample_test.rejected):
+            return Verdict.SAMPLE_DIFFERS
+        return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
 
     @property
     def passed(self) -> bool:

@@ -112,11 +112,8 @@ def command(
     made_up = capture is None and row is None
     if vocab_size is not None and not made_up:
         raise click.UsageError("--random makes p and q up: leave out --capture and --row")
-    if made_up and (cut["temperature"], cut["draft_temperature"], cut["top_p"]) != (
-        1.0,
-        None,
-        None,
-    ):
+    for_logits = (cut["temperature"], cut["draft_temperature"], cut["top_p"])
+    if made_up and for_logits != (1.0, None, None):
         raise click.UsageError(
             "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
             "--capture if it is not the built-in one"
