@@ -33,11 +33,14 @@ ARROWS = {
     "otlp._solve": SOLVING,
     "otlp.data": GROUND,
     "otlp.auditing": SOLVING,
+    "otlp.sweeps": SOLVING | {"otlp.data"},
     "otlp": SOLVING | {"otlp.auditing", "otlp.data"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
-    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
-    "otlp.cli": SOLVING | FACE | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies"},
+    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.sweeps"},
+    "otlp.cli": SOLVING
+    | FACE
+    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.studies", "otlp.sweeps"},
 }
 """Each room, and the rooms that it may import beside itself."""
 

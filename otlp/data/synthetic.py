@@ -38,7 +38,12 @@ MOST_LOGITS = 2**36
 
 
 def generate(
-    rows: int = 16, vocab_size: int = 32_000, *, seed: int = 0, dtype: str = "float32"
+    rows: int = 16,
+    vocab_size: int = 32_000,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    first: int = 0,
 ) -> Capture:
     """Generate logits like those of a target and a draft language model.
 
@@ -52,6 +57,8 @@ def generate(
         Fixes every number; the first rows do not depend on how many follow.
     dtype : {"float32", "float16"}
         The precision of the logits.
+    first : int
+        The number of the first row: rows 5 to 9 of ten are five rows from ``first=5``.
 
     Returns
     -------
@@ -61,7 +68,7 @@ def generate(
     Raises
     ------
     InvalidInputError
-        If `rows`, `vocab_size`, `seed` or `dtype` is out of its range.
+        If `rows`, `vocab_size`, `seed`, `dtype` or `first` is out of its range.
 
     Notes
     -----
@@ -79,6 +86,7 @@ def generate(
     rows = whole_number(rows, "rows")
     vocab_size = whole_number(vocab_size, "vocab_size", LEAST_TOKENS)
     seed = whole_number(seed, "seed", 0)
+    first = whole_number(first, "first", 0)
     if not isinstance(dtype, str) or dtype not in ("float32", "float16"):
         raise InvalidInputError(f"dtype is {dtype!r}: it must be 'float32' or 'float16'")
     if rows * vocab_size > MOST_LOGITS:
@@ -90,7 +98,7 @@ def generate(
     log_rank = np.log(np.arange(1, vocab_size + 1))
     for row in range(rows):
         # A generator a row, so that a row does not depend on how many there are.
-        rng = np.random.default_rng([seed, row])
+        rng = np.random.default_rng([seed, first + row])
         target[row], draft[row] = _row(rng, log_rank)
     return Capture(
         target_logits=target,
@@ -98,7 +106,8 @@ def generate(
         target_model=f"synthetic-zipf-{vocab_size}",
         draft_model=f"synthetic-zipf-{vocab_size}-noisy",
         tokenizer=f"synthetic-{vocab_size}",
-        source=f"otlp.data.synthetic.generate(rows={rows}, vocab_size={vocab_size}, seed={seed})",
+        source=f"otlp.data.synthetic.generate(rows={rows}, vocab_size={vocab_size}, seed={seed}"
+        + (f", first={first})" if first else ")"),
         synthetic=True,
         note="Made up: no language model computed these logits.",
     )
