@@ -35,7 +35,7 @@ from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, Rows
 from otlp.sweeps.workers import in_order
 
-__all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "sweep", "varying"]
+__all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "by_panel", "sweep", "varying"]
 
 FORMAT = "otlp-sweep-1"
 
@@ -245,6 +245,33 @@ def varying(points: Sequence[SweepPoint]) -> str:
     """The first of `AXES` that has several values; n if none has."""
     several = (axis for axis in AXES if len({getattr(p.setting, axis) for p in points}) > 1)
     return next(several, "n")
+
+
+def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
+    """Group the points that differ in `over` and the rule only, by words for what else varies.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no points, or `over` is none of `AXES`.
+    """
+    if not points or over not in AXES:
+        raise InvalidInputError(
+            f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
+            + ", ".join(AXES)
+        )
+    others = [name for name in ("scheme", *AXES) if name != over]
+    values = {name: {getattr(point.setting, name) for point in points} for name in others}
+    panels: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        words = [
+            str(value) if name == "scheme" else f"{name.replace('_', '-')} = {value or 'V'}"
+            for name in others
+            for value in [getattr(point.setting, name)]
+            if len(values[name]) > 1 or name == "scheme"
+        ]
+        panels.setdefault(", ".join(words), []).append(point)
+    return panels
 
 
 def _heading(rows: Rows, grid: Grid) -> Entry:
