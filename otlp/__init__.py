@@ -23,6 +23,7 @@ from otlp.errors import (
     OTLPError,
     RowOutOfRangeError,
     SizeLimitError,
+    TaskError,
     TokenOutOfRangeError,
     UnknownSolverError,
     UnsupportedProblemError,
@@ -32,6 +33,8 @@ from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.solvers.solver import Solver
+from otlp.sweeps.problems import CaptureProblems, SyntheticProblems
+from otlp.sweeps.solve_many import Row, solve_many
 
 __version__ = "0.1.0"
 
@@ -41,6 +44,7 @@ __all__ = [
     "AuditReport",
     "Capability",
     "CaptureError",
+    "CaptureProblems",
     "DraftScheme",
     "EngineNotFoundError",
     "Explicit",
@@ -53,12 +57,15 @@ __all__ = [
     "OTLPError",
     "Plan",
     "Problem",
+    "Row",
     "RowOutOfRangeError",
     "SizeLimitError",
     "Solution",
     "SolveError",
     "Solver",
     "Status",
+    "SyntheticProblems",
+    "TaskError",
     "TokenOutOfRangeError",
     "UnknownSolverError",
     "UnsupportedProblemError",
@@ -72,5 +79,6 @@ __all__ = [
     "optimal_acceptance",
     "softmax",
     "solve",
+    "solve_many",
     "synthetic",
 ]

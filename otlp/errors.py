@@ -20,6 +20,7 @@ __all__ = [
     "RowOutOfRangeError",
     "SchedulerError",
     "SizeLimitError",
+    "TaskError",
     "TokenOutOfRangeError",
     "TooFewTokensError",
     "UnknownSolverError",
@@ -162,3 +163,7 @@ class JournalError(OTLPError, ValueError):
 
 class SchedulerError(OTLPError, ConnectionError):
     """A scheduler of workers cannot be reached, or has no workers that can do the work."""
+
+
+class TaskError(OTLPError, RuntimeError):
+    """A task of a sweep has no result: its worker died, or something else than otlp failed."""

@@ -34,7 +34,7 @@ ARROWS = {
     "otlp.data": GROUND,
     "otlp.auditing": SOLVING,
     "otlp.sweeps": SOLVING | {"otlp.data"},
-    "otlp": SOLVING | {"otlp.auditing", "otlp.data"},
+    "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.sweeps"},

@@ -46,7 +46,9 @@ Examples:
 @click.option("--vocab-size", type=click.IntRange(1), default=4096, help="Of made-up rows.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of made-up rows.")
 @click.option(
-    "--rows", type=click.IntRange(1), help="How many rows of the capture, spread over it. [default: all]"
+    "--rows",
+    type=click.IntRange(1),
+    help="How many rows of the capture, spread over it. [default: all]",
 )
 @click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
 @click.option("--temperature", type=ListOf(Positive()), default="1")

@@ -54,11 +54,11 @@ def generate(
     vocab_size : int
         The vocabulary size V, at least 1,000.
     seed : int
-        Fixes every number; the first rows do not depend on how many follow.
+        Fixes every number; a row depends on the seed and its own number alone.
     dtype : {"float32", "float16"}
         The precision of the logits.
     first : int
-        The number of the first row: rows 5 to 9 of ten are five rows from ``first=5``.
+        The number of the first row: ``generate(4, first=8)`` gives rows 8 to 11.
 
     Returns
     -------
@@ -100,14 +100,17 @@ def generate(
         # A generator a row, so that a row does not depend on how many there are.
         rng = np.random.default_rng([seed, first + row])
         target[row], draft[row] = _row(rng, log_rank)
+    which = f", first={first}" if first else ""
     return Capture(
         target_logits=target,
         draft_logits=draft,
         target_model=f"synthetic-zipf-{vocab_size}",
         draft_model=f"synthetic-zipf-{vocab_size}-noisy",
         tokenizer=f"synthetic-{vocab_size}",
-        source=f"otlp.data.synthetic.generate(rows={rows}, vocab_size={vocab_size}, seed={seed}"
-        + (f", first={first})" if first else ")"),
+        source=(
+            "otlp.data.synthetic.generate("
+            f"rows={rows}, vocab_size={vocab_size}, seed={seed}{which})"
+        ),
         synthetic=True,
         note="Made up: no language model computed these logits.",
     )

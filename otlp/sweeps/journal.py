@@ -50,7 +50,7 @@ class Journal:
                 with whole_file(self.path) as temporary:
                     temporary.write_bytes(_line(heading))
             # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file = open(self.path, "ab", buffering=0)
         except OSError as error:
             raise self._trouble("cannot be written", error) from error
         try:

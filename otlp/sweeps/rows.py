@@ -78,7 +78,9 @@ class CaptureRows:
     def heading(self) -> dict[str, Any]:
         """Labels, and a fingerprint of the numbers and the logits of 16 rows."""
         found = sha256(np.asarray(self.numbers, dtype="<i8").tobytes())
-        for at in np.linspace(0, len(self.numbers) - 1, min(len(self.numbers), FINGERPRINT_ROWS)).round():
+        for at in np.linspace(
+            0, len(self.numbers) - 1, min(len(self.numbers), FINGERPRINT_ROWS)
+        ).round():
             row = self.capture[self.numbers[int(at)]]
             found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
         labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")

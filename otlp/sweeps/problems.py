@@ -1,0 +1,252 @@
+"""Sequences of problems that are built when they are asked for: of captured and made-up rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, overload
+
+import numpy as np
+
+from otlp.data.capture import Capture
+from otlp.data.synthetic import LEAST_TOKENS, generate
+from otlp.distribution import softmax, top_k, top_p, whole_number
+from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
+from otlp.drafts.checks import check_count
+from otlp.errors import InvalidInputError, RowOutOfRangeError
+from otlp.problem import Problem
+
+__all__ = ["CaptureProblems", "RowProblems", "SyntheticProblems"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowProblems(Sequence[Problem]):
+    """One problem for each of some rows, built when it is asked for.
+
+    A slice is a sequence of the same kind.
+
+    Parameters
+    ----------
+    n : int
+        Number of drafts.
+    drafts : str or callable
+        A name from `otlp.drafts.SCHEMES`, or a function of q and n that makes a draft scheme.
+    temperature, draft_temperature, top_k, top_p
+        See `Capture.distributions`.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them is out of its range.
+    """
+
+    n: int
+    drafts: str | SchemeMaker = "iid"
+    temperature: float = 1.0
+    draft_temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check what no row can change."""
+        check_count(self.n)
+        if not (callable(self.drafts) or (isinstance(self.drafts, str) and self.drafts in SCHEMES)):
+            raise InvalidInputError(
+                f"drafts is {self.drafts!r}: it must be one of {', '.join(SCHEMES)}, or a "
+                "function of q and n that makes a draft scheme"
+            )
+        one = np.ones(1)
+        for temperature in (self.temperature, self.draft_temperature):
+            softmax(one, 1.0 if temperature is None else temperature)
+        if self.top_k is not None:
+            top_k(one, self.top_k)
+        if self.top_p is not None:
+            top_p(one, self.top_p)
+
+    @property
+    @abstractmethod
+    def numbers(self) -> Sequence[int]:
+        """The rows' own numbers, in order."""
+
+    @abstractmethod
+    def select(self, numbers: Sequence[int]) -> Self:
+        """Keep the rows of these numbers only."""
+
+    @abstractmethod
+    def _capture(self, number: int) -> tuple[Capture, int]:
+        """A capture that has the row, and where."""
+
+    def __len__(self) -> int:
+        """Return the number of problems."""
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Iterate over the problems."""
+        return (self[place] for place in range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Problem: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | slice) -> Problem | Self:
+        """Build a problem, or select some."""
+        if isinstance(place, slice):
+            return self.select(self.numbers[place])
+        capture, row = self._capture(self.numbers[place])
+        target, draft = capture.distributions(
+            row, self.temperature, self.draft_temperature, self.top_k, self.top_p
+        )
+        return Problem(target, make_scheme(self.drafts, draft, self.n))
+
+
+@dataclass(frozen=True, eq=False)
+class CaptureProblems(RowProblems):
+    """The problems of a capture's rows.
+
+    Parameters
+    ----------
+    capture : Capture
+    rows : sequence of int, optional
+        Row numbers, such as ``range(100, 200)``; all rows by default.
+    n, drafts, temperature, draft_temperature, top_k, top_p
+        See `RowProblems`.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is of the wrong type or out of its range.
+    RowOutOfRangeError
+        If there is no such row.
+
+    Notes
+    -----
+    A pickle of rows of a capture in memory holds those rows only.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problems = otlp.CaptureProblems(otlp.captures.builtin(), n=4, top_k=50)
+    >>> problems[0].n, len(problems[10:20])
+    (4, 10)
+    """
+
+    capture: Capture
+    rows: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check all arguments."""
+        super().__post_init__()
+        if not isinstance(self.capture, Capture):
+            raise InvalidInputError(
+                f"capture is a {type(self.capture).__name__}: it must be an otlp.captures.Capture, "
+                "such as otlp.captures.load(path)"
+            )
+        if self.rows is None:
+            object.__setattr__(self, "rows", range(len(self.capture)))
+            return
+        if not isinstance(self.rows, Sequence | np.ndarray) or isinstance(self.rows, str | bytes):
+            raise InvalidInputError(
+                f"rows is a {type(self.rows).__name__}: it must be a sequence of row numbers, "
+                "such as range(10)"
+            )
+        rows = self.rows if isinstance(self.rows, range) else tuple(self.rows)
+        ends = (rows[0], rows[-1]) if isinstance(rows, range) and rows else rows
+        for row in ends:
+            if whole_number(row, "a row", 0) >= len(self.capture):
+                raise RowOutOfRangeError(
+                    f"row {row} is out of range: this capture has {len(self.capture)} rows, "
+                    "counted from 0"
+                )
+        object.__setattr__(self, "rows", rows)
+
+    @property
+    def vocab_size(self) -> int:
+        """The vocabulary size V."""
+        return self.capture.vocab_size
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The rows of the capture, in order."""
+        assert self.rows is not None
+        return self.rows
+
+    def select(self, numbers: Sequence[int]) -> Self:
+        """Keep some rows of the capture."""
+        return replace(self, rows=numbers)
+
+    def _capture(self, number: int) -> tuple[Capture, int]:
+        return self.capture, number
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take no other rows along."""
+        numbers = list(self.numbers)
+        capture = replace(
+            self.capture,
+            target_logits=self.capture.target_logits[numbers],
+            draft_logits=self.capture.draft_logits[numbers],
+            contexts=tuple(self.capture.contexts[number] for number in numbers),
+            positions=self.capture.positions[numbers],
+            next_tokens=self.capture.next_tokens[numbers],
+        )
+        return {**vars(self), "capture": capture, "rows": range(len(numbers))}
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticProblems(RowProblems):
+    """Problems of made-up rows, generated when they are asked for: any number of them.
+
+    Parameters
+    ----------
+    rows : int or sequence of int
+        How many, or the numbers of the rows.
+    vocab_size : int
+        The vocabulary size V, at least 1,000.
+    seed : int
+        Fixes every number; a row depends on the seed and its own number alone.
+    n, drafts, temperature, draft_temperature, top_k, top_p
+        See `RowProblems`.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is of the wrong type or out of its range.
+
+    Notes
+    -----
+    Row i is that of `otlp.synthetic.generate`, which costs more than most solvers: some 2 ms at
+    V = 4,096 and 0.1 s at V = 128,000.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problems = otlp.SyntheticProblems(1_000_000, 4096, n=4)
+    >>> len(problems), problems[999_999].vocab_size
+    (1000000, 4096)
+    """
+
+    rows: int | Sequence[int]
+    vocab_size: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check all arguments."""
+        super().__post_init__()
+        if not isinstance(self.rows, range):
+            rows = range(whole_number(self.rows, "rows"))
+            object.__setattr__(self, "rows", rows)
+        whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
+        whole_number(self.seed, "seed", 0)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the rows, in order."""
+        assert not isinstance(self.rows, int)
+        return self.rows
+
+    def select(self, numbers: Sequence[int]) -> Self:
+        """Keep some rows."""
+        return replace(self, rows=numbers)
+
+    def _capture(self, number: int) -> tuple[Capture, int]:
+        return generate(1, self.vocab_size, seed=self.seed, first=number), 0
