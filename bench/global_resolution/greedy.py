@@ -12,45 +12,26 @@ import cases
 import click
 import numpy as np
 
-import otlp
-from otlp.cli.options import rows_option
-from otlp.cli.output import progress
-from otlp.data.captures import Capture
+from otlp.cli.options import rows_option, workers_options
+from otlp.studies.sweep import Grid
 
 COUNTS = range(2, 11)
 
 
-def greedy_optimum(problem: otlp.Problem) -> float:
-    drafts = otlp.Greedy(problem.drafts.draft, problem.n)
-    others = problem.target.copy()
-    others[drafts.top] = 0.0
-    return float(problem.target[drafts.top].sum() + np.minimum(others, drafts.rest).sum())
-
-
-def advantages(capture: Capture, rows: list[int], k: int) -> list[tuple[float, float]]:
-    """Mean optimum of i.i.d. and of greedy drafts for each n."""
-    result = []
-    for n in COUNTS:
-        instances = [
-            case for case in cases.problems(capture, rows, k, n) if case.drafts.support.sum() >= n
-        ]
-        greedy = float(np.mean([greedy_optimum(case) for case in instances]))
-        result.append((cases.mean_optimum(instances), greedy))
-    return result
-
-
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(80)
-def main(rows: int) -> None:
-    captures = [cases.captured(), cases.synthetic()]
+@workers_options
+def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    with progress("Figures 2 and 3", 8) as step:
-        for capture in captures:
-            chosen = cases.spread(capture, rows)
-            ks = [10, 100, 1000, min(10_000, capture.vocab_size)]
-            results[cases.describe(capture)] = {
-                str(k): advantages(capture, chosen, k) for k in ks if not step(f"k = {k}")
-            }
+    for capture in (cases.captured(), cases.synthetic()):
+        ks = [10, 100, 1000, min(10_000, capture.vocab_size)]
+        grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), schemes=("iid", "greedy"), rules=())
+        chosen = cases.spread(capture, rows)
+        found = cases.mean_optima(capture, chosen, grid, "Figures 2 and 3", jobs, scheduler)
+        results[cases.describe(capture)] = {
+            str(k): list(zip(found["iid", 1.0, k], found["greedy", 1.0, k], strict=True))
+            for k in ks
+        }
     gains = {
         name: {k: [100 * (iid - greedy) for iid, greedy in pairs] for k, pairs in curves.items()}
         for name, curves in results.items()
