@@ -190,7 +190,7 @@ def check_names(schemes: Iterable[str], rules: Iterable[str]) -> None:
     InvalidInputError, UnknownSolverError
     """
     for name in schemes:
-        if name not in SCHEMES:
+        if not isinstance(name, str) or name not in SCHEMES:
             make_scheme(name, np.ones(1), 1)
     for rule in rules:
         make_solver(rule)

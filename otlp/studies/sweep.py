@@ -20,7 +20,9 @@ import numpy as np
 
 import otlp
 from otlp.data.capture import Capture
-from otlp.distribution import FloatArray, real_number, whole_number
+from otlp.distribution import FloatArray, real_number, softmax, whole_number
+from otlp.distribution import top_p as keep_top_p
+from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import (
     BOUND,
@@ -111,18 +113,21 @@ class Grid:
                 raise InvalidInputError(f"{name} is {values!r}: it must be a list, as in [1, 2]")
             if not values and name != "rules":
                 raise InvalidInputError(f"{name} is empty: give at least one value")
-            object.__setattr__(self, name, tuple(dict.fromkeys(values)))
-        for n in self.n:
-            whole_number(n, "n")
-        for top_k in self.top_k:
-            if top_k is not None:
-                whole_number(top_k, "top_k")
-        for temperature in (*self.temperature, self.draft_temperature, self.time_limit):
-            if temperature is not None and not real_number(temperature, "a temperature") > 0.0:
-                raise InvalidInputError(
-                    f"temperatures and time_limit must be above 0, and {temperature!r} is not"
-                )
         check_names(self.schemes, self.rules)
+        checked: dict[str, Iterable[Any]] = {
+            "n": map(check_count, self.n),
+            "temperature": map(_temperature, self.temperature),
+            "top_k": map(_size, self.top_k),
+            "schemes": self.schemes,
+            "rules": self.rules,
+        }
+        for name, kept in checked.items():
+            object.__setattr__(self, name, tuple(dict.fromkeys(kept)))
+        if self.draft_temperature is not None:
+            object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
+        keep_top_p(np.ones(1), 1.0 if self.top_p is None else self.top_p)
+        if not real_number(self.time_limit, "time_limit") > 0.0:
+            raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
 
     @property
     def settings(self) -> tuple[SweepSetting, ...]:
@@ -166,6 +171,15 @@ class SweepPoint:
         found = asdict(self)
         setting = found.pop("setting")
         return {**setting, **found, "acceptance": self.acceptance.record()}
+
+
+def _temperature(value: float) -> float:
+    softmax(np.ones(1), value)  # raises if it is none
+    return float(value)
+
+
+def _size(top_k: int | None) -> int | None:
+    return None if top_k is None else whole_number(top_k, "top_k")
 
 
 def sweep(
@@ -219,7 +233,12 @@ def sweep(
     ...     print(point.setting.n, point.rule, point.acceptance)
     """
     grid = Grid() if grid is None else grid
-    source: Rows = CaptureRows(rows) if isinstance(rows, Capture) else rows
+    source = CaptureRows(rows) if isinstance(rows, Capture) else rows
+    if not isinstance(source, Rows) or not isinstance(grid, Grid):
+        raise InvalidInputError(
+            f"there is a sweep of a {type(rows).__name__} over a {type(grid).__name__}: it is of "
+            "a Capture, CaptureRows or SyntheticRows, over a Grid"
+        )
     settings = grid.settings
     tally = _Tally(grid)
     work = partial(_measured, grid=grid)

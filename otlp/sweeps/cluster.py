@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -37,14 +39,19 @@ def on_scheduler(address: str | None) -> Iterator[None]:
         return
     try:
         from distributed import Client
+        from distributed.comm import CommClosedError, get_address_host_port
         from joblib import parallel_config
     except ImportError:
         raise EngineNotFoundError(
             'a scheduler needs Dask and joblib: pip install "otlp[sweep]"'
         ) from None
     try:
+        # A client would try again and again, or wait for ever for what is no scheduler.
+        with socket.create_connection(get_address_host_port(address), TIMEOUT) as knock:
+            if not address.startswith("tls:"):
+                knock.recv(1)  # schedulers speak first
         client = Client(address, timeout=TIMEOUT, set_as_default=False)
-    except Exception as error:  # of whatever kind: addresses are parsed and resolved in there
+    except (OSError, TypeError, ValueError, OverflowError) as error:
         raise SchedulerError(
             f"the scheduler {address} cannot be reached ({str(error) or type(error).__name__}): "
             "give the address that `dask scheduler` prints, such as tcp://10.0.0.1:8786"
@@ -61,5 +68,11 @@ def on_scheduler(address: str | None) -> Iterator[None]:
                     f"the worker {worker} of {address} has otlp {found}, and this is "
                     f"{version('otlp')}: install the same on every machine"
                 )
-        with parallel_config("dask", client=client):
-            yield
+        try:
+            with parallel_config("dask", client=client):
+                yield
+        except (CancelledError, CommClosedError) as error:
+            raise SchedulerError(
+                f"the scheduler {address} went away: start it again, and then this; a journal "
+                "keeps what is done"
+            ) from error

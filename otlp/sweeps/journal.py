@@ -44,6 +44,8 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str], heading: Mapping[str, Any]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise JournalError(f"the journal is {path!r}: it must be the path of a file")
         self.path = Path(path)
         try:
             if not self.path.exists() or not self.path.stat().st_size:
@@ -51,7 +53,7 @@ class Journal:
                     temporary.write_bytes(_line(heading))
             # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
             self._file = open(self.path, "ab", buffering=0)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._trouble("cannot be written", error) from error
         try:
             self._lock()
@@ -159,9 +161,10 @@ class Journal:
             )
         return entry
 
-    def _trouble(self, what: str, error: OSError) -> JournalError:
+    def _trouble(self, what: str, error: OSError | ValueError) -> JournalError:
+        reason = getattr(error, "strerror", None) or error
         return JournalError(
-            f"{self.path}: {what} ({error.strerror}); what it holds is kept, and the same work "
+            f"{self.path}: {what} ({reason}); what it holds is kept, and the same work "
             "goes on from there: choose a folder that exists, is writable and has room"
         )
 

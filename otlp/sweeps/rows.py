@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,7 @@ __all__ = ["CaptureRows", "Rows", "SyntheticRows"]
 FINGERPRINT_ROWS = 16
 
 
+@runtime_checkable
 class Rows(Protocol):
     """A sequence of numbered rows."""
 
