@@ -240,7 +240,7 @@ def sweep(
             "a Capture, CaptureRows or SyntheticRows, over a Grid"
         )
     settings = grid.settings
-    tally = _Tally(grid)
+    sums = _Sums(grid)
     work = partial(_measured, grid=grid)
     with ExitStack() as stack:
         book = None
@@ -248,16 +248,16 @@ def sweep(
             book = stack.enter_context(Journal(journal, _heading(source, grid)))
             for number, entry in enumerate(book.entries()):
                 _check_place(entry, number, source.numbers, grid, book)
-                tally.add(entry)
-                progress("reading the journal", tally.done)
-        tasks = _tasks(source, settings, tally.done)
+                sums.add(entry)
+                progress("reading the journal", sums.done)
+        tasks = _tasks(source, settings, sums.done)
         for entries in _finished(work, tasks, grid, jobs):
             if book is not None:
                 book.append(entries)
             for entry in entries:
-                tally.add(entry)
-            progress(f"row {entries[-1]['row']}", tally.done)
-    return tally.points()
+                sums.add(entry)
+            progress(f"row {entries[-1]['row']}", sums.done)
+    return sums.points()
 
 
 def varying(points: Sequence[SweepPoint]) -> str:
@@ -382,7 +382,7 @@ def _check_place(
         )
 
 
-class _Tally:
+class _Sums:
     """Acceptances by setting and rule, in the order of the rows."""
 
     def __init__(self, grid: Grid) -> None:

@@ -53,7 +53,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as started:
         yield started
 
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_loses_no_row(cluster: Any, alone: bytes, tmp_pa
 def test_a_scheduler_without_workers_is_refused() -> None:
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty,
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
         pytest.raises(SchedulerError, match="no workers"),
         on_scheduler(empty.scheduler_address),
     ):
