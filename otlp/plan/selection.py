@@ -32,6 +32,15 @@ class SelectionPlan(Plan):
         super().__init__(problem)
         self.selection_law = selection_law
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out of a pickle what is computed again when it is asked for."""
+        kind = type(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(kind, name, None), cached_property)
+        }
+
     @abstractmethod
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token given a valid drafted tuple."""

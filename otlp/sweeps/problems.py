@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,7 +146,8 @@ class CaptureProblems(RowProblems):
         if self.rows is None:
             object.__setattr__(self, "rows", range(len(self.capture)))
             return
-        if not isinstance(self.rows, Sequence | np.ndarray) or isinstance(self.rows, str | bytes):
+        listed = isinstance(self.rows, Sequence) or np.ndim(self.rows) == 1
+        if not listed or isinstance(self.rows, str | bytes):
             raise InvalidInputError(
                 f"rows is a {type(self.rows).__name__}: it must be a sequence of row numbers, "
                 "such as range(10)"
@@ -180,16 +182,23 @@ class CaptureProblems(RowProblems):
 
     def __getstate__(self) -> dict[str, Any]:
         """Take no other rows along."""
-        numbers = list(self.numbers)
-        capture = replace(
-            self.capture,
-            target_logits=self.capture.target_logits[numbers],
-            draft_logits=self.capture.draft_logits[numbers],
-            contexts=tuple(self.capture.contexts[number] for number in numbers),
-            positions=self.capture.positions[numbers],
-            next_tokens=self.capture.next_tokens[numbers],
-        )
-        return {**vars(self), "capture": capture, "rows": range(len(numbers))}
+        numbers = np.asarray(self.numbers, dtype=np.int64)
+        if isinstance(self.capture.target_logits, np.ndarray):
+            none = np.empty(0, dtype=np.int64)
+            capture = replace(
+                self.capture,
+                target_logits=self.capture.target_logits[numbers],
+                draft_logits=self.capture.draft_logits[numbers],
+                contexts=(),
+                positions=none,
+                next_tokens=none,
+            )
+            rows: Sequence[int] = range(numbers.size)
+        else:  # rows in files, which a slice does not read
+            first = int(numbers.min(initial=len(self.capture)))
+            capture = self.capture[first : int(numbers.max(initial=first)) + 1]
+            rows = (numbers - first).tolist()
+        return {**vars(self), "capture": capture, "rows": rows}
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +242,10 @@ class SyntheticProblems(RowProblems):
         """Check all arguments."""
         super().__post_init__()
         if not isinstance(self.rows, range):
-            rows = range(whole_number(self.rows, "rows"))
-            object.__setattr__(self, "rows", rows)
+            rows = whole_number(self.rows, "rows")
+            if rows > sys.maxsize:
+                raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
+            object.__setattr__(self, "rows", range(rows))
         whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
         whole_number(self.seed, "seed", 0)
 

@@ -1,12 +1,15 @@
-"""Many problems, one solver: rows in, solutions or errors out, in order."""
+"""Many problems, one solver: problems in, solutions or errors out, in order."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from otlp.data.capture import Capture
@@ -14,19 +17,38 @@ from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, OTLPError, TaskError
 from otlp.problem import Problem
 from otlp.solution import Solution
+from otlp.solvers.auto import Auto
 from otlp.solvers.by_name import make_solver
+from otlp.solvers.greedy import GreedySolver
+from otlp.solvers.hub import HubSolver
+from otlp.solvers.k_seq import KSeq
+from otlp.solvers.martingale import Martingale
+from otlp.solvers.naive import Naive
+from otlp.solvers.orderings import Orderings
+from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
-from otlp.sweeps.workers import in_order, worker_count
+from otlp.solvers.speculative_sampling import SpeculativeSampling
+from otlp.sweeps.workers import in_order
 
 __all__ = ["Row", "solve_many"]
 
 Outcome: TypeAlias = Solution | OTLPError
+Solved: TypeAlias = tuple[list[Outcome], float]
+
+CHUNK_SECONDS = 0.1
+"""Time that a chunk of rows should take: long beside the time to send it to a worker."""
 
 CHUNK_TOKENS = 2**18
-"""Tokens of the rows of a chunk: some 20 ms of solving, and a few MB of plans."""
+"""Most tokens of a chunk, rows times V: its plans take some 16 MB."""
 
-LEAST_CHUNKS = 4
-"""Chunks for each worker, so that none waits long for the last."""
+COMPILED = (
+    *(Auto, Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
+    *(KSeq, RecursiveRejection, Naive),
+)
+"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
+
+THREAD_TOKENS = 2**15
+"""V from which on they run in threads, where no plan has to be sent from process to process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,32 +104,31 @@ def solve_many(
     solver : str or Solver
         As in `otlp.solve`.
     jobs : int, optional
-        Workers on this machine.  By default those of `joblib.parallel_config` where it is used
-        (which may be a cluster), else this process alone.
+        Workers on this machine.  By default those of `joblib.parallel_config` where it is used,
+        which may be a cluster, else this process alone.
     chunk : int, optional
-        Rows to a task; a few milliseconds' worth by default.
+        Rows that are sent to a worker together; by default as many as take 0.1 s.
     progress : bool
         Show a bar on standard error, if that is a terminal.
     plans : bool
-        Keep the plans.  Without them a row takes V bytes, for the subset.
+        Keep the plans.  A row without its plan takes V bytes, and is soon sent from a worker.
     **options
         Hyperparameters of the named solver.
 
     Yields
     ------
     Row
-        One for each problem, in order.
+        One for each problem, in order; the same whatever the workers and chunks, but for timings.
 
     Raises
     ------
     UnknownSolverError, InvalidInputError
-        If an argument or option is of no use, at once; of single problems it is the row that
-        says so.
+        At once, if it is this call that is wrong; of a problem it is the row that says so.
 
     Notes
     -----
-    Rows do not depend on the workers or chunks.  In memory there are the chunks that are under
-    way, four a worker.
+    In memory are the chunks that are under way or not yet asked for, four a worker.  Closing the
+    iterator, or interrupting it, ends the workers.
 
     Examples
     --------
@@ -122,7 +143,11 @@ def solve_many(
             "problems is a Capture: say how tokens are drafted, as in "
             "otlp.CaptureProblems(capture, n=4)"
         )
-    if not isinstance(problems, Iterable) or isinstance(problems, str | bytes | Mapping):
+    try:
+        remaining = iter(problems)
+    except TypeError:
+        remaining = None
+    if remaining is None or isinstance(problems, str | bytes | Mapping):
         raise InvalidInputError(
             f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
             "such as otlp.CaptureProblems(capture, n=4)"
@@ -131,37 +156,74 @@ def solve_many(
         if not isinstance(value, bool):
             raise InvalidInputError(f"{name} is a {type(value).__name__}: it must be True or False")
     if chunk is not None:
-        chunk = whole_number(chunk, "chunk")
-    solve = partial(_outcomes, solver=make_solver(solver, **options), plans=plans)
-    rows = _rows(solve, _chunks(problems, chunk, worker_count(jobs)), jobs)
-    return _shown(rows, problems) if progress else rows
-
-
-def _chunks(
-    problems: Iterable[Problem], chunk: int | None, workers: int
-) -> Iterator[Sequence[Problem]]:
+        chunk = min(whole_number(chunk, "chunk"), sys.maxsize)
+    made = make_solver(solver, **options)
+    total = len(problems) if isinstance(problems, Sequence) else None
     if isinstance(problems, Sequence):
-        size = chunk or min(_fitting(problems), max(1, len(problems) // (LEAST_CHUNKS * workers)))
-        for start in range(0, len(problems), size):
-            yield problems[start : start + size]
-        return
-    remaining = iter(problems)
-    for first in remaining:
-        size = chunk or _fitting([first])
-        yield [first, *islice(remaining, size - 1)]
+        vocab_size = _vocab_size(problems)
+    else:
+        first = list(islice(remaining, 1))
+        problems, vocab_size = chain(first, remaining), _vocab_size(first)
+    threads = isinstance(made, COMPILED) and vocab_size >= THREAD_TOKENS
+    solve = partial(_solve_chunk, solver=made, plans=plans)
+    chunks = _Chunks(problems, chunk, max(1, CHUNK_TOKENS // vocab_size))
+    results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
+    rows = _rows(results, chunks, solve)
+    return _shown(rows, total) if progress else rows
 
 
-def _fitting(problems: Sequence[Problem]) -> int:
-    """Rows that make a chunk of `CHUNK_TOKENS`."""
-    one = problems if hasattr(problems, "vocab_size") else next(iter(problems), None)
-    return max(1, CHUNK_TOKENS // getattr(one, "vocab_size", 1))
+def _vocab_size(problems: Sequence[Problem]) -> int:
+    """V of the first problem; 1 if it has none."""
+    with suppress(OTLPError, LookupError, AttributeError):
+        return max(1, getattr(problems, "vocab_size", 0) or problems[0].vocab_size)
+    return 1
 
 
-def _outcomes(problems: Sequence[Problem], solver: Solver, plans: bool) -> list[Outcome]:
-    return [_outcome(problems, place, solver, plans) for place in range(len(problems))]
+class _Chunks:
+    """Problems in chunks, of a size that follows from the time that the last ones took.
+
+    Attributes
+    ----------
+    sent : deque
+        Chunks whose results are to come, in order.
+    """
+
+    def __init__(self, problems: Iterable[Problem], fixed: int | None, most: int) -> None:
+        self.problems, self.fixed, self.most = problems, fixed, most
+        self.size = fixed or 1
+        self.sent: deque[Sequence[Problem]] = deque()
+
+    def __iter__(self) -> Iterator[Sequence[Problem]]:
+        for chunk in self._cut():
+            self.sent.append(chunk)
+            yield chunk
+
+    def _cut(self) -> Iterator[Sequence[Problem]]:
+        if isinstance(self.problems, Sequence):
+            start = 0
+            while start < len(self.problems):
+                stop = start + self.size
+                yield self.problems[start:stop]
+                start = stop
+        else:
+            remaining = iter(self.problems)
+            while chunk := list(islice(remaining, self.size)):
+                yield chunk
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Choose the size by the time that some rows took."""
+        if self.fixed is None:
+            self.size = max(1, min(self.most, int(CHUNK_SECONDS * rows / max(seconds, 1e-9))))
 
 
-def _outcome(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:
+def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
+    """The outcomes, and how long they took in seconds."""
+    start = perf_counter()
+    outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
+    return outcomes, perf_counter() - start
+
+
+def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:
     try:
         solution = solver.solve(problems[place])
     except OTLPError as error:
@@ -171,38 +233,44 @@ def _outcome(problems: Sequence[Problem], place: int, solver: Solver, plans: boo
     return solution if plans else replace(solution, plan=None)
 
 
-def _rows(solve: Any, chunks: Iterable[Sequence[Problem]], jobs: int | None) -> Iterator[Row]:
+def _rows(
+    results: Iterable[Solved | TaskError],
+    chunks: _Chunks,
+    solve: Callable[[Sequence[Problem]], Solved],
+) -> Iterator[Row]:
     row = 0
-    for outcome in _each(solve, chunks, jobs):
-        yield (Row(row, outcome) if isinstance(outcome, Solution) else Row(row, None, outcome))
-        row += 1
-
-
-def _each(solve: Any, chunks: Iterable[Sequence[Problem]], jobs: int | None) -> Iterator[Outcome]:
-    """The outcomes of all rows; where a worker died of a chunk, those of its rows one by one."""
-    sent: deque[Sequence[Problem]] = deque()
-
-    def remembered() -> Iterator[Sequence[Problem]]:
-        for chunk in chunks:
-            sent.append(chunk)
-            yield chunk
-
-    for outcomes in in_order(solve, remembered(), jobs):
-        chunk = sent.popleft()
-        if not isinstance(outcomes, TaskError):
-            yield from outcomes
-        elif len(chunk) == 1:
-            yield outcomes
+    for result in results:
+        chunk = chunks.sent.popleft()
+        outcomes: Iterable[Outcome]
+        if isinstance(result, TaskError):
+            outcomes = _one_by_one(chunk, result, solve)
         else:
-            yield from _each(solve, (chunk[i : i + 1] for i in range(len(chunk))), jobs)
+            outcomes, seconds = result
+            chunks.learn(len(chunk), seconds)
+        for outcome in outcomes:
+            if isinstance(outcome, Solution):
+                yield Row(row, outcome)
+            else:
+                yield Row(row, None, outcome)
+            row += 1
 
 
-def _shown(rows: Iterator[Row], problems: Iterable[Problem]) -> Iterator[Row]:
+def _one_by_one(
+    chunk: Sequence[Problem], death: TaskError, solve: Callable[[Sequence[Problem]], Solved]
+) -> Iterator[Outcome]:
+    """Solve a chunk that a worker died of, to tell which row it was."""
+    if len(chunk) == 1:
+        yield death
+        return
+    # never in this process, which must not die of it
+    for result in in_order(solve, [chunk[i : i + 1] for i in range(len(chunk))], 2):
+        yield result if isinstance(result, TaskError) else result[0][0]
+
+
+def _shown(rows: Iterator[Row], total: int | None) -> Iterator[Row]:
     from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
-    total = len(problems) if isinstance(problems, Sequence) else None
-    yield from track(
-        rows, "solve_many", total, console=console, transient=True, disable=not console.is_terminal
-    )
+    errors = Console(stderr=True)
+    hidden = not errors.is_terminal
+    yield from track(rows, "solving", total, console=errors, transient=True, disable=hidden)

@@ -6,24 +6,18 @@ its backend, such as a Dask cluster.  Without one they stay on this machine.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from otlp.distribution import whole_number
-from otlp.errors import TaskError
+from otlp.errors import InvalidInputError, TaskError
 
 __all__ = ["in_order", "worker_count"]
 
@@ -34,13 +28,19 @@ Pool = Callable[[int], AbstractContextManager[Executor]]
 WINDOW = 4
 """Tasks a worker that are under way, or done and not yet asked for."""
 
+MOST_JOBS = 1024
+"""Workers on one machine."""
+
+IDLE_SECONDS = 60.0
+"""After which a process that waits for the next sweep ends."""
+
 
 def in_order(
     function: Callable[[Task], Result],
     tasks: Iterable[Task],
     jobs: int | None = None,
     *,
-    prefer: str = "processes",
+    prefer: Literal["processes", "threads"] = "processes",
 ) -> Iterator[Result | TaskError]:
     """Apply a function to tasks side by side.
 
@@ -65,7 +65,7 @@ def in_order(
     Raises
     ------
     InvalidInputError
-        If `jobs` is no whole number of at least 1.
+        If `jobs` is no whole number from 1 to 1,024.
     Exception
         Whatever the function raises, at the place of its task.
 
@@ -79,18 +79,20 @@ def in_order(
         cluster = partial(_cluster, backend.client)
         return _side_by_side(cluster, cluster, function, tasks, workers)
     if backend is not None:
-        return _rounds(function, tasks, jobs or configured, workers)
+        from joblib import Parallel
+
+        return _rounds(Parallel(n_jobs=jobs or configured), function, tasks, workers)
     if workers == 1:
         return map(function, tasks)
     if prefer == "threads":
-        return _side_by_side(ThreadPoolExecutor, ThreadPoolExecutor, function, tasks, workers)
+        return _side_by_side(_threads, _threads, function, tasks, workers)
     return _side_by_side(_processes, _fresh_process, function, tasks, workers)
 
 
 def worker_count(jobs: int | None = None) -> int:
     """How many tasks `in_order` runs at a time; see there."""
-    if jobs is not None:
-        jobs = whole_number(jobs, "jobs")
+    if jobs is not None and whole_number(jobs, "jobs") > MOST_JOBS:
+        raise InvalidInputError(f"jobs is {jobs}: at most {MOST_JOBS:,} workers are started")
     backend, configured = _configured()
     if backend is None:
         return jobs or configured
@@ -144,15 +146,15 @@ def _first(futures: deque[Future[Result]], waiting: deque[Task]) -> Result:
 
 
 def _rounds(
-    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int, workers: int
+    parallel: Any, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[Result | TaskError]:
     """Let joblib run a window of tasks after the other: its own generator has no bound."""
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
     remaining = iter(tasks)
     while window := list(islice(remaining, 2 * WINDOW * workers)):
         try:
-            results = Parallel(n_jobs=jobs)(delayed(function)(task) for task in window)
+            results = parallel(delayed(function)(task) for task in window)
         except _deaths():
             results = _one_by_one(_fresh_process, function, window)
         yield from results
@@ -161,15 +163,24 @@ def _rounds(
 def _one_by_one(
     fresh: Pool, function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result | TaskError]:
-    """Each task in a worker of its own, to tell which of them kills it."""
-    for task in tasks:
-        result: Result | TaskError
+    """One task at a time, to tell which of them it is that a worker dies of."""
+    waiting = deque(tasks)
+    while waiting:
+        done = 0
+        reason = ""
         try:
             with fresh(1) as executor:
-                result = executor.submit(function, task).result()
+                while waiting:
+                    result = executor.submit(function, waiting[0]).result()
+                    waiting.popleft()
+                    done += 1
+                    yield result
         except _deaths() as death:
-            result = TaskError(f"the process that worked on it died: {death}")
-        yield result
+            reason = str(death).partition(". ")[0]
+        # what was done before in that process may have been the cause
+        if reason and not done:
+            waiting.popleft()
+            yield TaskError(f"its worker died of it ({reason})")
 
 
 def _deaths() -> tuple[type[Exception], ...]:
@@ -189,33 +200,56 @@ def _cluster(client: Any, workers: int) -> Iterator[Executor]:
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[Executor]:
-    """Processes that stay for the next sweep, where joblib is there to keep them."""
+def _threads(workers: int) -> Iterator[Executor]:
+    executor = ThreadPoolExecutor(workers)
     try:
-        from joblib.externals.loky import get_reusable_executor
-    except ImportError:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[Executor]:
+    """Processes that stay for the next sweep, if they are joblib's, which end by themselves."""
+    executor = _idle.pop(workers, None) or _joblib_processes(workers)
+    if executor is None:
         with _fresh_process(workers) as executor:
             yield executor
         return
-    executor = get_reusable_executor(workers)
     with _killed_unless_done(executor):
         yield executor
+    _idle[workers] = executor
 
 
 @contextmanager
 def _fresh_process(workers: int) -> Iterator[Executor]:
     """Processes that nothing ran in before."""
-    executor: Executor
-    try:
-        from joblib.externals import loky
-
-        executor = loky.ProcessPoolExecutor(workers)
-    except ImportError:
-        # not by fork: threads of engines would stand still in the child, and hold their locks
-        executor = ProcessPoolExecutor(workers, get_context("spawn"))
+    executor = _joblib_processes(workers) or _spawned_processes(workers)
     with _killed_unless_done(executor):
         yield executor
-        executor.shutdown()
+    executor.shutdown()
+
+
+def _joblib_processes(workers: int) -> Executor | None:
+    """Processes that need no `if __name__ == "__main__":` in a script; None without joblib."""
+    try:
+        from joblib.externals.loky import ProcessPoolExecutor
+    except ImportError:
+        return None
+    made: Executor = ProcessPoolExecutor(workers, timeout=IDLE_SECONDS)
+    return made
+
+
+def _spawned_processes(workers: int) -> Executor:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # not by fork: locks that other threads hold, such as those of engines, stay held in a child
+    return ProcessPoolExecutor(workers, get_context("spawn"))
+
+
+_idle: dict[int, Executor] = {}
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 @contextmanager

@@ -68,6 +68,23 @@ def numpy_calls() -> Calls:
         "synthetic.generate": (
             otlp.synthetic.generate, {"rows": 2, "vocab_size": 1000, "seed": 0},
         ),
+        "solve_many": (
+            lambda **arguments: list(otlp.solve_many(**arguments)),
+            {
+                "problems": [problem], "solver": "auto", "jobs": None, "chunk": 1,
+                "progress": False, "plans": True,
+            },
+        ),
+        "CaptureProblems": (
+            otlp.CaptureProblems,
+            {
+                "capture": otlp.captures.builtin(), "rows": [0], "n": 2, "drafts": "iid",
+                "temperature": 1.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.9,
+            },
+        ),
+        "SyntheticProblems": (
+            otlp.SyntheticProblems, {"rows": 2, "vocab_size": 1000, "seed": 0, "n": 2},
+        ),
         "captures.load": (otlp.captures.load, {"path": "nowhere"}),
         "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
         "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),

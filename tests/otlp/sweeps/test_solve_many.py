@@ -1,0 +1,156 @@
+"""Each row is what `otlp.solve` gives, to the bit; one that fails says so and stops no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.certificate import Answer
+from otlp.sweeps.solve_many import THREAD_TOKENS, Row, solve_many
+from otlp.timing import Stopwatch
+
+PROBLEMS = otlp.SyntheticProblems(7, 1000, n=3, seed=5)
+FEW = otlp.SyntheticProblems(4, 1000, n=2, drafts="independent", top_k=6)
+
+
+def assert_same(rows: Iterator[Row], problems: Any, solver: str, plans: bool = True) -> None:
+    for place, (row, problem) in enumerate(zip(rows, problems, strict=True)):
+        expected = otlp.solve(problem, solver, throw=False)
+        assert row.row == place
+        assert row.error is None
+        assert row.solution is not None
+        assert row.acceptance == row.solution.acceptance == expected.acceptance
+        assert row.solution.upper_bound == expected.upper_bound
+        assert np.array_equal(row.solution.subset, expected.subset)
+        assert row.status == expected.status.name
+        assert (row.solution.plan is None) is not plans
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3, 100])
+@pytest.mark.parametrize("problems", [PROBLEMS, list(PROBLEMS)])
+def test_rows_are_those_of_the_loop(problems: Any, chunk: int | None) -> None:
+    assert_same(solve_many(problems, chunk=chunk), problems, "auto")
+    assert_same(solve_many(iter(problems), chunk=chunk), problems, "auto")
+
+
+@pytest.mark.parametrize(
+    ("problems", "solver"),
+    [(PROBLEMS, "martingale"), (FEW, "orderings"), (FEW, "max-flow"), (PROBLEMS, "k-seq")],
+)
+def test_workers_change_no_bit(problems: Any, solver: str) -> None:
+    assert_same(solve_many(problems, solver, jobs=2, plans=False), problems, solver, plans=False)
+
+
+def test_threads_of_long_rows_change_no_bit() -> None:
+    long = otlp.SyntheticProblems(3, THREAD_TOKENS, n=4)
+    kept = list(long)
+    rows = list(solve_many(kept, jobs=2))
+    assert_same(iter(rows), kept, "auto")
+    for row, problem in zip(rows, kept, strict=True):
+        # that of this very problem: it was in no other process
+        assert row.solution is not None
+        assert row.solution.plan is not None
+        assert row.solution.plan.problem is problem
+
+
+def test_a_bad_problem_is_a_row_and_stops_no_other() -> None:
+    rows = list(solve_many([PROBLEMS[0], "x", PROBLEMS[1]]))  # type: ignore[list-item]
+    assert [row.status for row in rows] == ["SOLVED", "InvalidInputError", "SOLVED"]
+    assert "problem is a str" in rows[1].reason
+    assert np.isnan(rows[1].acceptance)
+    rows = list(solve_many([FEW[0], PROBLEMS[0]], "martingale"))
+    assert [row.status for row in rows] == ["UnsupportedProblemError", "SOLVED"]
+
+
+def test_a_row_that_is_no_distribution_is_named() -> None:
+    class Rows(list[int]):
+        def __getitem__(self, place: Any) -> Any:
+            if isinstance(place, slice):
+                return Rows(list.__getitem__(self, place))
+            draft = [0.5, 0.5] if list.__getitem__(self, place) != 3 else [0.5, 0.6]
+            return otlp.Problem([0.2, 0.8], otlp.IID(draft, 2))
+
+    rows = list(solve_many(Rows(range(5))))  # type: ignore[arg-type]
+    assert [row.row for row in rows if row.error] == [3]
+    assert isinstance(rows[3].error, otlp.InvalidDistributionError)
+    assert "sums to 1.1" in rows[3].reason
+
+
+def test_a_limit_that_is_reached_is_a_status_not_an_error() -> None:
+    (row,) = solve_many(FEW[:1], "orderings", max_iterations=1, gap=0.0)
+    assert row.status == "ITERATION_LIMIT"
+    assert row.error is None
+    assert row.solution is not None
+    assert row.reason == row.solution.message
+
+
+@dataclass(frozen=True)
+class Deadly(otlp.Solver):
+    """Fails, or kills its process, where the first token's probability says so."""
+
+    name: ClassVar[str] = "deadly"
+
+    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
+        if problem.target[0] == 0.25:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if problem.target[0] == 0.75:
+            raise ZeroDivisionError("of its own")
+        return Answer(None)
+
+
+def test_a_worker_that_dies_costs_the_row_that_it_died_of() -> None:
+    drafts = otlp.IID([0.5, 0.5], 2)
+    targets = [0.5, 0.75, 0.5, 0.25, 0.5, 0.5]
+    rows = list(
+        solve_many([otlp.Problem([p, 1 - p], drafts) for p in targets], Deadly(), jobs=2, chunk=3)
+    )
+    assert [row.row for row in rows] == list(range(6))
+    assert [row.status for row in rows] == [
+        "SOLVED", "TaskError", "SOLVED", "TaskError", "SOLVED", "SOLVED"
+    ]  # fmt: skip
+    assert rows[1].reason == "ZeroDivisionError: of its own"
+    assert "died" in rows[3].reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"problems": otlp.captures.builtin()}, "CaptureProblems"),
+        ({"problems": None}, "NoneType"),
+        ({"problems": "x"}, "str"),
+        ({"solver": "max-flo"}, "did you mean 'max-flow'"),
+        ({"time_limit": 1.0}, "auto has no option 'time_limit'"),
+        ({"solver": "orderings", "gap": -1}, "gap is -1"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"chunk": 0}, "chunk is 0"),
+        ({"progress": 1}, "progress is a int"),
+        ({"plans": None}, "plans is a NoneType"),
+    ],
+)
+def test_a_wrong_call_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(otlp.OTLPError, match=message):
+        solve_many(**{"problems": PROBLEMS, **arguments})
+
+
+def test_rows_are_solved_as_they_are_asked_for() -> None:
+    built = []
+
+    def problems() -> Iterator[otlp.Problem]:
+        for problem in PROBLEMS:
+            built.append(problem)
+            yield problem
+
+    rows = solve_many(problems(), chunk=2, progress=True)
+    next(rows)
+    assert len(built) == 2
+
+
+def test_no_problems_no_rows() -> None:
+    assert list(solve_many([])) == list(solve_many(iter([]))) == []
