@@ -26,7 +26,7 @@ from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.studies.compare import BOUND, OPTIMUM, SCHEMES
 from otlp.studies.figures import draw_sweep
 from otlp.studies.sweep import AXES, Grid, SweepPoint, by_panel, sweep, varying
-from otlp.sweeps.rows import CaptureRows, Rows, SyntheticRows
+from otlp.sweeps.rows import CaptureRows, RowSource, SyntheticRows
 
 __all__ = ["command"]
 
@@ -127,7 +127,7 @@ def command(
 
 def _rows(
     capture: str | None, rows: int | None, synthetic: int | None, vocab_size: int, seed: int
-) -> Rows:
+) -> RowSource:
     if synthetic is None:
         data = open_capture(capture)
         return CaptureRows(data, spread(data, rows or max(1, len(data))))
@@ -136,7 +136,7 @@ def _rows(
     return SyntheticRows(synthetic, vocab_size, seed)
 
 
-def _title(rows: Rows) -> str:
+def _title(rows: RowSource) -> str:
     said = rows.heading()
     models = f"{said['target_model']} / {said['draft_model']}, " if "target_model" in said else ""
     made_up = " synthetic" if said["synthetic"] else ""
@@ -159,7 +159,9 @@ def _table(label: str, points: Sequence[SweepPoint], over: str) -> Table:
 def _cell(point: SweepPoint) -> str:
     if not point.rows:
         return "-"
-    return point.acceptance.show(4) + ("*" if point.partial else "")
+    mark = "*" if point.partial else ""
+    mean, _, interval = point.acceptance.show(4).partition(" ")
+    return f"{mean}{mark}\n{interval}".rstrip()
 
 
 def _reasons(points: Sequence[SweepPoint]) -> list[str]:

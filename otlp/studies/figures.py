@@ -103,7 +103,7 @@ def draw_sweep(
     rules = list(dict.fromkeys(point.rule for point in points))
     columns = min(3, len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels))))
     lines = math.ceil(len(panels) / columns)
-    with figure(path, 2.5 + 3.2 * columns, 0.7 + 3.0 * lines) as canvas:
+    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
         grid = canvas.subplots(lines, columns, sharey=True, squeeze=False)
         handles: dict[str, Any] = {}
         for axes in grid.flat[len(panels) :]:
@@ -131,10 +131,10 @@ def draw_sweep(
             )
             axes.set_title(label, fontsize="medium", parse_math=False)
             axes.grid(alpha=0.3)
-        canvas.supxlabel(SWEPT[over])
-        canvas.supylabel("mean acceptance, 95% intervals over rows")
+        canvas.supxlabel(f"{SWEPT[over]}; bars: 95% intervals over rows", fontsize="medium")
+        canvas.supylabel("mean acceptance", fontsize="medium")
         canvas.legend(handles.values(), handles.keys(), loc="outside right center")
-        canvas.suptitle(title, parse_math=False)
+        canvas.suptitle(title, fontsize="medium", parse_math=False)
 
 
 def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:

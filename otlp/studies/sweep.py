@@ -34,7 +34,7 @@ from otlp.studies.compare import (
 )
 from otlp.studies.estimate import Estimate, estimate
 from otlp.sweeps.journal import Entry, Journal
-from otlp.sweeps.rows import CaptureRows, Rows
+from otlp.sweeps.rows import CaptureRows, RowSource
 from otlp.sweeps.workers import in_order
 
 __all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "by_panel", "sweep", "varying"]
@@ -183,7 +183,7 @@ def _size(top_k: int | None) -> int | None:
 
 
 def sweep(
-    rows: Capture | Rows,
+    rows: Capture | RowSource,
     grid: Grid | None = None,
     journal: str | os.PathLike[str] | None = None,
     *,
@@ -227,14 +227,16 @@ def sweep(
     --------
     >>> import otlp
     >>> from otlp.studies.sweep import Grid, sweep
-    >>> capture = otlp.captures.builtin()[:20]
-    >>> points = sweep(capture, Grid(n=[1, 4], rules=["k-seq"]))
+    >>> points = sweep(otlp.captures.builtin()[:20], Grid(n=[4], rules=["k-seq"]))
     >>> for point in points:
-    ...     print(point.setting.n, point.rule, point.acceptance)
+    ...     print(point.rule, point.acceptance)
+    k-seq 0.65 ±0.08
+    optimum 0.71 ±0.09
+    information bound 0.72 ±0.09
     """
     grid = Grid() if grid is None else grid
     source = CaptureRows(rows) if isinstance(rows, Capture) else rows
-    if not isinstance(source, Rows) or not isinstance(grid, Grid):
+    if not isinstance(source, RowSource) or not isinstance(grid, Grid):
         raise InvalidInputError(
             f"there is a sweep of a {type(rows).__name__} over a {type(grid).__name__}: it is of "
             "a Capture, CaptureRows or SyntheticRows, over a Grid"
@@ -293,12 +295,12 @@ def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoi
     return panels
 
 
-def _heading(rows: Rows, grid: Grid) -> Entry:
+def _heading(rows: RowSource, grid: Grid) -> Entry:
     """What must be the same for two sweeps to be one."""
     return {"format": FORMAT, "otlp": otlp.__version__, **rows.heading(), **asdict(grid)}
 
 
-def _tasks(rows: Rows, settings: Sequence[SweepSetting], done: int) -> Iterator[Task]:
+def _tasks(rows: RowSource, settings: Sequence[SweepSetting], done: int) -> Iterator[Task]:
     """What is left to do once so many combinations of row and setting are done."""
     row, inside = divmod(done, len(settings))
     if inside:

@@ -18,13 +18,13 @@ from otlp.data.synthetic import LEAST_TOKENS, generate
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["CaptureRows", "Rows", "SyntheticRows"]
+__all__ = ["CaptureRows", "RowSource", "SyntheticRows"]
 
 FINGERPRINT_ROWS = 16
 
 
 @runtime_checkable
-class Rows(Protocol):
+class RowSource(Protocol):
     """A sequence of numbered rows."""
 
     @property
@@ -73,7 +73,7 @@ class CaptureRows:
         object.__setattr__(self, "numbers", [every[number] for number in chosen])
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
-        """See `Rows.part`."""
+        """See `RowSource.part`."""
         return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
 
     def heading(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class SyntheticRows:
             yield number, generate(1, self.vocab_size, seed=self.seed, first=number)
 
     def part(self, start: int, stop: int) -> SyntheticRows:
-        """See `Rows.part`."""
+        """See `RowSource.part`."""
         stop = min(stop, self.rows)
         return SyntheticRows(stop - start, self.vocab_size, self.seed, self.first + start)
 
