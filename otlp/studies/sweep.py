@@ -323,7 +323,9 @@ def _finished(
         pieces = [([row], (setting,)) for row in task[0] for setting in task[1]]
         for single, piece in zip(in_order(work, pieces, jobs), pieces, strict=True):
             if isinstance(single, OTLPError):
-                single = [_without(piece[0][0][0], piece[1][0], grid, str(single))]
+                row, setting = piece[0][0][0], piece[1][0]
+                results = no_results(row, setting.scheme, setting.n, grid.rules, str(single))
+                single = [_entry(row, setting, results)]
             yield single
 
 
@@ -335,22 +337,19 @@ def _measured(task: Task, grid: Grid) -> list[Entry]:
         for (temperature, top_k), group in itertools.groupby(
             settings, lambda setting: (setting.temperature, setting.top_k)
         ):
-            cut = (temperature, grid.draft_temperature, top_k, grid.top_p)
-            try:
-                pair = capture.distributions(0, *cut)
-            except OTLPError as error:
-                entries += [_without(number, setting, grid, str(error)) for setting in group]
-                continue
+            pair = None
             for setting in group:
                 where = (number, setting.scheme, setting.n)
-                results = measure_rules(*where, pair, grid.rules, grid.time_limit)
+                try:
+                    pair = pair or capture.distributions(
+                        0, temperature, grid.draft_temperature, top_k, grid.top_p
+                    )
+                    results = measure_rules(*where, pair, grid.rules, grid.time_limit)
+                except Exception as error:  # whatever is wrong with a row, the others go on
+                    kind = "" if isinstance(error, OTLPError) else f"{type(error).__name__}: "
+                    results = no_results(*where, grid.rules, f"{kind}{error}")
                 entries.append(_entry(number, setting, results))
     return entries
-
-
-def _without(row: int, setting: SweepSetting, grid: Grid, reason: str) -> Entry:
-    results = no_results(row, setting.scheme, setting.n, grid.rules, reason)
-    return _entry(row, setting, results)
 
 
 def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> Entry:
