@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.cli import main
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, compare
 from otlp.studies.figures import draw_sweep
@@ -178,6 +179,55 @@ def test_rows_are_refused_before_any_work(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="sweep of a"):
             sweep(rows, grid, tmp_path / "j")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+class Trouble:
+    """In place of a capture: a row that cannot be read, or that its worker does not survive."""
+
+    def __init__(self, deadly: bool) -> None:
+        self.deadly = deadly
+
+    def distributions(self, *_: object) -> tuple[FloatArray, FloatArray]:
+        if self.deadly:
+            os._exit(1)
+        raise ArithmeticError("of another library")
+
+
+class Troubled:
+    """Six rows, of which the third is in trouble."""
+
+    numbers = range(6)
+
+    def __init__(self, deadly: bool) -> None:
+        self.deadly = deadly
+
+    def part(self, start: int, stop: int) -> list[tuple[int, Any]]:
+        good = CaptureRows(ROWS.capture).part(start, min(stop, 6))
+        return [(row, Trouble(self.deadly) if row == 2 else one) for row, one in good]
+
+    def heading(self) -> dict[str, Any]:
+        return {"rows": 6}
+
+
+def check_troubled(journal: Path, reason: str) -> None:
+    lines = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert [line["row"] for line in lines] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    for line in lines:
+        found = line["rules"]["naive"]
+        assert (found["acceptance"] is None) == (line["row"] == 2)
+        assert reason in found["reason"] if line["row"] == 2 else "reason" not in found
+
+
+def test_whatever_is_wrong_with_a_row_the_others_go_on(tmp_path: Path) -> None:
+    points = sweep(Troubled(False), Grid([1, 2], rules=["naive"]), tmp_path / "j")
+    assert all(point.partial and point.rows == 5 for point in points)
+    check_troubled(tmp_path / "j", "ArithmeticError: of another library")
+
+
+@pytest.mark.slow
+def test_a_row_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
+    sweep(Troubled(True), Grid([1, 2], rules=["naive"]), tmp_path / "j", jobs=2)
+    check_troubled(tmp_path / "j", "died")
 
 
 @pytest.mark.parametrize("over", ["n", "temperature", "top_k"])
