@@ -57,12 +57,15 @@ def run(words: list[str], journal: Path, end: int, by: signal.Signals) -> tuple[
 @click.option("--rules", default="martingale")
 @click.option("--jobs", default=2)
 def main(rows: int, vocab_size: int, n: int, rules: str, jobs: int) -> None:
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells let nohup's children ignore it
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "sweep.jsonl"
         command = f"sweep --synthetic {rows} --vocab-size {vocab_size} --n {n} --rules {rules}"
         words = [sys.executable, "-c", "from otlp.cli import main; main()", *command.split()]
         words += ["--jobs", str(jobs), "--journal", str(journal)]
-        line = 230  # bytes, about
+        line = 260  # bytes, about
         ends = [
             (rows // 3, signal.SIGKILL),
             (2 * rows // 3, signal.SIGINT),
