@@ -69,7 +69,7 @@ class Solution:
     guarantee : Guarantee
         What the plan is.
     plan : Plan or None
-        The verification rule; None where the solver found none.
+        The verification rule; None where the solver found none, or `solve_many` kept none.
     acceptance : float
         Probability that the output is one of the drafted tokens; NaN without a plan.
     upper_bound : float

@@ -32,7 +32,8 @@ class RowProblems(Sequence[Problem]):
     n : int
         Number of drafts.
     drafts : str or callable
-        A name from `otlp.drafts.SCHEMES`, or a function of q and n that makes a draft scheme.
+        "iid", "without-replacement", "greedy", "hub" or "independent" (see
+        `otlp.drafts.by_name.SCHEMES`), or a function of q and n that makes a draft scheme.
     temperature, draft_temperature, top_k, top_p
         See `Capture.distributions`.
 
@@ -207,7 +208,7 @@ class SyntheticProblems(RowProblems):
 
     Parameters
     ----------
-    rows : int or sequence of int
+    rows : int or range
         How many, or the numbers of the rows.
     vocab_size : int
         The vocabulary size V, at least 1,000.
@@ -234,7 +235,7 @@ class SyntheticProblems(RowProblems):
     (1000000, 4096)
     """
 
-    rows: int | Sequence[int]
+    rows: int | range
     vocab_size: int
     seed: int = 0
 
@@ -246,17 +247,20 @@ class SyntheticProblems(RowProblems):
             if rows > sys.maxsize:
                 raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
             object.__setattr__(self, "rows", range(rows))
+        elif self.rows and min(self.rows[0], self.rows[-1]) < 0:
+            raise InvalidInputError(f"rows is {self.rows}: rows are counted from 0")
         whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
         whole_number(self.seed, "seed", 0)
 
     @property
-    def numbers(self) -> Sequence[int]:
+    def numbers(self) -> range:
         """The numbers of the rows, in order."""
-        assert not isinstance(self.rows, int)
+        assert isinstance(self.rows, range)
         return self.rows
 
     def select(self, numbers: Sequence[int]) -> Self:
         """Keep some rows."""
+        assert isinstance(numbers, range)
         return replace(self, rows=numbers)
 
     def _capture(self, number: int) -> tuple[Capture, int]:

@@ -105,7 +105,7 @@ def solve_many(
         As in `otlp.solve`.
     jobs : int, optional
         Workers on this machine.  By default those of `joblib.parallel_config` where it is used,
-        which may be a cluster, else this process alone.
+        which may be a cluster with a number of its own, else this process alone.
     chunk : int, optional
         Rows that are sent to a worker together; by default as many as take 0.1 s.
     progress : bool

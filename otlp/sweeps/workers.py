@@ -52,7 +52,7 @@ def in_order(
         Taken from as results are asked for, never more than a window ahead.
     jobs : int, optional
         Workers on this machine; 1 is this process itself.  By default those of
-        `joblib.parallel_config` where it is used, else 1.
+        `joblib.parallel_config` where it is used, else 1.  A Dask cluster has its own number.
     prefer : {"processes", "threads"}
         The kind of workers, unless `joblib.parallel_config` names its backend.
 

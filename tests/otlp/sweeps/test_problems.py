@@ -103,6 +103,7 @@ def test_a_scheme_may_be_a_function() -> None:
         (CaptureProblems, {"top_k": 0}, "top-k"),
         (CaptureProblems, {"top_p": 1.5}, "top-p"),
         (SyntheticProblems, {"rows": -1}, "rows is -1"),
+        (SyntheticProblems, {"rows": range(-2, 3)}, "counted from 0"),
         (SyntheticProblems, {"vocab_size": 10}, "vocab_size is 10"),
         (SyntheticProblems, {"seed": "x"}, "seed is 'x'"),
     ],
