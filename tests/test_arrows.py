@@ -129,6 +129,7 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
     code = (
         "import sys, otlp, otlp.cli\n"
         "optional = {'torch', 'transformers', 'cvxpy', 'graph_tool', 'matplotlib'}\n"
+        "optional |= {'joblib', 'dask', 'distributed'}\n"
         "heavy = optional & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -16,7 +16,7 @@ import numpy as np
 from otlp.data.capture import Capture
 from otlp.data.synthetic import LEAST_TOKENS, generate
 from otlp.distribution import whole_number
-from otlp.errors import InvalidInputError
+from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
 __all__ = ["CaptureRows", "RowSource", "SyntheticRows"]
 
@@ -54,7 +54,7 @@ class CaptureRows:
     Raises
     ------
     InvalidInputError
-        If there are no rows.
+        If there are no rows, or an argument is of the wrong type.
     RowOutOfRangeError
         If the capture has no such row.
     """
@@ -64,12 +64,23 @@ class CaptureRows:
     numbers: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.capture, Capture):
+            raise InvalidInputError(
+                f"capture is a {type(self.capture).__name__}: it must be an otlp.captures.Capture"
+            )
         every = range(len(self.capture))
         chosen = every if self.chosen is None else self.chosen
-        if not len(chosen):
+        if not isinstance(chosen, Sequence) or isinstance(chosen, str | bytes):
+            raise InvalidInputError(
+                f"chosen is a {type(chosen).__name__}: it must be a sequence of row numbers"
+            )
+        if not chosen:
             raise InvalidInputError("there are no rows: there is nothing to sweep")
-        for number in (min(chosen), max(chosen)):
-            self.capture[number]  # raises if it is out of range
+        for number in chosen:
+            if whole_number(number, "a row", -len(every)) >= len(every):
+                raise RowOutOfRangeError(
+                    f"row {number} is out of range: this capture has {len(every)} rows"
+                )
         object.__setattr__(self, "numbers", [every[number] for number in chosen])
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
@@ -82,8 +93,11 @@ class CaptureRows:
         for at in np.linspace(
             0, len(self.numbers) - 1, min(len(self.numbers), FINGERPRINT_ROWS)
         ).round():
-            row = self.capture[self.numbers[int(at)]]
-            found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
+            try:
+                row = self.capture[self.numbers[int(at)]]
+                found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
+            except OTLPError as error:  # a row that cannot be read has a reason later
+                found.update(str(error).encode())
         labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")
         return {
             **{label: getattr(self.capture, label) for label in labels},
