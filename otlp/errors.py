@@ -15,8 +15,10 @@ __all__ = [
     "EngineNotFoundError",
     "InvalidDistributionError",
     "InvalidInputError",
+    "JournalError",
     "OTLPError",
     "RowOutOfRangeError",
+    "SchedulerError",
     "SizeLimitError",
     "TaskError",
     "TokenOutOfRangeError",
@@ -153,6 +155,14 @@ class EngineNotFoundError(OTLPError, ImportError):
 
 class CaptureError(OTLPError, ValueError):
     """A capture file cannot be read, is truncated, or does not have the expected layout."""
+
+
+class JournalError(OTLPError, ValueError):
+    """A journal is of other work, is no journal, or cannot be written."""
+
+
+class SchedulerError(OTLPError, ConnectionError):
+    """A scheduler of workers cannot be reached, or has no workers that can do the work."""
 
 
 class TaskError(OTLPError, RuntimeError):

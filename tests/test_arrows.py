@@ -38,10 +38,10 @@ ARROWS = {
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
-    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode"},
+    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.sweeps"},
     "otlp.cli": SOLVING
     | FACE
-    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.export", "otlp.studies"},
+    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.export", "otlp.studies", "otlp.sweeps"},
 }
 """Each room, and the rooms that it may import beside itself."""
 
@@ -130,6 +130,7 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
     code = (
         "import sys, otlp, otlp.cli\n"
         "optional = {'torch', 'transformers', 'cvxpy', 'graph_tool', 'matplotlib'}\n"
+        "optional |= {'joblib', 'dask', 'distributed'}\n"
         "heavy = optional & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

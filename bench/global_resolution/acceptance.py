@@ -10,25 +10,25 @@ from __future__ import annotations
 import cases
 import click
 
-from otlp.cli.options import rows_option
-from otlp.cli.output import progress
+from otlp.cli.options import rows_option, workers_options
 from otlp.data.captures import builtin
 from otlp.data.synthetic import generate
+from otlp.studies.sweep import Grid
 
 COUNTS = range(1, 11)
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(160)
-def main(rows: int) -> None:
-    captures = [builtin(), generate(16, 32_000)]
-    curves: dict[str, cases.Curves] = {}
-    with progress("Figure 1", 9) as step:
-        for capture in captures:
-            size = capture.vocab_size
-            ks = [*(k for k in (10, 100, 1000, 10_000) if k < size), size]
-            chosen = cases.spread(capture, rows)
-            curves[cases.describe(capture)] = cases.optima(capture, chosen, ks, COUNTS, step)
+@workers_options
+def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
+    curves: dict[str, dict[str, list[float]]] = {}
+    for capture in (builtin(), generate(16, 32_000)):
+        ks = [*(k for k in (10, 100, 1000, 10_000) if k < capture.vocab_size), capture.vocab_size]
+        grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), rules=())
+        chosen = cases.spread(capture, rows)
+        found = cases.mean_optima(capture, chosen, grid, "Figure 1", jobs, scheduler)
+        curves[cases.describe(capture)] = {str(k): values for (*_, k), values in found.items()}
     figure = cases.over_n(curves, COUNTS, "Optimal acceptance", lambda x: f"{100 * x:.2f}")
     figure.axes[0].set_ylabel("optimal acceptance")
     cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)

@@ -26,7 +26,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import otlp
-from otlp.cli.output import PlainConsole, write_json
+from otlp.cli.options import workers
+from otlp.cli.output import PlainConsole, progress, write_json
 from otlp.data.captures import Capture
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
@@ -38,6 +39,9 @@ from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, S
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import settled
+from otlp.studies.compare import OPTIMUM
+from otlp.studies.sweep import Grid, sweep
+from otlp.sweeps.rows import CaptureRows
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIGURES = REPOSITORY / "docs" / "figures"
@@ -282,20 +286,31 @@ Curves = dict[str, list[float]]
 """For each k, a value for each n."""
 
 
-def optima(
+def mean_optima(
     capture: Capture,
     rows: Sequence[int],
-    ks: Sequence[int],
-    counts: Sequence[int],
-    step: Callable[[str], None],
-    temperature: float = 1.0,
-) -> Curves:
-    """Mean optimal acceptance."""
-    found = {}
-    for k in ks:
-        found[str(k)] = [mean_optimum(problems(capture, rows, k, n, temperature)) for n in counts]
-        step(f"k = {k}")
+    grid: Grid,
+    label: str,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+) -> dict[tuple[str, float, int], list[float]]:
+    """Mean optimal acceptance over n: by scheme, target's temperature and k, in one sweep."""
+    total = len(rows) * len(grid.settings)
+    with workers(jobs, scheduler), progress(label, total) as step:
+        points = sweep(CaptureRows(capture, rows), grid, jobs=jobs, progress=step)
+    found: dict[tuple[str, float, int], list[float]] = {}
+    for point in points:
+        if point.rule == OPTIMUM:
+            assert point.rows == len(rows), point.reason
+            setting = point.setting
+            key = (setting.scheme, setting.temperature, setting.top_k or capture.vocab_size)
+            found.setdefault(key, []).append(point.acceptance.mean)
     return found
+
+
+def top_k(capture: Capture, ks: Iterable[int]) -> list[int | None]:
+    """The sizes as a grid takes them."""
+    return [k if k < capture.vocab_size else None for k in ks]
 
 
 def over_n(

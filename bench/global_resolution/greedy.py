@@ -12,38 +12,28 @@ import cases
 import click
 import numpy as np
 
-from otlp.cli.options import rows_option
-from otlp.cli.output import progress
-from otlp.data.captures import Capture, builtin
+from otlp.cli.options import rows_option, workers_options
+from otlp.data.captures import builtin
 from otlp.data.synthetic import generate
-from otlp.studies.compare import OPTIMUM, compare, summarise
+from otlp.studies.sweep import Grid
 
 COUNTS = range(2, 11)
 
 
-def advantages(capture: Capture, rows: list[int], k: int) -> list[tuple[float, float]]:
-    """Mean optimum of i.i.d. and of greedy drafts for each n."""
-    pairs = [capture.distributions(row, top_k=k) for row in rows]
-    optima = {
-        (found.scheme, found.n): found.acceptance
-        for found in summarise(compare(pairs, COUNTS, ("iid", "greedy"), rules=()))
-        if found.rule == OPTIMUM
-    }
-    return [(optima["iid", n], optima["greedy", n]) for n in COUNTS]
-
-
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(80)
-def main(rows: int) -> None:
-    captures = [builtin(), generate(16, 32_000)]
+@workers_options
+def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    with progress("Figures 2 and 3", 8) as step:
-        for capture in captures:
-            chosen = cases.spread(capture, rows)
-            ks = [10, 100, 1000, min(10_000, capture.vocab_size)]
-            results[cases.describe(capture)] = {
-                str(k): advantages(capture, chosen, k) for k in ks if not step(f"k = {k}")
-            }
+    for capture in (builtin(), generate(16, 32_000)):
+        ks = [10, 100, 1000, min(10_000, capture.vocab_size)]
+        grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), schemes=("iid", "greedy"), rules=())
+        chosen = cases.spread(capture, rows)
+        found = cases.mean_optima(capture, chosen, grid, "Figures 2 and 3", jobs, scheduler)
+        results[cases.describe(capture)] = {
+            str(k): list(zip(found["iid", 1.0, k], found["greedy", 1.0, k], strict=True))
+            for k in ks
+        }
     gains = {
         name: {k: [100 * (iid - greedy) for iid, greedy in pairs] for k, pairs in curves.items()}
         for name, curves in results.items()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import click
 
+from otlp.cli.options import workers_options
+
 PARTS = {
     "acceptance.py": "Figure 1",
     "times.py": "Tables 1 and 3",
@@ -23,13 +25,21 @@ PARTS = {
     "acceptance_against_time.py": "all solvers in one figure",
 }
 
+ACCEPTANCES = ("acceptance.py", "greedy.py", "temperature.py")
+"""Parts, or halves of them, that time nothing, and so may run on many workers."""
+
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-def main() -> None:
+@workers_options
+def main(jobs: int | None, scheduler: str | None) -> None:
+    words = {"--jobs": jobs, "--scheduler": scheduler}
+    given = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
     start = time.perf_counter()
     for part, what in PARTS.items():
         click.secho(f"\n== {what}: {part}", bold=True)
-        subprocess.run([sys.executable, Path(__file__).with_name(part)], check=True)
+        script = Path(__file__).with_name(part)
+        options = given if part in ACCEPTANCES else []
+        subprocess.run([sys.executable, script, *options], check=True)
     click.echo(f"\n{time.perf_counter() - start:.0f} s in all")
 
 

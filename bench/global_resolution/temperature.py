@@ -2,8 +2,8 @@
 
     python bench/global_resolution/temperature.py
 
-The draft stays at temperature 1.  Figure 4 is the optimal acceptance, Figure 5 time and failure
-rate of global resolution at tau = 1e-4.
+The draft stays at temperature 1.  Figure 4 is the optimal acceptance (--jobs and --scheduler are
+for it), Figure 5 time and failure rate of global resolution at tau = 1e-4.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from otlp.cli.options import rows_option
+from otlp.cli.options import rows_option, workers_options
 from otlp.cli.output import progress
 from otlp.data.captures import builtin
 from otlp.solvers import GlobalResolution
+from otlp.studies.sweep import Grid
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 COUNTS = range(1, 11)
@@ -30,8 +31,21 @@ DRAFTS = (2, 3, 4, 5)
 Cells = dict[str, dict[str, list[float]]]
 
 
+def acceptances(
+    rows: list[int], ks: list[int], jobs: int | None, scheduler: str | None
+) -> dict[str, cases.Curves]:
+    """Optimal acceptance: temperature, then k, then n = 1 to 10."""
+    capture = builtin()
+    grid = Grid(COUNTS, TEMPERATURES, cases.top_k(capture, ks), rules=(), draft_temperature=1.0)
+    found = cases.mean_optima(capture, rows, grid, "Figure 4", jobs, scheduler)
+    return {
+        str(temperature): {str(k): found["iid", temperature, k] for k in ks}
+        for temperature in TEMPERATURES
+    }
+
+
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
-    """Median ms and failure rates over the temperatures: method, then (k, n)."""
+    """Median ms and failure rates over the temperatures: method, then (k, n); one after another."""
     capture = builtin()
     methods = [
         cases.conditional_of("as published", GlobalResolution.published(TAU)),
@@ -75,12 +89,12 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
 @click.option("--budget", default=1.0, help="Seconds for a method at a point.")
-def main(rows: int, budget: float) -> None:
+@workers_options
+def main(rows: int, budget: float, jobs: int | None, scheduler: str | None) -> None:
     capture = builtin()
     ks = [10, 100, 1000, capture.vocab_size]
     chosen = cases.spread(capture, rows)
-    with progress("Figure 4", len(TEMPERATURES) * len(ks)) as step:
-        curves = {str(t): cases.optima(capture, chosen, ks, COUNTS, step, t) for t in TEMPERATURES}
+    curves = acceptances(chosen, ks, jobs, scheduler)
     named = {f"temperature {t}": by_k for t, by_k in curves.items()}
     title = f"Optimal acceptance, {cases.describe(capture)}"
     figure = cases.over_n(named, COUNTS, title, lambda x: f"{100 * x:.1f}", (11.0, 2.8))

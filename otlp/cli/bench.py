@@ -24,9 +24,10 @@ from otlp.cli.options import (
     spread,
     time_limit_option,
     truncations,
+    workers,
+    workers_options,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.data.captures import Capture
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
@@ -52,6 +53,7 @@ Examples:
 @rows_option(5)
 @time_limit_option(5.0)
 @click.option("--temperature", type=float, default=1.0)
+@workers_options
 @json_option("Write every solve to a JSON file.")
 @click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
 @figure_option("Draw time against size.", "--plot")
@@ -63,19 +65,25 @@ def command(
     rows: int,
     time_limit: float,
     temperature: float,
+    jobs: int | None,
+    scheduler: str | None,
     json_path: Path | None,
     csv_path: Path | None,
     plot_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
-    Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.
+    Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
+    or --scheduler it is done sooner, and the times are those of busy machines.
     """
     data = open_capture(capture)
     sizes = [Size(k, n) for k in top_k for n in drafts]
     for k in top_k:
         data.check_top_k(k or None)
-    cells = _run(data, sizes, solvers, spread(data, rows), time_limit, temperature)
+    chosen = spread(data, rows)
+    total = len(sizes) * len(solvers) * len(chosen)
+    with workers(jobs, scheduler), progress("warming up", total) as step:
+        cells = list(benchmark(data, sizes, solvers, chosen, time_limit, temperature, jobs, step))
     if json_path:
         write_json(json_path, [_flat(cell) for cell in cells])
     if csv_path:
@@ -89,6 +97,12 @@ def command(
         "rows.\nA dash: skipped, for the reason below.",
         style="dim",
     )
+    if scheduler or (jobs or 1) > 1:
+        console.print(
+            "Rows were solved at the same time, on workers that may slow each other down: compare "
+            "these times with each other only.",
+            style="dim",
+        )
     if any(cell.partial for cell in cells):
         console.print(
             "*: over the solved rows only, which are fewer than its neighbours': not to be "
@@ -103,18 +117,6 @@ def command(
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
             console.print(f"{size} {cell.solver}: {cell.skipped}", style="dim")
-
-
-def _run(
-    data: Capture,
-    sizes: Sequence[Size],
-    solvers: Sequence[str],
-    rows: Sequence[int],
-    time_limit: float,
-    temperature: float,
-) -> list[Cell]:
-    with progress("warming up", len(sizes) * len(solvers) * len(rows)) as step:
-        return list(benchmark(data, sizes, solvers, rows, time_limit, temperature, step))
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:

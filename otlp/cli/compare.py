@@ -23,6 +23,8 @@ from otlp.cli.options import (
     spread,
     time_limit_option,
     truncations,
+    workers,
+    workers_options,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, SCHEMES, Summary, compare, summarise
@@ -37,6 +39,7 @@ Examples:
   otlp compare                                  all schemes and published rules, ten rows
   otlp compare --n 2,4,8 --schemes iid --rules naive,k-seq,auto --rows 50
   otlp compare mine.safetensors --temperature 0.6 --json accepted.json --figure accepted.png
+  otlp compare --rows 160 --jobs 4                       four processes, the same numbers
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
 """
 )
@@ -47,6 +50,7 @@ Examples:
 @click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES))
 @click.option("--rules", type=ListOf(str), default=",".join(RULES))
 @time_limit_option(10.0)
+@workers_options
 @json_option("Write the acceptance on every row to a file.")
 @figure_option("Draw the acceptance over n.")
 def command(
@@ -56,6 +60,8 @@ def command(
     schemes: tuple[str, ...],
     rules: tuple[str, ...],
     time_limit: float,
+    jobs: int | None,
+    scheduler: str | None,
     json_path: Path | None,
     figure_path: Path | None,
     **cut: Any,
@@ -73,9 +79,10 @@ def command(
     data = open_capture(capture)
     chosen = spread(data, rows)
     pairs = (data.distributions(row, **cut) for row in chosen)
-    with progress("comparing", len(chosen) * len(schemes) * len(drafts)) as step:
+    total = len(chosen) * len(schemes) * len(drafts)
+    with workers(jobs, scheduler), progress("comparing", total) as step:
         measured = list(
-            compare(pairs, drafts, schemes, rules, time_limit=time_limit, progress=step)
+            compare(pairs, drafts, schemes, rules, time_limit=time_limit, jobs=jobs, progress=step)
         )
     summaries = summarise(measured)
     synthetic = " (synthetic)" if data.synthetic else ""

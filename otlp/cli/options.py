@@ -7,8 +7,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.studies.canvas import file_types
 from otlp.studies.compare import SCHEMES, make_scheme
+from otlp.sweeps.cluster import on_scheduler
 
 __all__ = [
     "ByteCount",
@@ -40,6 +41,8 @@ __all__ = [
     "spread",
     "time_limit_option",
     "truncations",
+    "workers",
+    "workers_options",
 ]
 
 Command = Callable[..., Any]
@@ -161,6 +164,36 @@ def time_limit_option(default: float) -> Decorator:
     return click.option(
         "--time-limit", type=Positive(), default=default, help="Seconds a solve, roughly."
     )
+
+
+def workers_options(command: Command) -> Command:
+    """Add ``--jobs`` and ``--scheduler``, for `workers`."""
+    jobs = click.option(
+        "--jobs", type=click.IntRange(1), help="Processes at a time on this machine. [default: 1]"
+    )
+    scheduler = click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="A running Dask scheduler, such as tcp://10.0.0.1:8786: its workers do the work.",
+    )
+    return jobs(scheduler(command))
+
+
+@contextmanager
+def workers(jobs: int | None, scheduler: str | None) -> Iterator[None]:
+    """Do the tasks inside the block where the options say.
+
+    Raises
+    ------
+    SchedulerError, EngineNotFoundError
+        See `on_scheduler`.
+    """
+    if jobs is not None and scheduler is not None:
+        raise click.UsageError(
+            "--jobs is for this machine, and --scheduler for its workers: give one of them"
+        )
+    with on_scheduler(scheduler):
+        yield
 
 
 def capture_argument(command: Command) -> Command:

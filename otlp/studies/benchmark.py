@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 
 from otlp._solve import optimal_acceptance
@@ -19,6 +20,7 @@ from otlp.solution import Guarantee, Solution
 from otlp.solvers import with_time_limit
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import attempt, warm
+from otlp.sweeps.workers import in_order
 from otlp.timing import Timings
 
 __all__ = ["Cell", "Record", "Size", "benchmark", "small_problems"]
@@ -123,6 +125,7 @@ def benchmark(
     rows: Sequence[int],
     time_limit: float,
     temperature: float = 1.0,
+    jobs: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Cell]:
     """Time every solver at every size, one cell after the other.
@@ -140,6 +143,9 @@ def benchmark(
         Seconds a solve.
     temperature : float
         Of both models.
+    jobs : int, optional
+        Rows that are solved at the same time; see `otlp.sweeps.workers.in_order`.  They slow each
+        other down: the times are those of a busy machine.
     progress : callable
         Called with a label after each solve or skip, once for each of the
         ``len(sizes) * len(solvers) * len(rows)`` steps.
@@ -151,28 +157,50 @@ def benchmark(
     """
     limited = {name: with_time_limit(name, time_limit) for name in solvers}
     small = small_problems(capture, temperature)
-    warm(limited.values(), small)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
     for size in sizes:
         problems = [_problem(capture, row, size, temperature) for row in rows]
         for name, solver in limited.items():
+            label = f"({size.k or capture.vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
-            for row, problem in zip(rows, problems, strict=True):
-                if not reason:
-                    found = attempt(solver, problem)
-                    if found.solution is None:
-                        reason = found.reason
-                    else:
-                        records.append(_record(size, name, row, problem, found.solution))
-                        seconds = found.solution.timings.total
-                        paces[name] = seconds / max(solver.work(problem), 1.0)
-                        if seconds > time_limit:
-                            reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
-                            # an engine that had to be stopped starts again before the next size
-                            warm([solver], small)
-                progress(f"({size.k or capture.vocab_size}, {size.n}) {name}")
+            work = partial(_timed, size=size, name=name, time_limit=time_limit, small=small)
+            tasks = [] if reason else zip(rows, problems, strict=True)
+            for found, problem in zip(in_order(work, tasks, jobs), problems, strict=False):
+                if not isinstance(found, Record):
+                    reason = str(found)
+                    break
+                progress(label)
+                records.append(found)
+                seconds = found.timings.total
+                paces[name] = seconds / max(solver.work(problem), 1.0)
+                if seconds > time_limit:
+                    reason = f"one solve took {seconds:.3g} s, limit {time_limit:g} s"
+                    break
+            for _ in rows[len(records) :]:
+                progress(label)
             yield Cell(size, name, len(rows), reason, tuple(records))
+
+
+_warm: set[str] = set()
+"""Solvers that everything is compiled and started for in this process."""
+
+
+def _timed(
+    task: tuple[int, Problem], size: Size, name: str, time_limit: float, small: list[Problem]
+) -> Record | str:
+    """Time one solve, in the worker; or say why there is none."""
+    row, problem = task
+    solver = with_time_limit(name, time_limit)
+    if name not in _warm:
+        warm([solver], small)
+        _warm.add(name)
+    found = attempt(solver, problem)
+    if found.solution is None:
+        return found.reason
+    if found.solution.timings.total > time_limit:
+        _warm.discard(name)  # an engine that had to be stopped starts again before the next size
+    return _record(size, name, row, problem, found.solution)
 
 
 def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:

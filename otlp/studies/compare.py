@@ -7,10 +7,12 @@ upper bound.  A combination that is not valid is recorded with the reason.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, stdev
 
 import numpy as np
@@ -23,6 +25,7 @@ from otlp.problem import Problem
 from otlp.solvers import make_solver, with_time_limit
 from otlp.studies.attempt import attempt
 from otlp.studies.bounds import upper_bound
+from otlp.sweeps.workers import in_order
 
 __all__ = [
     "BOUND",
@@ -31,8 +34,11 @@ __all__ = [
     "SCHEMES",
     "RuleResult",
     "Summary",
+    "check_names",
     "compare",
     "make_scheme",
+    "measure_rules",
+    "no_results",
     "summarise",
 ]
 
@@ -115,6 +121,7 @@ def compare(
     rules: Sequence[str] = RULES,
     *,
     time_limit: float = 10.0,
+    jobs: int | None = None,
     progress: Callable[[str], None] = lambda label: None,
 ) -> Iterator[RuleResult]:
     """Measure the acceptance of every rule under every scheme.
@@ -131,8 +138,11 @@ def compare(
         Names in `otlp.solvers.SOLVERS`; the optimum and the information bound are measured too.
     time_limit : float
         Seconds for each solver that has such an option.
+    jobs : int, optional
+        Processes that work at the same time; see `otlp.sweeps.workers.in_order`.  The results are
+        the same to the bit, but for those that a time limit cut.
     progress : callable
-        Called with a label before each combination of pair, scheme and n.
+        Called with a label after each combination of pair, scheme and n.
 
     Yields
     ------
@@ -147,24 +157,72 @@ def compare(
     -----
     The cost of the solvers: O(V log V) each for those with a closed form.
     """
+    check_names(schemes, rules)
+    tasks = (
+        (row, name, count, target, draft)
+        for row, (target, draft) in enumerate(pairs)
+        for name in schemes
+        for count in n
+    )
+    work = partial(_combination, rules=tuple(rules), time_limit=time_limit)
+    combinations = (
+        (row, name, count) for row in itertools.count() for name in schemes for count in n
+    )
+    for found, (row, name, count) in zip(in_order(work, tasks, jobs), combinations, strict=False):
+        progress(f"{name}, n = {count}")
+        if isinstance(found, OTLPError):  # its worker died
+            found = no_results(row, name, count, rules, str(found))
+        yield from found
+
+
+def _combination(
+    task: tuple[int, str, int, FloatArray, FloatArray], rules: Sequence[str], time_limit: float
+) -> list[RuleResult]:
+    row, scheme, n, target, draft = task
+    return measure_rules(row, scheme, n, (target, draft), rules, time_limit)
+
+
+def check_names(schemes: Iterable[str], rules: Iterable[str]) -> None:
+    """Refuse a scheme or a rule that does not exist.
+
+    Raises
+    ------
+    InvalidInputError, UnknownSolverError
+    """
     for name in schemes:
-        if name not in SCHEMES:
+        if not isinstance(name, str) or name not in SCHEMES:
             make_scheme(name, np.ones(1), 1)
     for rule in rules:
         make_solver(rule)
-    for row, (target, draft) in enumerate(pairs):
-        for name in schemes:
-            for count in n:
-                progress(f"{name}, n = {count}")
-                try:
-                    problem = Problem(target, make_scheme(name, draft, count))
-                except InvalidInputError as error:
-                    for rule in (*rules, OPTIMUM, BOUND):
-                        yield RuleResult(row, name, count, rule, math.nan, reason=str(error))
-                    continue
-                for rule in rules:
-                    yield _measure(row, name, problem, rule, time_limit)
-                yield from _references(row, name, problem)
+
+
+def measure_rules(
+    row: int,
+    scheme: str,
+    n: int,
+    pair: tuple[FloatArray, FloatArray],
+    rules: Sequence[str],
+    time_limit: float,
+) -> list[RuleResult]:
+    """Measure the rules, the optimum and the bound at one combination; see `compare`."""
+    try:
+        problem = Problem(pair[0], make_scheme(scheme, pair[1], n))
+    except InvalidInputError as error:
+        return no_results(row, scheme, n, rules, str(error))
+    return [
+        *(_measure(row, scheme, problem, rule, time_limit) for rule in rules),
+        *_references(row, scheme, problem),
+    ]
+
+
+def no_results(
+    row: int, scheme: str, n: int, rules: Sequence[str], reason: str
+) -> list[RuleResult]:
+    """Say of every rule why there is no acceptance."""
+    return [
+        RuleResult(row, scheme, n, rule, math.nan, reason=reason)
+        for rule in (*rules, OPTIMUM, BOUND)
+    ]
 
 
 def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> RuleResult:

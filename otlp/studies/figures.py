@@ -12,11 +12,14 @@ from otlp.studies.canvas import figure
 from otlp.studies.cascade_curve import Point
 from otlp.studies.compare import BOUND, OPTIMUM, Summary
 from otlp.studies.decoding import BASELINE, Measurement, Setting
+from otlp.studies.sweep import AXES as SWEPT
+from otlp.studies.sweep import SweepPoint, by_panel, varying
 
 __all__ = [
     "draw_acceptance",
     "draw_block_efficiency",
     "draw_cascades",
+    "draw_sweep",
     "draw_time_split",
     "draw_times",
 ]
@@ -73,6 +76,65 @@ def draw_acceptance(path: Path, summaries: Sequence[Summary], title: str = "") -
         canvas.supylabel("mean acceptance")
         canvas.legend(handles.values(), handles.keys(), loc="outside right center")
         canvas.suptitle(title, parse_math=False)
+
+
+def draw_sweep(
+    path: Path, points: Sequence[SweepPoint], over: str | None = None, title: str = ""
+) -> None:
+    """Draw mean acceptance with its interval, a line a rule, a panel for what else varies.
+
+    Parameters
+    ----------
+    path : Path
+    points : sequence of SweepPoint
+    over : {"n", "temperature", "top_k"}, optional
+        What the lines go over; by default the first of these that varies.
+    title : str
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    InvalidInputError
+        If there is nothing to draw.
+    """
+    over = over or varying(points)
+    panels = by_panel(points, over)
+    rules = list(dict.fromkeys(point.rule for point in points))
+    columns = min(3, len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels))))
+    lines = math.ceil(len(panels) / columns)
+    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
+        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False)
+        handles: dict[str, Any] = {}
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        for axes, (label, found) in zip(grid.flat, panels.items(), strict=False):
+            values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
+            numbers = over != "top_k"  # sizes span decades, and one of them is "all"
+            for rule in rules:
+                own = [point for point in found if point.rule == rule and point.rows]
+                places = [getattr(point.setting, over) for point in own]
+                handle = axes.errorbar(
+                    places if numbers else [values.index(place) for place in places],
+                    [point.acceptance.mean for point in own],
+                    [point.acceptance.high - point.acceptance.mean for point in own],
+                    elinewidth=1.0,
+                    capsize=2.0,
+                    capthick=1.0,
+                    **_style(rule, rules),
+                )
+                if own:
+                    handles[rule] = handle
+            axes.set_xticks(
+                values if numbers else range(len(values)),
+                [f"{value:g}" if value is not None else "V" for value in values],
+            )
+            axes.set_title(label, fontsize="medium", parse_math=False)
+            axes.grid(alpha=0.3)
+        canvas.supxlabel(f"{SWEPT[over]}; bars: 95% intervals over rows", fontsize="medium")
+        canvas.supylabel("mean acceptance", fontsize="medium")
+        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+        canvas.suptitle(title, fontsize="medium", parse_math=False)
 
 
 def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:

@@ -42,13 +42,22 @@ WORDS = {
     "bench": (
         "--top-k -1", "--top-k ten", "--top-k 1,,x", "--n 0", "--n ,", "--solvers none",
         "--solvers ,", "--rows 0", "--time-limit -1", "--time-limit nan", "--temperature 0",
+        "--jobs 0", "--jobs x", "--scheduler x", "--jobs 2 --scheduler x:1",
         "--plot x.foo", "--plot x", "--csv .", "--json /dev/null", "--json /dev/null/x",
         "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
     ),
     "compare": (
         "--n 0", "--n x", "--rows -1", "--top-k 0", "--schemes none", "--rules none", "--rules ,",
         "--time-limit 0", "--figure x.xyz", "--json /proc/x", "--temperature -1", "--top-p -1",
-        "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub",
+        "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub", "--jobs 0", "--scheduler x",
+    ),
+    "sweep": (
+        "--n 0", "--n ,", f"--n {HUGE}", "--temperature 0", "--temperature nan", "--top-k -1",
+        "--top-p 7", "--draft-temperature 0", "--schemes none", "--rules none", "--rows 0",
+        "--time-limit 0", "--synthetic 0", "--synthetic 9 --rows 2", "--synthetic 9 x",
+        "--synthetic 9 --vocab-size 3", "--seed -1", "--over rows", "--jobs 0", "--scheduler x",
+        "--scheduler x:1 --jobs 2", "--journal .", "--journal /dev/null", "--journal /proc/x",
+        "--figure x.foo", "--json /", "--rows 1 --n 2 --schemes hub --rules hub --temperature 1e-9",
     ),
     "decode": (
         "--algorithms none", "--algorithms ,", "--paths 0", "--paths x", "--length 0",
@@ -126,7 +135,7 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "info"])
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
 @pytest.mark.parametrize("name", ["empty", "text", "binary", "header", "list.json", "folder"])
 def test_what_is_no_capture_is_refused(command: str, name: str, bad_files: dict[str, Path]) -> None:
     result = run(command, str(bad_files[name]))
@@ -173,7 +182,7 @@ def test_documented_forms_of_prompts(
     assert read_prompts(str(path), None) == prompts
 
 
-@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "info"])
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
 def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.safetensors"
     nothing = np.empty((0, 5), dtype=np.float32)

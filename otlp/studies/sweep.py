@@ -1,0 +1,420 @@
+"""A sweep: every rule at every setting on every row, kept in a journal, read as curves.
+
+A setting is a draft scheme, n, a temperature and a top-k; what is measured there is what
+`otlp.studies.compare` measures.  Rows are the independent units of the intervals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import otlp
+from otlp.data.capture import Capture
+from otlp.distribution import FloatArray, real_number, softmax, whole_number
+from otlp.distribution import top_p as keep_top_p
+from otlp.drafts.checks import check_count
+from otlp.errors import InvalidInputError, JournalError, OTLPError
+from otlp.studies.compare import (
+    BOUND,
+    OPTIMUM,
+    RuleResult,
+    check_names,
+    measure_rules,
+    no_results,
+)
+from otlp.studies.estimate import Estimate, estimate
+from otlp.sweeps.journal import Entry, Journal
+from otlp.sweeps.rows import CaptureRows, RowSource
+from otlp.sweeps.workers import in_order
+
+__all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "by_panel", "sweep", "varying"]
+
+FORMAT = "otlp-sweep-1"
+
+AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}
+"""What a curve can go over."""
+
+CHUNK = 32
+"""Combinations of row and setting in a task, if a row has not more."""
+
+Task = tuple[Iterable[tuple[int, Capture]], Sequence["SweepSetting"]]
+"""Rows, and the settings to measure on each."""
+
+
+@dataclass(frozen=True)
+class SweepSetting:
+    """How tokens are drafted, and from which distributions.
+
+    Attributes
+    ----------
+    scheme : str
+        Name in `otlp.studies.compare.SCHEMES`.
+    n : int
+        Number of drafts.
+    temperature : float
+        Of both models, or of the target if the grid fixes that of the draft.
+    top_k : int or None
+        How many tokens of the draft are kept; None: all.
+    """
+
+    scheme: str
+    n: int
+    temperature: float
+    top_k: int | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Settings and rules: every value of each list with every value of the others.
+
+    Parameters
+    ----------
+    n : sequence of int
+    temperature : sequence of float
+    top_k : sequence of int or None
+    schemes : sequence of str
+    rules : sequence of str
+        Names in `otlp.solvers.SOLVERS`; may be empty, as optimum and information bound are always
+        measured.
+    draft_temperature, top_p : float, optional
+        The same everywhere; see `otlp.captures.Capture.distributions`.
+    time_limit : float
+        Seconds a solve, for solvers that have such an option.
+
+    Raises
+    ------
+    InvalidInputError, UnknownSolverError
+        If a list is empty, a value is out of its range, or a scheme or a rule does not exist.
+    """
+
+    n: Sequence[int] = (1, 2, 3, 4)
+    temperature: Sequence[float] = (1.0,)
+    top_k: Sequence[int | None] = (None,)
+    schemes: Sequence[str] = ("iid",)
+    rules: Sequence[str] = ("naive", "recursive-rejection", "k-seq")
+    draft_temperature: float | None = None
+    top_p: float | None = None
+    time_limit: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("n", "temperature", "top_k", "schemes", "rules"):
+            values = getattr(self, name)
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise InvalidInputError(f"{name} is {values!r}: it must be a list, as in [1, 2]")
+            if not values and name != "rules":
+                raise InvalidInputError(f"{name} is empty: give at least one value")
+        check_names(self.schemes, self.rules)
+        checked: dict[str, Iterable[Any]] = {
+            "n": map(check_count, self.n),
+            "temperature": map(_temperature, self.temperature),
+            "top_k": map(_size, self.top_k),
+            "schemes": self.schemes,
+            "rules": self.rules,
+        }
+        for name, kept in checked.items():
+            object.__setattr__(self, name, tuple(dict.fromkeys(kept)))
+        if self.draft_temperature is not None:
+            object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
+        keep_top_p(np.ones(1), 1.0 if self.top_p is None else self.top_p)
+        if not real_number(self.time_limit, "time_limit") > 0.0:
+            raise InvalidInputError(f"time_limit is {self.time_limit!r}: it must be above 0")
+
+    @property
+    def settings(self) -> tuple[SweepSetting, ...]:
+        """All of them, those with the same distributions behind one another."""
+        return tuple(
+            SweepSetting(scheme, n, temperature, top_k)
+            for temperature, top_k, scheme, n in itertools.product(
+                self.temperature, self.top_k, self.schemes, self.n
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A rule at a setting, over all rows.
+
+    Attributes
+    ----------
+    setting : SweepSetting
+    rule : str
+        A solver's name, or `OPTIMUM` or `BOUND` of `otlp.studies.compare`.
+    acceptance : Estimate
+        Mean over the rows on which the rule applied, with its 95% interval; NaN if there is none.
+    rows : int
+        How many these are.
+    reason : str
+        The first reason of a row that has one; empty if none has.
+    partial : bool
+        Whether there are rows on which the rule did not apply, and others on which it did.
+    """
+
+    setting: SweepSetting
+    rule: str
+    acceptance: Estimate
+    rows: int
+    reason: str
+    partial: bool
+
+    def record(self) -> dict[str, Any]:
+        """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
+        found = asdict(self)
+        setting = found.pop("setting")
+        return {**setting, **found, "acceptance": self.acceptance.record()}
+
+
+def _temperature(value: float) -> float:
+    softmax(np.ones(1), value)  # raises if it is none
+    return float(value)
+
+
+def _size(top_k: int | None) -> int | None:
+    return None if top_k is None else whole_number(top_k, "top_k")
+
+
+def sweep(
+    rows: Capture | RowSource,
+    grid: Grid | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[str, int], None] = lambda words, done: None,
+) -> list[SweepPoint]:
+    """Measure the acceptance of every rule at every setting on every row.
+
+    Parameters
+    ----------
+    rows : Capture, CaptureRows or SyntheticRows
+    grid : Grid, optional
+    journal : path-like, optional
+        A file that takes a line for each row and setting once it is measured (`Journal`).  If it
+        is there, it must be that of the same sweep, which then goes on where it stopped; of a
+        sweep that is complete, the points are read and nothing is measured.
+    jobs : int, optional
+        Processes that work at the same time; see `otlp.sweeps.workers.in_order`.
+    progress : callable
+        Called with words, and with how many combinations of row and setting are done.
+
+    Returns
+    -------
+    list of SweepPoint
+        For each setting, the rules, then the optimum and the information bound.  The same to the
+        bit whatever the number of workers and interruptions, but for solves that a time limit
+        cut or whose worker died.
+
+    Raises
+    ------
+    InvalidInputError
+        If the rows are none.
+    JournalError
+        If the journal is that of another sweep, or cannot be written.
+
+    Notes
+    -----
+    Memory is 8 bytes for each row, setting and rule, and the rows under way.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.studies.sweep import Grid, sweep
+    >>> points = sweep(otlp.captures.builtin()[:20], Grid(n=[4], rules=["k-seq"]))
+    >>> for point in points:
+    ...     print(point.rule, point.acceptance)
+    k-seq 0.65 ±0.08
+    optimum 0.71 ±0.09
+    information bound 0.72 ±0.09
+    """
+    grid = Grid() if grid is None else grid
+    source = CaptureRows(rows) if isinstance(rows, Capture) else rows
+    if not isinstance(source, RowSource) or not isinstance(grid, Grid):
+        raise InvalidInputError(
+            f"there is a sweep of a {type(rows).__name__} over a {type(grid).__name__}: it is of "
+            "a Capture, CaptureRows or SyntheticRows, over a Grid"
+        )
+    settings = grid.settings
+    sums = _Sums(grid)
+    work = partial(_measured, grid=grid)
+    with ExitStack() as stack:
+        book = None
+        if journal is not None:
+            book = stack.enter_context(Journal(journal, _heading(source, grid)))
+            for number, entry in enumerate(book.entries()):
+                _check_place(entry, number, source.numbers, grid, book)
+                sums.add(entry)
+                progress("reading the journal", sums.done)
+        tasks = _tasks(source, settings, sums.done)
+        for entries in _finished(work, tasks, grid, jobs):
+            if book is not None:
+                book.append(entries)
+            for entry in entries:
+                sums.add(entry)
+            progress(f"row {entries[-1]['row']}", sums.done)
+    return sums.points()
+
+
+def varying(points: Sequence[SweepPoint]) -> str:
+    """The first of `AXES` that has several values; n if none has."""
+    several = (axis for axis in AXES if len({getattr(p.setting, axis) for p in points}) > 1)
+    return next(several, "n")
+
+
+def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
+    """Group the points that differ in `over` and the rule only, by words for what else varies.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no points, or `over` is none of `AXES`.
+    """
+    if not points or over not in AXES:
+        raise InvalidInputError(
+            f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
+            + ", ".join(AXES)
+        )
+    others = [name for name in ("scheme", *AXES) if name != over]
+    values = {name: {getattr(point.setting, name) for point in points} for name in others}
+    panels: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        words = [
+            str(value) if name == "scheme" else f"{name.replace('_', '-')} = {value or 'V'}"
+            for name in others
+            for value in [getattr(point.setting, name)]
+            if len(values[name]) > 1 or name == "scheme"
+        ]
+        panels.setdefault(", ".join(words), []).append(point)
+    return panels
+
+
+def _heading(rows: RowSource, grid: Grid) -> Entry:
+    """What must be the same for two sweeps to be one."""
+    return {"format": FORMAT, "otlp": otlp.__version__, **rows.heading(), **asdict(grid)}
+
+
+def _tasks(rows: RowSource, settings: Sequence[SweepSetting], done: int) -> Iterator[Task]:
+    """What is left to do once so many combinations of row and setting are done."""
+    row, inside = divmod(done, len(settings))
+    if inside:
+        yield rows.part(row, row + 1), settings[inside:]
+        row += 1
+    step = max(1, CHUNK // len(settings))
+    for start in range(row, len(rows.numbers), step):
+        yield rows.part(start, start + step), settings
+
+
+def _finished(
+    work: Callable[[Task], list[Entry]], tasks: Iterable[Task], grid: Grid, jobs: int | None
+) -> Iterator[list[Entry]]:
+    """The entries of each task; where a worker died of one, it is tried again in single pieces."""
+    asked, given = itertools.tee(tasks)
+    for found, task in zip(in_order(work, asked, jobs), given, strict=True):
+        if not isinstance(found, OTLPError):
+            yield found
+            continue
+        pieces = [([row], (setting,)) for row in task[0] for setting in task[1]]
+        for single, piece in zip(in_order(work, pieces, jobs), pieces, strict=True):
+            if isinstance(single, OTLPError):
+                row, setting = piece[0][0][0], piece[1][0]
+                results = no_results(row, setting.scheme, setting.n, grid.rules, str(single))
+                single = [_entry(row, setting, results)]
+            yield single
+
+
+def _measured(task: Task, grid: Grid) -> list[Entry]:
+    """Measure the settings on the rows, in the worker."""
+    rows, settings = task
+    entries = []
+    for number, capture in rows:
+        for (temperature, top_k), group in itertools.groupby(
+            settings, lambda setting: (setting.temperature, setting.top_k)
+        ):
+            pair = None
+            for setting in group:
+                where = (number, setting.scheme, setting.n)
+                try:
+                    pair = pair or capture.distributions(
+                        0, temperature, grid.draft_temperature, top_k, grid.top_p
+                    )
+                    results = measure_rules(*where, pair, grid.rules, grid.time_limit)
+                except Exception as error:  # whatever is wrong with a row, the others go on
+                    kind = "" if isinstance(error, OTLPError) else f"{type(error).__name__}: "
+                    results = no_results(*where, grid.rules, f"{kind}{error}")
+                entries.append(_entry(number, setting, results))
+    return entries
+
+
+def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> Entry:
+    rules: dict[str, dict[str, Any]] = {}
+    for found in results:
+        acceptance = None if math.isnan(found.acceptance) else found.acceptance
+        said = {"guarantee": found.guarantee, "reason": found.reason}
+        rules[found.rule] = {"acceptance": acceptance, **{k: v for k, v in said.items() if v}}
+    return {"row": row, **asdict(setting), "rules": rules}
+
+
+def _check_place(
+    entry: Entry, done: int, numbers: Sequence[int], grid: Grid, journal: Journal
+) -> None:
+    """Refuse a line of the journal that is not the one that belongs there."""
+    row, inside = divmod(done, len(grid.settings))
+    rules = entry.get("rules")
+    right = (
+        row < len(numbers)
+        and {**entry, "rules": None}
+        == {"row": numbers[row], **asdict(grid.settings[inside]), "rules": None}
+        and isinstance(rules, dict)
+        and list(rules) == [*grid.rules, OPTIMUM, BOUND]
+        and all(isinstance(found, dict) for found in rules.values())
+        and all(isinstance(found.get("acceptance", ""), float | None) for found in rules.values())
+    )
+    if not right:
+        raise JournalError(
+            f"{journal.path}: line {done + 2} is not the one that belongs there: the file was "
+            "changed; name another file, or cut it off before that line"
+        )
+
+
+class _Sums:
+    """Acceptances by setting and rule, in the order of the rows."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.done = 0
+        self._settings = grid.settings
+        keys = itertools.product(self._settings, (*grid.rules, OPTIMUM, BOUND))
+        self._values = {key: array("d") for key in keys}
+        self._reasons: dict[tuple[SweepSetting, str], str] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Take the next entry."""
+        setting = self._settings[self.done % len(self._settings)]
+        for rule, found in entry["rules"].items():
+            acceptance = found["acceptance"]
+            self._values[setting, rule].append(math.nan if acceptance is None else acceptance)
+            if "reason" in found:
+                self._reasons.setdefault((setting, rule), found["reason"])
+        self.done += 1
+
+    def points(self) -> list[SweepPoint]:
+        """Average over the rows."""
+        return [self._point(*key, np.asarray(values)) for key, values in self._values.items()]
+
+    def _point(self, setting: SweepSetting, rule: str, values: FloatArray) -> SweepPoint:
+        valid = values[~np.isnan(values)]
+        mean = float(valid.mean()) if valid.size else math.nan
+        return SweepPoint(
+            setting,
+            rule,
+            estimate(mean, (valid - mean) / max(valid.size, 1)),
+            valid.size,
+            self._reasons.get((setting, rule), ""),
+            0 < valid.size < values.size,
+        )

@@ -1,0 +1,173 @@
+"""A journal of long work: a file of JSON lines, a heading and then a line for each finished piece.
+
+Lines are only ever appended, in the order of the work, and reach the disk before the next piece
+begins.  So whatever ends the work, what is in the file is the beginning of it: the same work goes
+on after its last whole line, and the finished file does not depend on how often it was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from otlp.data.whole_file import whole_file
+from otlp.errors import JournalError
+
+__all__ = ["Journal"]
+
+Entry = dict[str, Any]
+
+MOST_HEADING = 2**20
+"""Bytes; another file may be one endless line."""
+
+
+class Journal:
+    """A journal that is open to be read and gone on with, by one process at a time.
+
+    Parameters
+    ----------
+    path : path-like
+        Begun if it is not there or empty; its folder must exist.
+    heading : mapping of str to what JSON takes
+        What the work is.  A journal of other work is refused.
+
+    Raises
+    ------
+    JournalError
+        If the file is no journal, is that of other work (the message names the first difference),
+        is being written by another process, or cannot be read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], heading: Mapping[str, Any]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise JournalError(f"the journal is {path!r}: it must be the path of a file")
+        self.path = Path(path)
+        try:
+            if not self.path.exists() or not self.path.stat().st_size:
+                with whole_file(self.path) as temporary:
+                    temporary.write_bytes(_line(heading))
+            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
+            self._file = open(self.path, "ab", buffering=0)
+        except (OSError, ValueError) as error:
+            raise self._trouble("cannot be written", error) from error
+        try:
+            self._lock()
+            self._start = self._end = self._check(json.loads(_line(heading)))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return the journal."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def entries(self) -> Iterator[Entry]:
+        """Read the finished lines; a torn one at the end, of work that was killed, is cut off.
+
+        Raises
+        ------
+        JournalError
+            If a line that is whole is no JSON object.
+        """
+        end = self._start
+        with open(self.path, "rb") as file:
+            file.seek(end)
+            for number, line in enumerate(file, start=2):
+                if not line.endswith(b"\n"):
+                    break
+                yield self._parsed(line, number)
+                end += len(line)
+        self._end = end
+        os.ftruncate(self._file.fileno(), end)
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Add finished pieces, and return when they are on the disk; `entries` must be read before.
+
+        Raises
+        ------
+        JournalError
+            If they cannot be written.  The lines of before are still there.
+        """
+        content = memoryview(b"".join(map(_line, entries)))
+        end = self._end + len(content)
+        try:
+            while content:
+                content = content[self._file.write(content) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._end)
+            raise self._trouble("cannot be written", error) from error
+        self._end = end
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise JournalError(
+                f"{self.path}: another process is writing this journal: wait for it, or name "
+                "another file"
+            ) from None
+        except (ImportError, OSError):
+            pass  # no locks on this system, or in this folder
+
+    def _check(self, wanted: Entry) -> int:
+        """Compare the heading with what is wanted, and return where it ends."""
+        try:
+            with open(self.path, "rb") as file:
+                line = file.readline(MOST_HEADING)
+        except OSError as error:
+            raise self._trouble("cannot be read", error) from error
+        found = self._parsed(line, 1)
+        if "format" in wanted and found.get("format") != wanted["format"]:
+            raise JournalError(
+                f"{self.path}: its first line is not the heading of a {wanted['format']} journal; "
+                "name another file"
+            )
+        for what in {**wanted, **found}:
+            there, here = found.get(what), wanted.get(what)
+            if there != here:
+                raise JournalError(
+                    f"{self.path}: the journal of something else: {what} is {json.dumps(there)} "
+                    f"there and {json.dumps(here)} here; ask for the same, or name another file"
+                )
+        return len(line)
+
+    def _parsed(self, line: bytes, number: int) -> Entry:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            raise JournalError(
+                f"{self.path}: line {number} is no JSON object: the file is no journal, or was "
+                "changed; name another file"
+            )
+        return entry
+
+    def _trouble(self, what: str, error: OSError | ValueError) -> JournalError:
+        reason = getattr(error, "strerror", None) or error
+        return JournalError(
+            f"{self.path}: {what} ({reason}); what it holds is kept, and the same work "
+            "goes on from there: choose a folder that exists, is writable and has room"
+        )
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,158 @@
+"""Rows of logits that can be cut in parts, each of them small enough to be sent to a worker.
+
+A row has a number, its own in every part; what is random in it follows from the seed and that
+number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from otlp.data.capture import Capture
+from otlp.data.synthetic import LEAST_TOKENS, generate
+from otlp.distribution import whole_number
+from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
+
+__all__ = ["CaptureRows", "RowSource", "SyntheticRows"]
+
+FINGERPRINT_ROWS = 16
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """A sequence of numbered rows."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The number of each row."""
+
+    def part(self, start: int, stop: int) -> Iterable[tuple[int, Capture]]:
+        """The number of each row from `start` to `stop`, and a capture of that row alone.
+
+        Can be pickled, and then holds what its rows need and no more.
+        """
+
+    def heading(self) -> dict[str, Any]:
+        """Say what the rows are, as JSON takes it: the same for equal rows, else not."""
+
+
+@dataclass(frozen=True, eq=False)
+class CaptureRows:
+    """Rows of a capture.
+
+    Parameters
+    ----------
+    capture : Capture
+    chosen : sequence of int, optional
+        Which rows, by default all; negative numbers count from the end.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no rows, or an argument is of the wrong type.
+    RowOutOfRangeError
+        If the capture has no such row.
+    """
+
+    capture: Capture
+    chosen: Sequence[int] | None = None
+    numbers: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.capture, Capture):
+            raise InvalidInputError(
+                f"capture is a {type(self.capture).__name__}: it must be an otlp.captures.Capture"
+            )
+        every = range(len(self.capture))
+        chosen = every if self.chosen is None else self.chosen
+        if not isinstance(chosen, Sequence) or isinstance(chosen, str | bytes):
+            raise InvalidInputError(
+                f"chosen is a {type(chosen).__name__}: it must be a sequence of row numbers"
+            )
+        if not chosen:
+            raise InvalidInputError("there are no rows: there is nothing to sweep")
+        for number in chosen:
+            if whole_number(number, "a row", -len(every)) >= len(every):
+                raise RowOutOfRangeError(
+                    f"row {number} is out of range: this capture has {len(every)} rows"
+                )
+        object.__setattr__(self, "numbers", [every[number] for number in chosen])
+
+    def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
+        """See `RowSource.part`."""
+        return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
+
+    def heading(self) -> dict[str, Any]:
+        """Labels, and a fingerprint of the numbers and the logits of 16 rows."""
+        found = sha256(np.asarray(self.numbers, dtype="<i8").tobytes())
+        for at in np.linspace(
+            0, len(self.numbers) - 1, min(len(self.numbers), FINGERPRINT_ROWS)
+        ).round():
+            try:
+                row = self.capture[self.numbers[int(at)]]
+                found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
+            except OTLPError as error:  # a row that cannot be read has a reason later
+                found.update(str(error).encode())
+        labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")
+        return {
+            **{label: getattr(self.capture, label) for label in labels},
+            "rows": len(self.numbers),
+            "fingerprint": found.hexdigest()[:16],
+        }
+
+
+@dataclass(frozen=True)
+class SyntheticRows:
+    """Rows that `otlp.synthetic.generate` makes up, each when its turn comes.
+
+    Parameters
+    ----------
+    rows : int
+    vocab_size : int
+        At least 1,000.
+    seed : int
+
+    Raises
+    ------
+    InvalidInputError
+        If a number is out of its range.
+    """
+
+    rows: int
+    vocab_size: int = 4096
+    seed: int = 0
+    first: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        whole_number(self.rows, "rows")
+        whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
+        whole_number(self.seed, "seed", 0)
+
+    @property
+    def numbers(self) -> range:
+        """The number of each row."""
+        return range(self.first, self.first + self.rows)
+
+    def __iter__(self) -> Iterator[tuple[int, Capture]]:
+        """Generate row after row."""
+        for number in self.numbers:
+            yield number, generate(1, self.vocab_size, seed=self.seed, first=number)
+
+    def part(self, start: int, stop: int) -> SyntheticRows:
+        """See `RowSource.part`."""
+        stop = min(stop, self.rows)
+        return SyntheticRows(stop - start, self.vocab_size, self.seed, self.first + start)
+
+    def heading(self) -> dict[str, Any]:
+        """The three numbers that fix every row."""
+        return {
+            "synthetic": True,
+            "vocab_size": self.vocab_size,
+            "rows": self.rows,
+            "seed": self.seed,
+        }

@@ -1,0 +1,284 @@
+"""Sweeps: what they measure is what `compare` measures, once, whatever interrupts them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.cli import main
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError, JournalError, OTLPError
+from otlp.studies.compare import BOUND, OPTIMUM, compare
+from otlp.studies.figures import draw_sweep
+from otlp.studies.sweep import Grid, SweepPoint, by_panel, sweep, varying
+from otlp.sweeps.rows import CaptureRows, SyntheticRows
+
+ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, -1, 3])
+GRID = Grid(n=[1, 3], temperature=[0.5, 1.0], top_k=[5, None], rules=["k-seq", "hub"])
+SLOW_ENOUGH = ["--synthetic", "300", "--n", "2,3", "--rules", "martingale"]
+
+
+def test_a_sweep_is_a_comparison_at_every_setting() -> None:
+    capture = ROWS.capture
+    points = iter(sweep(ROWS, GRID))
+    for temperature in GRID.temperature:
+        for k in GRID.top_k:
+            pairs = [capture.distributions(row, temperature, top_k=k) for row in ROWS.numbers]
+            wanted = list(compare(pairs, GRID.n, GRID.schemes, GRID.rules))
+            for n in GRID.n:
+                for rule in (*GRID.rules, OPTIMUM, BOUND):
+                    own = [found for found in wanted if (found.n, found.rule) == (n, rule)]
+                    point = next(points)
+                    setting = point.setting
+                    assert (setting.n, setting.temperature, setting.top_k) == (n, temperature, k)
+                    assert point.rule == rule
+                    assert (point.rows == 0) == (rule == "hub") == bool(point.reason)
+                    if point.rows:
+                        values = [found.acceptance for found in own]
+                        half = 3.182446305284263 * np.std(values, ddof=1) / 2  # t with 3, sqrt(4)
+                        assert point.acceptance.mean == pytest.approx(np.mean(values), abs=1e-15)
+                        assert point.acceptance.high - point.acceptance.mean == pytest.approx(half)
+    assert next(points, None) is None
+
+
+def measured(journal: Path, **options: Any) -> tuple[bytes, list[SweepPoint], int]:
+    """The journal after a sweep, its points, and how many combinations were measured now."""
+    read, done = 0, 0
+
+    def progress(words: str, count: int) -> None:
+        nonlocal read, done
+        read, done = (count, done) if words.startswith("reading") else (read, count)
+
+    points = sweep(ROWS, GRID, journal, progress=progress, **options)
+    return journal.read_bytes(), points, max(0, done - read)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[SweepPoint], int]:
+    return measured(tmp_path_factory.mktemp("sweep") / "j.jsonl")
+
+
+@settings(max_examples=12, deadline=None)
+@given(share=st.floats(0.0, 1.0))
+def test_no_row_is_lost_and_none_is_done_twice(
+    finished: tuple[bytes, list[SweepPoint], int],
+    tmp_path_factory: pytest.TempPathFactory,
+    share: float,
+) -> None:
+    content, points, count = finished
+    assert count == len(ROWS.numbers) * len(GRID.settings) == content.count(b"\n") - 1
+    heading = content.index(b"\n") + 1
+    cut = content[: heading + int(share * (len(content) - heading))]
+    journal = tmp_path_factory.mktemp("cut") / "j.jsonl"
+    journal.write_bytes(cut)
+    again, resumed, now = measured(journal)
+    assert again == content
+    assert str(resumed) == str(points)
+    assert now == count - (cut.count(b"\n") - 1)
+
+
+def test_a_line_is_a_row_at_a_setting(finished: tuple[bytes, list[SweepPoint], int]) -> None:
+    lines = [json.loads(line) for line in finished[0].splitlines()]
+    assert lines[0]["otlp"] == otlp.__version__
+    assert [line["row"] for line in lines[1::8]] == [3, 80, len(ROWS.capture) - 1, 3]
+    kseq = lines[1]["rules"]["k-seq"]
+    assert 0.0 < kseq["acceptance"] <= 1.0
+    assert kseq["guarantee"] in ("LOSSLESS", "OPTIMAL")
+    assert lines[1]["rules"]["hub"]["acceptance"] is None
+    assert lines[1]["rules"]["hub"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "grid", "named"),
+    [
+        (ROWS, Grid(n=[1], rules=[]), "n is"),
+        (ROWS, Grid(**{**vars(GRID), "temperature": (0.5,)}), "temperature is"),
+        (ROWS, Grid(**{**vars(GRID), "top_p": 0.9}), "top_p is"),
+        (ROWS, Grid(**{**vars(GRID), "rules": ("k-seq",)}), "rules is"),
+        (CaptureRows(ROWS.capture, [3, 80, 5, 3]), GRID, "fingerprint is"),
+        (CaptureRows(ROWS.capture, [3, 80]), GRID, "rows is 4 there and 2 here"),
+        (SyntheticRows(4, 1000), GRID, "synthetic is"),
+    ],
+)
+def test_the_journal_of_another_sweep_is_refused_by_name(
+    rows: CaptureRows | SyntheticRows,
+    grid: Grid,
+    named: str,
+    finished: tuple[bytes, list[SweepPoint], int],
+    tmp_path: Path,
+) -> None:
+    journal = tmp_path / "j.jsonl"
+    journal.write_bytes(finished[0])
+    with pytest.raises(JournalError, match=named):
+        sweep(rows, grid, journal)
+    assert journal.read_bytes() == finished[0]
+
+
+def test_another_version_and_changed_lines_are_refused(
+    finished: tuple[bytes, list[SweepPoint], int], tmp_path: Path
+) -> None:
+    lines = finished[0].splitlines(keepends=True)
+    version = f'"otlp": "{otlp.__version__}"'.encode()
+    wrong = {
+        "otlp is": [lines[0].replace(version, b'"otlp": "0.0.1"'), *lines[1:]],
+        "line 3": [*lines[:2], *lines[3:]],
+        "line 2": [lines[0], lines[1].replace(b'"acceptance": 0', b'"acceptance": "0'), *lines[2:]],
+        f"line {len(lines) + 1}": [*lines, lines[-1]],
+    }
+    for named, changed in wrong.items():
+        journal = tmp_path / "j.jsonl"
+        journal.write_bytes(b"".join(changed))
+        with pytest.raises(JournalError, match=named):
+            sweep(ROWS, GRID, journal)
+
+
+def test_synthetic_rows_are_those_of_the_generator() -> None:
+    rows = SyntheticRows(5, 1000, seed=3)
+    whole = otlp.synthetic.generate(5, 1000, seed=3)
+    parts = [*rows.part(0, 2), *rows.part(2, 9)]
+    assert [number for number, _ in parts] == [0, 1, 2, 3, 4]
+    for number, one in parts:
+        assert np.array_equal(one.target_logits[0], whole.target_logits[number])
+        assert np.array_equal(one.draft_logits[0], whole.draft_logits[number])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n": []}, {"n": 3}, {"n": [0]}, {"n": ["1"]}, {"temperature": [math.nan]},
+        {"temperature": "1"}, {"top_k": [0]}, {"schemes": ["none"]}, {"schemes": [[]]},
+        {"rules": ["none"]}, {"rules": "naive"}, {"top_p": 2.0}, {"draft_temperature": 0.0},
+        {"time_limit": 0.0},
+    ],
+)  # fmt: skip
+def test_settings_are_refused_before_any_work(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OTLPError):
+        Grid(**wrong)
+
+
+def test_rows_are_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no rows"):
+        sweep(ROWS.capture[:0])
+    with pytest.raises(OTLPError, match="out of range"):
+        CaptureRows(ROWS.capture, [10**6])
+    for rows, grid in ((3, GRID), (ROWS, {"n": [1]})):
+        with pytest.raises(InvalidInputError, match="sweep of a"):
+            sweep(rows, grid, tmp_path / "j")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+class Trouble:
+    """In place of a capture: a row that cannot be read, or that its worker does not survive."""
+
+    def __init__(self, deadly: bool) -> None:
+        self.deadly = deadly
+
+    def distributions(self, *_: object) -> tuple[FloatArray, FloatArray]:
+        if self.deadly:
+            os._exit(1)
+        raise ArithmeticError("of another library")
+
+
+class Troubled:
+    """Six rows, of which the third is in trouble."""
+
+    numbers = range(6)
+
+    def __init__(self, deadly: bool) -> None:
+        self.deadly = deadly
+
+    def part(self, start: int, stop: int) -> list[tuple[int, Any]]:
+        good = CaptureRows(ROWS.capture).part(start, min(stop, 6))
+        return [(row, Trouble(self.deadly) if row == 2 else one) for row, one in good]
+
+    def heading(self) -> dict[str, Any]:
+        return {"rows": 6}
+
+
+def check_troubled(journal: Path, reason: str) -> None:
+    lines = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert [line["row"] for line in lines] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    for line in lines:
+        found = line["rules"]["naive"]
+        assert (found["acceptance"] is None) == (line["row"] == 2)
+        assert reason in found["reason"] if line["row"] == 2 else "reason" not in found
+
+
+def test_whatever_is_wrong_with_a_row_the_others_go_on(tmp_path: Path) -> None:
+    points = sweep(Troubled(False), Grid([1, 2], rules=["naive"]), tmp_path / "j")
+    assert all(point.partial and point.rows == 5 for point in points)
+    check_troubled(tmp_path / "j", "ArithmeticError: of another library")
+
+
+@pytest.mark.slow
+def test_a_row_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
+    sweep(Troubled(True), Grid([1, 2], rules=["naive"]), tmp_path / "j", jobs=2)
+    check_troubled(tmp_path / "j", "died")
+
+
+@pytest.mark.parametrize("over", ["n", "temperature", "top_k"])
+def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    points = sweep(ROWS, GRID)
+    assert varying(points) == "n"
+    assert len(by_panel(points, over)) == 4
+    draw_sweep(tmp_path / "x.svg", points, over, "a $title")
+    text = (tmp_path / "x.svg").read_text()
+    assert "<!-- k-seq -->" in text
+    assert "<!-- hub -->" not in text
+    with pytest.raises(InvalidInputError, match="one of n, temp"):
+        draw_sweep(tmp_path / "y.svg", points, "rows")
+    with pytest.raises(InvalidInputError, match="0 points"):
+        draw_sweep(tmp_path / "y.svg", [])
+
+
+def test_the_command_writes_table_figure_json_and_journal(tmp_path: Path) -> None:
+    words = ["sweep", "--rows", "3", "--n", "1,2", "--top-k", "4,0", "--rules", "k-seq,hub"]
+    files = [f"{tmp_path}/new/{name}" for name in ("j.jsonl", "x.svg", "x.json")]
+    words += ["--journal", files[0], "--figure", files[1], "--json", files[2]]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert "iid, top-k = V" in result.output
+    assert "hub on iid" in result.output
+    points = json.loads(Path(files[2]).read_text())["points"]
+    assert len(points) == 4 * 4
+    assert points[0]["rows"] == 3
+    lines = Path(files[0]).read_text().splitlines()
+    assert len(lines) == 1 + 3 * 4
+    mean = np.mean([json.loads(line)["rules"]["k-seq"]["acceptance"] for line in lines[1::4]])
+    assert points[0]["acceptance"][0] == pytest.approx(mean, abs=1e-15)
+    again = CliRunner().invoke(main, words)
+    assert again.output == result.output
+    assert Path(files[0]).read_text().splitlines() == lines
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_by_two_processes_it_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    alone, killed = tmp_path / "alone.jsonl", tmp_path / "killed.jsonl"
+    assert CliRunner().invoke(main, ["sweep", *SLOW_ENOUGH, "--journal", str(alone)]).exit_code == 0
+    words = [sys.executable, "-c", "from otlp.cli import main; main()", "sweep", *SLOW_ENOUGH]
+    words += ["--journal", str(killed)]
+    process = subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL)
+    while process.poll() is None and (not killed.exists() or killed.stat().st_size < 20_000):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = killed.read_bytes()
+    assert alone.read_bytes().startswith(done[: done.rindex(b"\n") + 1])
+    assert len(done) < alone.stat().st_size
+    subprocess.run([*words, "--jobs", "2"], check=True, stdout=subprocess.DEVNULL)
+    assert killed.read_bytes() == alone.read_bytes()

@@ -1,0 +1,133 @@
+"""A real Dask cluster of two worker processes: the same to the bit, and no row is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import otlp
+from otlp.cli import main
+from otlp.errors import EngineNotFoundError, SchedulerError
+from otlp.studies.sweep import Grid, sweep
+from otlp.sweeps.cluster import on_scheduler
+from otlp.sweeps.rows import CaptureRows, SyntheticRows
+
+ROWS = SyntheticRows(200, 1000)
+GRID = Grid(n=[2, 3], rules=["k-seq"])
+
+
+def test_a_scheduler_that_is_not_there_is_refused_with_its_address() -> None:
+    pytest.importorskip("distributed")
+    for address in ("nowhere", "tcp://127.0.0.1:1"):
+        with pytest.raises(SchedulerError, match=address), on_scheduler(address):
+            pytest.fail("there is none")
+
+
+@pytest.mark.slow
+def test_what_is_no_scheduler_is_refused() -> None:
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(SchedulerError, match="timed out"), on_scheduler(address):
+            pytest.fail("it is none")
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(EngineNotFoundError, match=r"otlp\[sweep\]"), on_scheduler("tcp://x:1"):
+        pytest.fail("there is none")
+    with on_scheduler(None):
+        pass
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    journal = tmp_path_factory.mktemp("alone") / "j.jsonl"
+    sweep(ROWS, GRID, journal)
+    return journal.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_sweep_is_the_same_to_the_byte(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    with on_scheduler(cluster.scheduler_address):
+        sweep(ROWS, GRID, tmp_path / "j.jsonl")
+    assert (tmp_path / "j.jsonl").read_bytes() == alone
+
+
+@pytest.mark.slow
+def test_a_sweep_of_a_capture_is_the_same(cluster: Any) -> None:
+    rows = CaptureRows(otlp.captures.builtin(), range(0, 160, 4))
+    here = sweep(rows, GRID)
+    with on_scheduler(cluster.scheduler_address):
+        assert sweep(rows, GRID) == here
+
+
+@pytest.mark.slow
+def test_commands_send_their_rows_there(cluster: Any, tmp_path: Path) -> None:
+    words = ["compare", "--rows", "3", "--n", "2", "--rules", "k-seq", "--schemes", "iid", "--json"]
+    files = [tmp_path / "here.json", tmp_path / "there.json"]
+    assert CliRunner().invoke(main, [*words, str(files[0])]).exit_code == 0
+    words += [str(files[1]), "--scheduler", cluster.scheduler_address]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    words = [
+        "bench",
+        "--rows",
+        "3",
+        "--n",
+        "2",
+        "--top-k",
+        "10",
+        "--solvers",
+        "martingale,max-flow",
+    ]
+    words += ["--scheduler", cluster.scheduler_address, "--json", str(files[0])]
+    result = CliRunner().invoke(main, words)
+    assert "at the same time" in result.output
+    for cell in json.loads(files[0].read_text()):
+        assert cell["solved"] == 3
+        assert [solve["row"] for solve in cell["solves"]] == [0, 53, 106]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_loses_no_row(cluster: Any, alone: bytes, tmp_path: Path) -> None:
+    victims = [worker.pid for worker in cluster.workers.values()]
+
+    def progress(words: str, done: int) -> None:
+        if done > 100 and victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+            victims.clear()
+
+    with on_scheduler(cluster.scheduler_address):
+        sweep(ROWS, GRID, tmp_path / "j.jsonl", progress=progress)
+    assert not victims
+    assert (tmp_path / "j.jsonl").read_bytes() == alone
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_workers_is_refused() -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as empty,
+        pytest.raises(SchedulerError, match="no workers"),
+        on_scheduler(empty.scheduler_address),
+    ):
+        pytest.fail("nothing can run")

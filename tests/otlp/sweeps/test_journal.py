@@ -1,0 +1,109 @@
+"""A journal is always the beginning of the work, whatever ended it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.errors import JournalError
+from otlp.sweeps.journal import Journal
+
+HEADING = {"format": "test-1", "n": [1, 2], "name": "é"}
+ENTRIES = [{"row": row, "value": row / 7, "words": "x" * row} for row in range(9)]
+
+
+def finish(path: Path) -> bytes:
+    """Go on after the last whole line, to the end."""
+    with Journal(path, HEADING) as journal:
+        done = list(journal.entries())
+        assert done == ENTRIES[: len(done)]
+        for at in range(len(done), len(ENTRIES), 2):
+            journal.append(ENTRIES[at : at + 2])
+    return path.read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 1000))
+def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j.jsonl"
+    whole = finish(path)
+    heading = whole.index(b"\n") + 1  # written whole or not at all
+    path.write_bytes(whole[: heading + cut % (len(whole) - heading)])
+    assert finish(path) == whole
+    assert finish(path) == whole
+    assert [file.name for file in path.parent.iterdir()] == ["j.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"n": [1]}, r"n is \[1, 2\] there and \[1\] here"),
+        ({"seed": 3}, "seed is null there and 3 here"),
+        ({"format": "test-2"}, "test-2 journal"),
+    ],
+)
+def test_a_journal_of_other_work_is_refused_by_name(
+    change: dict[str, object], named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "j.jsonl"
+    whole = finish(path)
+    with pytest.raises(JournalError, match=named):
+        Journal(path, {**HEADING, **change})
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "content", [b"notes", b"\n", b"[1]\n", b"\xff\n", b"[" * 5000, b'{"a": 1}\n']
+)
+def test_what_is_no_journal_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(JournalError, match="name another file"):
+        Journal(path, HEADING)
+    assert path.read_bytes() == content
+
+
+def test_a_changed_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = finish(path).splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], b"{\n", *lines[5:]]))
+    with Journal(path, HEADING) as journal, pytest.raises(JournalError, match="line 5"):
+        list(journal.entries())
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j", HEADING), pytest.raises(JournalError, match="another process"):
+        Journal(tmp_path / "j", HEADING)
+
+
+@pytest.mark.parametrize("path", ["nowhere/j", ".", "\0", "/proc/j"])
+def test_what_cannot_be_written_is_refused(path: str, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot be written"):
+        Journal(tmp_path / path, HEADING)
+
+
+@pytest.mark.parametrize("room", [0, 1, 30, 60, 100])
+def test_a_full_disk_leaves_whole_lines(room: int, tmp_path: Path) -> None:
+    """The limit on the size of files of a process ends a write midway, as a full disk does."""
+    whole = finish(tmp_path / "whole")
+    path = tmp_path / "j.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(path, HEADING) as journal:
+        assert not list(journal.entries())
+        journal.append(ENTRIES[:3])
+        there = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(there) + room, before[1]))
+        try:
+            with pytest.raises(JournalError, match="has room"):
+                journal.append(ENTRIES[3:])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert path.read_bytes() == there
+        journal.append(ENTRIES[3:5])
+    assert finish(path) == whole
