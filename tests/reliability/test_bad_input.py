@@ -135,7 +135,7 @@ def decode_calls() -> Calls:
             {"draft": draft, "target": target, "drafting": drafting, "verification": block},
         ),
         "find_verification": (decode.find_verification, {"wanted": "block"}),
-        "Drafting": (decode.Drafting, {"shape": (-1, 0), "kind": "iid"}),
+        "ShapedDrafting": (decode.ShapedDrafting, {"shape": (-1, 0), "kind": "iid"}),
         "RandomChooser": (decode.RandomChooser, {"rng": rng}),
         "Sampling": (decode.Sampling, {"temperature": 1.0, "top_k": 2, "top_p": 0.9}),
         "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),

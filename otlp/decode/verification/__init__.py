@@ -9,6 +9,7 @@ from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
+from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.errors import InvalidInputError
@@ -23,6 +24,7 @@ __all__ = [
     "Outcome",
     "Speculative",
     "TopDown",
+    "Tournament",
     "Traversal",
     "Verification",
     "find_verification",
@@ -42,6 +44,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
     "martingale": MultipathMartingale(),
+    "tournament": Tournament(),
 }
 """All algorithms by name, with their default settings."""
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    Drafting,
     MultipathMartingale,
     RandomChooser,
+    ShapedDrafting,
     Speculative,
     Traversal,
     enumerate_choices,
@@ -153,7 +153,7 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
 
 @pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
 def test_greedy_decoding_follows_the_transformed_law(transform):
-    drafting = Drafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
+    drafting = ShapedDrafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
         law = round_law(*pair, drafting, Block(), transform)

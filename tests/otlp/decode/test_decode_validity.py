@@ -9,10 +9,10 @@ from scipy.stats import chi2
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    Drafting,
     GreedyMultipath,
     MultipathMartingale,
     RandomChooser,
+    ShapedDrafting,
     Speculative,
     TabularModel,
     TopDown,
@@ -200,7 +200,9 @@ def test_hub_pairs_over_more_tokens(verification):
 def test_paths_from_a_sharpened_draft(name):
     pair = random_pair(3, 3, np.random.default_rng(8))
     for adjust in (greedy_distribution, lambda q: q**2 / (q**2).sum()):
-        assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, adjust=adjust), ALGORITHMS[name])
+        assert_lossless(
+            *pair, ShapedDrafting(iid_paths(2, 2).shape, adjust=adjust), ALGORITHMS[name]
+        )
 
 
 def test_fewer_tokens_than_children():
