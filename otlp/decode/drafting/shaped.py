@@ -125,14 +125,19 @@ class ShapedDrafting(Drafting):
         even = len(below[0]) * self.length == len(self.shape) - 1
         return self.independent and chains and even
 
+    @property
+    def rule(self) -> ShapeRule[int]:
+        """The shape as a rule: the state is the number of the slot."""
+        return _Shape(self)
+
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Fill every slot; see `Drafting.draft`."""
-        return grow(model, chooser, _Shape(self), self.kind, self.adjust)
+        return grow(model, chooser, self.rule, self.kind, self.adjust)
 
 
 @dataclass(frozen=True)
 class _Shape(ShapeRule[int]):
-    """A fixed shape as a rule: the state is the number of the slot."""
+    """See `ShapedDrafting.rule`."""
 
     drafting: ShapedDrafting
 
@@ -206,8 +211,8 @@ def tree_shape(
     parents : sequence of int
         The parent of each slot; slot 0 is the root, with -1.
     kind : str or callable
-        How siblings are drawn, see `ShapedDrafting`; ``"hub"`` needs exactly two children at each inner
-        slot.
+        How siblings are drawn, see `ShapedDrafting`; ``"hub"`` needs exactly two children at each
+        inner slot.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
+from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal
@@ -23,6 +24,7 @@ __all__ = [
     "MultipathOptimum",
     "Outcome",
     "Speculative",
+    "TargetOnly",
     "TopDown",
     "Tournament",
     "Traversal",
@@ -35,6 +37,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "autoregressive": Autoregressive(),
     "speculative": Speculative(),
     "block": Block(),
+    "target-only": TargetOnly(),
     "naive": TopDown("naive"),
     "recursive-rejection": TopDown("recursive-rejection"),
     "k-seq": TopDown("k-seq"),

@@ -69,7 +69,7 @@ def accept_prefix(
             if at == 0:
                 return Outcome(path[0], p)
             continue
-        if at == 0 or chooser.accept(total / (total + 1.0 - weights[at])):
+        if at == 0 or chooser.accept(total / (total + (1.0 - weights[at]))):
             return Outcome(path[at], left / total)
     raise AssertionError("unreachable: the root is always accepted")
 

@@ -23,7 +23,7 @@ def one_path(drafting: Drafting, name: str) -> Capability:
     return Capability(
         False,
         f"{name} verifies one i.i.d. path, not {drafting.paths or 'those of a tree'} with "
-        f"{drafting.kind_name} draws: use iid_paths(1, L), or a multi-path algorithm such as martingale",
+        f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
     )
 
 
