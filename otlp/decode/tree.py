@@ -70,11 +70,14 @@ class Slots:
         The slot above each, which stands before it; -1 for the root.
     certain : ndarray, shape (S,), bool
         Whether the token was drafted for certain; else it was drawn.
+    last : ndarray, shape (S,), bool
+        Whether a drawn token ends its path, whatever it is.
     """
 
     nodes: IntArray
     parents: IntArray
     certain: Mask
+    last: Mask
 
     @cached_property
     def children(self) -> list[list[int]]:

@@ -44,6 +44,10 @@ class AdaptiveDepth(ShapeRule[tuple[int, float]]):
         length, worth = state[0] + 1, state[1] * float(q[token])
         return (length, worth) if length < self.most and worth >= self.threshold else None
 
+    def ends(self, state: tuple[int, float], q: FloatArray, place: int) -> bool:
+        """At the greatest length."""
+        return state[0] + 1 == self.most
+
 
 @dataclass(frozen=True)
 class AdaptiveBranching(ShapeRule[tuple[int, int]]):
@@ -87,6 +91,10 @@ class AdaptiveBranching(ShapeRule[tuple[int, int]]):
         share, more = divmod(state[0] - count, count)
         budget, depths = share + (place < more), state[1] - 1
         return (budget, depths) if budget and depths else None
+
+    def ends(self, state: tuple[int, int], q: FloatArray, place: int) -> bool:
+        """With no budget, or no depth left."""
+        return self.below(state, q, place, 0) is None
 
 
 def adaptive_depth(paths: int, length: int, threshold: float) -> RuledDrafting:

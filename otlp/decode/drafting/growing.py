@@ -99,6 +99,13 @@ class ShapeRule(ABC, Generic[State]):
             The child's token.
         """
 
+    def ends(self, state: State, q: FloatArray, place: int) -> bool:
+        """Whether `below` says that the path ends with a drawn child, whatever its token.
+
+        Such a child is worth one token at most.  No is always a right answer.
+        """
+        return False
+
 
 class Siblings(NamedTuple):
     """The children of one slot: certain tokens, and so many draws from the rest."""
@@ -157,7 +164,7 @@ def grow(
         If the rule asks for what cannot be drafted, or for too much.
     """
     tokens, parents = [-1], [-1]
-    states, homes, above, certainty = [rule.root()], [0], [-1], [False]
+    states, homes, above, certain, last = [rule.root()], [0], [-1], [False], [False]
     slots: list[list[int]] = [[0]]
     schemes: dict[int, DraftScheme] = {}
     distributions: dict[int, FloatArray] = {}
@@ -186,7 +193,6 @@ def grow(
             order = []
             for slot, siblings in asking:
                 for place in range(siblings.places):
-                    sure = place < siblings.certain.size
                     token = next(drawn, None)
                     if token is None:  # fewer tokens than children, without replacement
                         break
@@ -200,7 +206,8 @@ def grow(
                     states.append(rule.below(states[slot], q, place, token))
                     homes.append(made[token])
                     above.append(slot)
-                    certainty.append(sure)
+                    certain.append(place < siblings.certain.size)
+                    last.append(not certain[-1] and rule.ends(states[slot], q, place))
             draws[node] = np.array(order, dtype=np.int64)
         level = list(range(level[-1] + 1, len(tokens)))
     return DraftTree(
@@ -210,7 +217,7 @@ def grow(
         distributions,
         model_distributions,
         draws,
-        Slots(np.array(homes), np.array(above), np.array(certainty)),
+        Slots(np.array(homes), np.array(above), np.array(certain), np.array(last)),
     )
 
 

@@ -60,6 +60,10 @@ class MixedNodes(ShapeRule[int]):
         """One deeper."""
         return state + 1 if state + 1 < self.length else None
 
+    def ends(self, state: int, q: FloatArray, place: int) -> bool:
+        """At the last depth."""
+        return state + 1 == self.length
+
 
 def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
     """Draft a tree of mixed nodes.

@@ -155,6 +155,9 @@ class _Shape(ShapeRule[int]):
         slot = self.drafting.children[state][place]
         return slot if self.drafting.children[slot] else None
 
+    def ends(self, state: int, q: FloatArray, place: int) -> bool:
+        return not self.drafting.children[self.drafting.children[state][place]]
+
 
 def iid_paths(paths: int, length: int) -> ShapedDrafting:
     """Draft K i.i.d. paths of length L (SpecTr, Eq. 7).

@@ -118,7 +118,8 @@ class TopTree(Drafting):
         schemes: dict[int, DraftScheme] = {
             node: CertainAndDrawn(tokens[draws[node]], q, 0) for node, q in inner.items()
         }
-        slots = Slots(np.arange(kept.size), above, np.arange(kept.size) > 0)
+        certain = np.arange(kept.size) > 0
+        slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
         return DraftTree(tokens, above, schemes, inner, found, draws, slots)
 
 

@@ -10,7 +10,6 @@ from otlp.decode.drafting import RuledDrafting, ShapedDrafting
 from otlp.decode.drafting.growing import siblings_below
 from otlp.decode.laws.round_laws import check_tabular
 from otlp.decode.models.tabular import TabularModel
-from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.tournament import Branch, Standing, Tournament
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
@@ -62,25 +61,24 @@ def tournament_efficiency(
         if below is None or standing.score is None:
             continue
         q, siblings = below
-        certain = siblings.certain.tolist()
-        states = [rule.below(state, q, place, token) for place, token in enumerate(certain)]
-        open_ = [asked((*prefix, t), s) is not None for t, s in zip(certain, states, strict=True)]
-        inner = [token for token, goes_on in zip(certain, open_, strict=True) if goes_on]
-        ending = [token for token, goes_on in zip(certain, open_, strict=True) if not goes_on]
-        p = target.distribution(prefix)
-        rest = siblings.rest if siblings.drawn else None
-        branch = Branch(standing, p, inner, ending, rest, siblings.drawn)
-        skewed = branch.distribution()
-        for token, child in zip(certain, states, strict=True):
-            share = branch.certain[token]
-            if token in inner:
-                stack.append(((*prefix, token), child, branch.certain_child(token), gamma * share))
-            elif share > 0.0:
-                total += gamma * share * next_weight(branch.weight, float(p[token]), share)
-        for token in np.flatnonzero(siblings.rest).tolist() if siblings.drawn else ():
-            known = branch.drawn_child(token)
-            for place in range(len(certain), siblings.places):
-                child = rule.below(state, q, place, token)
-                mass = gamma * float(skewed[token]) / siblings.drawn
-                stack.append(((*prefix, token), child, known, mass))
+        sure, p = siblings.certain.size, target.distribution(prefix)
+        on, last, states = [], [], {}
+        for place, token in enumerate(siblings.certain.tolist()):
+            states[token] = rule.below(state, q, place, token)
+            ends = asked((*prefix, token), states[token]) is None
+            (last if ends else on).append(token)
+        ending = [rule.ends(state, q, place) for place in range(sure, siblings.places)]
+        rest = siblings.rest if ending else None
+        branch = Branch(standing, p, on, last, rest, ending.count(False), ending.count(True))
+        for token, child in states.items():
+            found = branch.child(token, True, token in last)
+            stack.append(((*prefix, token), child, found, gamma * branch.certain[token]))
+        for place, ends in enumerate(ending, start=sure):
+            draws = branch.ending_draws if ends else branch.draws
+            if draws is None:
+                continue
+            masses = draws.masses() / ending.count(ends)
+            for token in np.flatnonzero(siblings.rest).tolist():
+                child, found = rule.below(state, q, place, token), draws.child(token)
+                stack.append(((*prefix, token), child, found, gamma * float(masses[token])))
     return total

@@ -41,7 +41,7 @@ from otlp.numerics.score_chains import (
     threshold,
     win_place,
 )
-from otlp.numerics.two_slice import balance, shares, skewed
+from otlp.numerics.two_slice import balance, clipped_from_below, shares, skewed
 
 __all__ = ["Branch", "Standing", "Tournament"]
 
@@ -69,8 +69,68 @@ class Standing:
     weight: float
 
 
+LOST = Standing(None, 0.0)
+"""What a slot knows that never wins."""
+
+
+class Draws:
+    """Slots of one node that are filled by i.i.d. draws and know the same: their tokens' shares.
+
+    Parameters
+    ----------
+    score : Score
+        Of each of the slots.
+    share : float
+        Probability that one of them wins.
+    wanted : ndarray, shape (V,)
+        Mass that the target wants each token to win with.
+    q : ndarray, shape (V,)
+        What they are drawn from.
+    """
+
+    def __init__(self, score: Score, share: float, wanted: FloatArray, q: FloatArray) -> None:
+        self.score, self.share, self.wanted, self.q = score, share, wanted, q
+        self.unit = 1.0 / share
+        self.cut = threshold(score, self.unit, wanted, q)
+        self.below, self.above, won_below, won_above = slices(score, *self.cut)
+        self.low = self.high = 1.0
+        if self.below > 0.0 and self.above > 0.0:
+            self.low, self.high = won_below / self.below, won_above / self.above
+        self.flat = self.high - self.low < FLAT
+        if not self.flat:
+            self.up, self.down = balance(
+                self.unit, wanted, q, self.below, self.above, self.low, self.high
+            )
+
+    def wasted(self) -> float:
+        """Part of the wins that goes to tokens beyond what is wanted of them."""
+        low = 1.0 if self.flat else self.low
+        return min(1.0, clipped_from_below(self.unit, self.wanted, self.q, low))
+
+    def masses(self) -> FloatArray:
+        """Probability that each token wins, shape (V,)."""
+        if self.flat:
+            return self.share * self.q
+        return self.share * skewed(
+            self.unit, self.wanted, self.q, self.low, self.high, self.up, self.down
+        )
+
+    def child(self, token: int) -> Standing:
+        """What a slot with this token knows."""
+        wanted, q = float(self.wanted[token]), float(self.q[token])
+        if self.flat:
+            return Standing(self.score, next_weight(1.0, wanted, self.share * q))
+        lower, upper = shares(self.unit * wanted, q, self.low, self.high, self.up, self.down)
+        ratio = lower * self.low + upper * self.high
+        if ratio <= NEGLIGIBLE:
+            return LOST
+        lower, upper = lower / self.below, upper / self.above
+        score = sliced(self.score, *self.cut, bottom(self.score) * lower, lower, upper)
+        return Standing(score, next_weight(1.0, wanted, self.share * q * ratio))
+
+
 class Branch:
-    """The children of one slot: their shares of the wins, and what each of them knows.
+    """The children of one slot: their shares of its wins, and what each of them knows.
 
     Parameters
     ----------
@@ -78,12 +138,12 @@ class Branch:
         Of the slot, with a score.
     p : ndarray, shape (V,)
         The target's distribution there.
-    certain, ending : tuple of int
+    certain, ending : sequence of int
         Certain tokens below which more is drafted, and those that only end a path.
     rest : ndarray, shape (V,), or None
         What the others are drawn from, without the certain tokens; None if none are.
-    drawn : int
-        How many are drawn.
+    drawn, drawn_ending : int
+        How many are drawn that more is drafted below, and how many that only end a path.
     """
 
     def __init__(
@@ -94,96 +154,84 @@ class Branch:
         ending: Sequence[int],
         rest: FloatArray | None,
         drawn: int,
+        drawn_ending: int,
     ) -> None:
         assert standing.score is not None
-        self.weight, self.p, self.rest, self.drawn = standing.weight, p, rest, drawn
+        score, self.weight, self.p = standing.score, standing.weight, p
         tokens = np.array([*certain, *ending], dtype=np.int64)
-        wanted = self.weight * p[tokens]
-        others = 0.0
+        asked = self.weight * p[tokens]
+        free = 0.0
         if rest is not None:
-            undrafted = p.copy()
-            undrafted[tokens] = 0.0
-            others = (1.0 - self.weight) + self.weight * float(undrafted.sum())
-        elif not wanted.any():
-            wanted = np.ones(tokens.size)
-        wanted[wanted < NEGLIGIBLE * (wanted.sum() + others)] = 0.0
-        total = float(wanted.sum()) + others
-        self.certain = dict(zip(tokens.tolist(), (wanted / total).tolist(), strict=True))
-        self.ending = [(token, self.certain[token]) for token in ending if self.certain[token]]
-        last, inner = sum(share for _, share in self.ending), standing.score
-        inner_share = sum(self.certain[token] for token in certain) + others / total
-        self.end: Score | None = None
-        self.inner: Score | None = inner
-        if self.ending and inner_share > EXHAUSTED:
-            cell, offset = win_place(inner, last)
-            below, bottom = slices(inner, cell, offset)[0], float(np.exp(inner.left[-1, 0]))
-            self.end = sliced(inner, cell, offset, bottom / below, 1.0 / below, 0.0)
-            self.inner = sliced(inner, cell, offset, below, 0.0, 1.0)
-        elif self.ending:
-            self.end, self.inner = inner, None
-        self.inner_share = inner_share
-        self.drawn_share = others / total if rest is not None else 0.0
-        self.slot: Score | None = None
-        self.cut = (0, -np.inf)
-        self.below = 0.0
-        if rest is not None and self.inner is not None and self.drawn_share > NEGLIGIBLE:
-            self._draw(rest)
-
-    def _draw(self, rest: FloatArray) -> None:
-        """Cut the score of a drawn slot in two slices."""
-        assert self.inner is not None
-        self.slot = powered(self.inner, self.drawn_share / self.drawn / self.inner_share)
-        self.asked = self.weight / self.drawn_share
-        cell, offset = threshold(self.slot, self.asked, self.p, rest)
-        below, above, won_below, won_above = slices(self.slot, cell, offset)
-        if below <= 0.0 or above <= 0.0 or won_above <= 0.0:
-            return
-        low, high = won_below / below, won_above / above
-        if high - low >= FLAT:
-            self.cut, self.below, self.above, self.low, self.high = (
-                (cell, offset), below, above, low, high,
-            )  # fmt: skip
-            self.up, self.down = balance(self.asked, self.p, rest, below, above, low, high)
+            others = p.copy()
+            others[tokens] = 0.0
+            free = (1.0 - self.weight) + self.weight * float(others.sum())
+        elif not asked.any():
+            asked = np.ones(tokens.size)
+        asked[asked < NEGLIGIBLE * (asked.sum() + free)] = 0.0
+        total = float(asked.sum()) + free
+        self.certain = dict(zip(tokens.tolist(), (asked / total).tolist(), strict=True))
+        on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
+        free /= total
+        kept = 1.0 if drawn else 0.0
+        wanted = self.weight * p
+        if rest is not None and drawn and drawn_ending and free > NEGLIGIBLE:
+            # what only ends a path gets what the others would waste
+            top = _parted(score, ends, on + free)[1]
+            assert top is not None
+            kept -= Draws(powered(top, free / drawn / (on + free)), free, wanted, rest).wasted()
+        high, low = free * kept, free * (1.0 - kept)
+        below, above = _parted(score, ends + low, on + high)
+        self.end, middle = _parted(below, ends, low)
+        self.above, self.above_share = above, on + high
+        self.draws = self.ending_draws = None
+        if rest is not None and above is not None and high > NEGLIGIBLE:
+            self.draws = Draws(powered(above, high / drawn / (on + high)), high, wanted, rest)
+        if rest is not None and middle is not None and low > NEGLIGIBLE:
+            if self.draws is not None:
+                wanted = np.maximum(wanted - self.draws.masses(), 0.0)
+            self.ending_draws = Draws(powered(middle, 1.0 / drawn_ending), low, wanted, rest)
 
     def distribution(self) -> FloatArray:
         """Next-token distribution of the selected path, shape (V,)."""
-        if self.slot is None:
-            found = np.zeros(self.p.size)
-        elif self.below > 0.0:
-            assert self.rest is not None
-            found = self.drawn_share * skewed(
-                self.asked, self.p, self.rest, self.low, self.high, self.up, self.down
-            )
-        else:
-            assert self.rest is not None
-            found = self.drawn_share * self.rest
+        found = np.zeros(self.p.size)
+        for draws in (self.draws, self.ending_draws):
+            if draws is not None:
+                found += draws.masses()
         for token, share in self.certain.items():
             found[token] = share
         return found
 
-    def certain_child(self, token: int) -> Standing:
-        """What a certain token with more below it knows."""
+    def child(self, token: int, certain: bool, ending: bool) -> Standing:
+        """What a child knows, given its token, whether that is certain, and whether it ends."""
+        if not certain:
+            draws = self.ending_draws if ending else self.draws
+            return LOST if draws is None else draws.child(token)
         share = self.certain[token]
-        if share == 0.0 or self.inner is None:
-            return Standing(None, 0.0)
+        score = self.end if ending else self.above
+        if share == 0.0 or score is None:
+            return LOST
         weight = next_weight(self.weight, float(self.p[token]), share)
-        return Standing(powered(self.inner, share / self.inner_share), weight)
+        # a token that ends a path plays for all of its kind
+        return Standing(score if ending else powered(score, share / self.above_share), weight)
 
-    def drawn_child(self, token: int) -> Standing:
-        """What a drawn token knows."""
-        if self.slot is None:
-            return Standing(None, 0.0)
-        assert self.rest is not None
-        p, q = float(self.p[token]), float(self.rest[token])
-        if self.below <= 0.0:
-            return Standing(self.slot, next_weight(self.weight, p, self.drawn_share * q))
-        lower, upper = shares(self.asked * p, q, self.low, self.high, self.up, self.down)
-        ratio = lower * self.low + upper * self.high
-        if ratio <= NEGLIGIBLE:
-            return Standing(None, 0.0)
-        bottom = float(np.exp(self.slot.left[-1, 0])) * lower / self.below
-        score = sliced(self.slot, *self.cut, bottom, lower / self.below, upper / self.above)
-        return Standing(score, next_weight(self.weight, p, self.drawn_share * q * ratio))
+
+def bottom(score: Score) -> float:
+    """Probability that the score is one that never wins."""
+    return float(np.exp(score.left[-1, 0]))
+
+
+def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
+    """Two scores whose maximum is `score`; the first wins where it is low, in this ratio."""
+    if score is None or lower + upper <= NEGLIGIBLE:
+        return None, None
+    if upper <= EXHAUSTED * (lower + upper):
+        return score, None
+    cell, offset = win_place(score, lower / (lower + upper))
+    reached = slices(score, cell, offset)[0]
+    if lower <= NEGLIGIBLE * (lower + upper) or reached <= 0.0:
+        return None, score
+    low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
+    return low, sliced(score, cell, offset, reached, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -224,9 +272,12 @@ class Tournament(Verification):
         field = _Field(tree, targets)
         entrants = list(field.entrants())
         chances = best_score([score for score, _ in entrants])
-        ends = [(slot, chance * share) for (_, below), chance in zip(entrants, chances, strict=True)
-                for slot, share in below]  # fmt: skip
-        picked = ends[chooser.choose(np.array([chance for _, chance in ends]))][0]
+        ends, masses = [], []
+        for (_, below), chance in zip(entrants, chances.tolist(), strict=True):
+            whole = sum(share for _, share in below)
+            ends += [slot for slot, _ in below]
+            masses += [chance * (share / whole) for _, share in below]
+        picked = ends[chooser.choose(np.array(masses))]
         path = [picked]
         while path[0]:
             path.insert(0, int(slots.parents[path[0]]))
@@ -255,7 +306,7 @@ class _Field:
         """Yield each score that can win, and the slots that may win by it, with their shares."""
         slots, children = self.tree.slots, self.tree.slots.children
         self.standings[0] = Standing(root_score(), 1.0)
-        known: dict[tuple[object, ...], tuple[Branch, dict[int, Standing]]] = {}
+        known: dict[tuple[object, ...], tuple[Branch, dict[object, Standing]]] = {}
         for slot, below in enumerate(children):
             standing = self.standings[slot]
             if standing.score is None:
@@ -263,39 +314,31 @@ class _Field:
                     self.standings[child] = standing
                 continue
             if not below:
-                yield standing.score, [(slot, 1.0)]
+                if not slots.certain[slot]:
+                    yield standing.score, [(slot, 1.0)]
                 continue
             node = int(slots.nodes[slot])
             tokens = {child: int(self.tree.tokens[slots.nodes[child]]) for child in below}
             certain = [child for child in below if slots.certain[child]]
             inner = tuple(tokens[child] for child in certain if children[child])
             ending = tuple(tokens[child] for child in certain if not children[child])
-            drawn = len(below) - len(certain)
-            key = id(standing), node, inner, ending, drawn
+            drawn = slots.last[[child for child in below if not slots.certain[child]]]
+            counts = int(np.sum(~drawn)), int(np.sum(drawn))
+            key = id(standing), node, inner, ending, *counts
             if key not in known:
-                rest = self._rest(node, [*inner, *ending]) if drawn else None
-                made = Branch(standing, self.targets[node], inner, ending, rest, drawn)
-                known[key] = made, {}
+                rest = self._rest(node, [*inner, *ending]) if any(counts) else None
+                known[key] = Branch(standing, self.targets[node], inner, ending, rest, *counts), {}
             branch, found = known[key]
             self.branches[slot] = branch
             for child in below:
-                token = tokens[child]
-                if slots.certain[child] and not children[child]:
-                    weight = next_weight(branch.weight, float(branch.p[token]), 0.0)
-                    if branch.certain[token]:
-                        weight = next_weight(
-                            branch.weight, float(branch.p[token]), branch.certain[token]
-                        )
-                    self.standings[child] = Standing(None, weight)
-                    continue
-                if token not in found:
-                    make = branch.certain_child if slots.certain[child] else branch.drawn_child
-                    found[token] = make(token)
-                self.standings[child] = found[token]
+                sure = bool(slots.certain[child])
+                of = tokens[child], sure, not children[child] if sure else bool(slots.last[child])
+                if of not in found:
+                    found[of] = branch.child(*of)
+                self.standings[child] = found[of]
             if branch.end is not None:
-                ends = {tokens[child]: child for child in certain if not children[child]}
-                total = sum(share for _, share in branch.ending)
-                yield branch.end, [(ends[token], share / total) for token, share in branch.ending]
+                yield branch.end, [(child, branch.certain[tokens[child]]) for child in certain
+                                   if not children[child]]  # fmt: skip
 
     def _rest(self, node: int, certain: Sequence[int]) -> FloatArray | None:
         """What the drawn children of a slot at a node were drawn from."""
