@@ -82,16 +82,18 @@ class Draws:
         Of each of the slots.
     share : float
         Probability that one of them wins.
-    wanted : ndarray, shape (V,)
-        Mass that the target wants each token to win with.
+    weight, p : float, ndarray of shape (V,)
+        The target wants token x to win with the mass w p_x.
     q : ndarray, shape (V,)
         What they are drawn from.
     """
 
-    def __init__(self, score: Score, share: float, wanted: FloatArray, q: FloatArray) -> None:
-        self.score, self.share, self.wanted, self.q = score, share, wanted, q
-        self.unit = 1.0 / share
-        self.cut = threshold(score, self.unit, wanted, q)
+    def __init__(
+        self, score: Score, share: float, weight: float, p: FloatArray, q: FloatArray
+    ) -> None:
+        self.score, self.share, self.weight, self.p, self.q = score, share, weight, p, q
+        self.unit = weight / share
+        self.cut = threshold(score, self.unit, p, q)
         self.below, self.above, won_below, won_above = slices(score, *self.cut)
         self.low = self.high = 1.0
         if self.below > 0.0 and self.above > 0.0:
@@ -99,34 +101,33 @@ class Draws:
         self.flat = self.high - self.low < FLAT
         if not self.flat:
             self.up, self.down = balance(
-                self.unit, wanted, q, self.below, self.above, self.low, self.high
+                self.unit, p, q, self.below, self.above, self.low, self.high
             )
 
     def wasted(self) -> float:
         """Part of the wins that goes to tokens beyond what is wanted of them."""
         low = 1.0 if self.flat else self.low
-        return min(1.0, clipped_from_below(self.unit, self.wanted, self.q, low))
+        return min(1.0, clipped_from_below(self.unit, self.p, self.q, low))
 
     def masses(self) -> FloatArray:
         """Probability that each token wins, shape (V,)."""
         if self.flat:
-            return self.share * self.q
-        return self.share * skewed(
-            self.unit, self.wanted, self.q, self.low, self.high, self.up, self.down
-        )
+            return self.q if self.share == 1.0 else self.share * self.q
+        low, high = self.share * self.low, self.share * self.high
+        return skewed(self.weight, self.p, self.q, low, high, self.up, self.down)
 
     def child(self, token: int) -> Standing:
         """What a slot with this token knows."""
-        wanted, q = float(self.wanted[token]), float(self.q[token])
+        p, q = float(self.p[token]), float(self.q[token])
         if self.flat:
-            return Standing(self.score, next_weight(1.0, wanted, self.share * q))
-        lower, upper = shares(self.unit * wanted, q, self.low, self.high, self.up, self.down)
+            return Standing(self.score, next_weight(self.weight, p, self.share * q))
+        lower, upper = shares(self.unit * p, q, self.low, self.high, self.up, self.down)
         ratio = lower * self.low + upper * self.high
         if ratio <= NEGLIGIBLE:
             return LOST
         lower, upper = lower / self.below, upper / self.above
         score = sliced(self.score, *self.cut, bottom(self.score) * lower, lower, upper)
-        return Standing(score, next_weight(1.0, wanted, self.share * q * ratio))
+        return Standing(score, next_weight(self.weight, p, self.share * q * ratio))
 
 
 class Branch:
@@ -162,9 +163,8 @@ class Branch:
         asked = self.weight * p[tokens]
         free = 0.0
         if rest is not None:
-            others = p.copy()
-            others[tokens] = 0.0
-            free = (1.0 - self.weight) + self.weight * float(others.sum())
+            # exact only to rounding, as shares may be
+            free = max(1.0 - float(asked.sum()), 0.0)
         elif not asked.any():
             asked = np.ones(tokens.size)
         asked[asked < NEGLIGIBLE * (asked.sum() + free)] = 0.0
@@ -173,30 +173,36 @@ class Branch:
         on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
         free /= total
         kept = 1.0 if drawn else 0.0
-        wanted = self.weight * p
-        if rest is not None and drawn and drawn_ending and free > NEGLIGIBLE:
+        if rest is not None and drawn and drawn_ending and free > EXHAUSTED:
             # what only ends a path gets what the others would waste
             top = _parted(score, ends, on + free)[1]
             assert top is not None
-            kept -= Draws(powered(top, free / drawn / (on + free)), free, wanted, rest).wasted()
+            kept -= Draws(
+                powered(top, free / drawn / (on + free)), free, self.weight, p, rest
+            ).wasted()
         high, low = free * kept, free * (1.0 - kept)
         below, above = _parted(score, ends + low, on + high)
         self.end, middle = _parted(below, ends, low)
         self.above, self.above_share = above, on + high
-        self.draws = self.ending_draws = None
-        if rest is not None and above is not None and high > NEGLIGIBLE:
-            self.draws = Draws(powered(above, high / drawn / (on + high)), high, wanted, rest)
-        if rest is not None and middle is not None and low > NEGLIGIBLE:
-            if self.draws is not None:
-                wanted = np.maximum(wanted - self.draws.masses(), 0.0)
-            self.ending_draws = Draws(powered(middle, 1.0 / drawn_ending), low, wanted, rest)
+        self.draws: Draws | None = None
+        self.ending_draws: Draws | None = None
+        if rest is not None and above is not None and high > EXHAUSTED:
+            slot = powered(above, high / drawn / (on + high))
+            self.draws = Draws(slot, high, self.weight, p, rest)
+        if rest is not None and middle is not None and low > EXHAUSTED:
+            slot = powered(middle, 1.0 / drawn_ending)
+            if self.draws is None:
+                self.ending_draws = Draws(slot, low, self.weight, p, rest)
+            else:
+                missing = np.maximum(self.weight * p - self.draws.masses(), 0.0)
+                self.ending_draws = Draws(slot, low, 1.0, missing, rest)
 
     def distribution(self) -> FloatArray:
         """Next-token distribution of the selected path, shape (V,)."""
-        found = np.zeros(self.p.size)
-        for draws in (self.draws, self.ending_draws):
-            if draws is not None:
-                found += draws.masses()
+        masses = [draws.masses() for draws in (self.draws, self.ending_draws) if draws]
+        if not self.certain and len(masses) == 1:
+            return masses[0]
+        found = np.sum(masses, axis=0) if masses else np.zeros(self.p.size)
         for token, share in self.certain.items():
             found[token] = share
         return found
