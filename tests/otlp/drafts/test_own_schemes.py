@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.auditing.gtest import g_test
-from otlp.decode import ALGORITHMS, random_pair, tree_shape
+from otlp.decode import ALGORITHMS, ShapedDrafting, random_pair, tree_shape
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
