@@ -37,6 +37,8 @@ SAMPLED = [
     "greedy-multipath",
     "traversal",
     "martingale",
+    "tournament",
+    "target-only",
     "autoregressive",
 ]
 TESTS = len(SAMPLED) + 1

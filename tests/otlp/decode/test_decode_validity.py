@@ -42,7 +42,9 @@ SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2
 SELECTIONS = [GreedyMultipath(), MultipathMartingale()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
-MULTIPLE = [name for name in ALGORITHMS if name not in SINGLE and name != "hub"]
+WHOLE = ["hub", "tournament", "target-only"]
+"""Drafts its own trees; or is listed as whole trees only, in `test_decode_tournament`."""
+MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, *WHOLE)]
 
 
 def assert_law_of(target, law):
