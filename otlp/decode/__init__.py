@@ -5,8 +5,12 @@ A round of decoding has three parts, and one small interface each.
 - `Model`: next-token distributions at the nodes of a token tree, after a context.
   ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
   model written out as tables, for exact tests.
-- `Drafting`: from a draft model to a `DraftTree`.  `iid_paths(K, L)`, `prefix_tree([k1, ...])`,
-  `without_replacement([k1, ...])`, `hub_pairs(L)`, `tree_shape(parents, kind)`, `no_draft()`.
+- `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
+  `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
+  `tree_shape(parents, kind)`, `no_draft()`.  Of a shape that follows the draft:
+  `mixed_tree([(c1, k1), ...])`, `adaptive_depth(K, L, threshold)`,
+  `adaptive_branching(N, L, coverage)`, `top_tree(N, L)`, or a `ShapeRule` of your own
+  (`RuledDrafting`).
 - `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
   accepted node and the distribution of the correction token.  ``supports(drafting)`` says yes, or
   why not; ``drafting(K, L)`` what it wants drafted.  `ALGORITHMS` names them all,
@@ -25,7 +29,8 @@ All randomness passes through a `Chooser`, so the very code that samples can be 
 `otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
 models, and the exact block efficiency, `otlp.decode.laws.prefix_laws.prefix_law` the same on larger
 ones;
-`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths.
+`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths,
+`otlp.decode.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices

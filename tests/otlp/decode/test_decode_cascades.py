@@ -142,7 +142,7 @@ def test_decoding_follows_the_transformed_law(transform, verification):
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 def test_every_algorithm_follows_the_transformed_law(transform, name):
     """An algorithm sees the law that it aims at, nothing of where it came from."""
-    paths = {"speculative": 1, "block": 1, "hub": 2}
+    paths = {"speculative": 1, "block": 1, "hub": 2, "tournament": 2, "target-only": 2}
     for vocab_size, length, most in [(2, 3, 3), (3, 2, 3), (4, 1, 3)]:
         draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
         aimed = aimed_model(draft, target, transform)

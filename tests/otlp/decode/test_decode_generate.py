@@ -38,7 +38,6 @@ SAMPLED = [
     "traversal",
     "martingale",
     "tournament",
-    "target-only",
     "autoregressive",
 ]
 TESTS = len(SAMPLED) + 1
