@@ -4,6 +4,7 @@ from otlp.decode.drafting.adaptive import adaptive_branching, adaptive_depth
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule
 from otlp.decode.drafting.mixed import mixed_tree
+from otlp.decode.drafting.most_likely import TopTree, top_tree
 from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.decode.drafting.shaped import (
     ShapedDrafting,
@@ -15,7 +16,6 @@ from otlp.decode.drafting.shaped import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.drafting.top_tree import TopTree, top_tree
 
 __all__ = [
     "Children",
