@@ -62,7 +62,9 @@ def tournament_efficiency(
             continue
         q, siblings = below
         sure, p = siblings.certain.size, target.distribution(prefix)
-        on, last, states = [], [], {}
+        on: list[int] = []
+        last: list[int] = []
+        states: dict[int, Any] = {}
         for place, token in enumerate(siblings.certain.tolist()):
             states[token] = rule.below(state, q, place, token)
             ends = asked((*prefix, token), states[token]) is None

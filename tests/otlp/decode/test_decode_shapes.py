@@ -90,7 +90,7 @@ def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
     """The same seed drafts the same tree, whatever the target is."""
     draft, one = random_pair(4, 6, np.random.default_rng(0))
     _, other = random_pair(4, 6, np.random.default_rng(1))
-    for seed in range(20):
+    for seed in range(5):
         trees = []
         for target in (one, other):
             for model in (draft, target):
@@ -115,7 +115,8 @@ def test_the_budget_is_kept_and_the_slots_are_the_nodes() -> None:
     draft, _ = random_pair(3, 4, np.random.default_rng(3))
     for nodes in (0, 1, 3, 5):
         for tree, _ in draft_trees(draft, adaptive_branching(nodes, 3, 0.6)):
-            assert tree.slots.nodes.size == nodes + 1
+            assert tree.slots.nodes.size <= nodes + 1
+            assert (len(tree) == 1) == (nodes == 0)
             assert set(tree.slots.nodes.tolist()) == set(range(len(tree)))
             for slot, parent in enumerate(tree.slots.parents[1:].tolist(), start=1):
                 assert tree.slots.nodes[parent] == tree.parents[tree.slots.nodes[slot]]
