@@ -47,10 +47,8 @@ __all__ = ["Branch", "Standing", "Tournament"]
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
-NEGLIGIBLE = 1e-30
-"""A share of the wins that is as good as none; validity does not depend on it."""
-EXHAUSTED = 1e-15
-"""What is left of a law, from which nothing can be told any more."""
+NEGLIGIBLE = 1e-15
+"""A share that is as good as none, and taken as none: rounding hides as much."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +120,7 @@ class Draws:
         if self.flat:
             return Standing(self.score, next_weight(self.weight, p, self.share * q))
         lower, upper = shares(self.unit * p, q, self.low, self.high, self.up, self.down)
+        lower, upper = (x if x > NEGLIGIBLE else 0.0 for x in (lower, upper))
         ratio = lower * self.low + upper * self.high
         if ratio <= NEGLIGIBLE:
             return LOST
@@ -173,7 +172,7 @@ class Branch:
         on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
         free /= total
         kept = 1.0 if drawn else 0.0
-        if rest is not None and drawn and drawn_ending and free > EXHAUSTED:
+        if rest is not None and drawn and drawn_ending and free > NEGLIGIBLE:
             # what only ends a path gets what the others would waste
             top = _parted(score, ends, on + free)[1]
             assert top is not None
@@ -186,10 +185,10 @@ class Branch:
         self.above, self.above_share = above, on + high
         self.draws: Draws | None = None
         self.ending_draws: Draws | None = None
-        if rest is not None and above is not None and high > EXHAUSTED:
+        if rest is not None and above is not None and high > NEGLIGIBLE:
             slot = powered(above, high / drawn / (on + high))
             self.draws = Draws(slot, high, self.weight, p, rest)
-        if rest is not None and middle is not None and low > EXHAUSTED:
+        if rest is not None and middle is not None and low > NEGLIGIBLE:
             slot = powered(middle, 1.0 / drawn_ending)
             if self.draws is None:
                 self.ending_draws = Draws(slot, low, self.weight, p, rest)
@@ -230,7 +229,7 @@ def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | No
     """Two scores whose maximum is `score`; the first wins where it is low, in this ratio."""
     if score is None or lower + upper <= NEGLIGIBLE:
         return None, None
-    if upper <= EXHAUSTED * (lower + upper):
+    if upper <= NEGLIGIBLE * (lower + upper):
         return score, None
     cell, offset = win_place(score, lower / (lower + upper))
     reached = slices(score, cell, offset)[0]
