@@ -448,7 +448,7 @@ def _best_score(
                     near = (pi / steep[k, j]) * slowest / -expm1(-slowest * beside[k, j])
                     strip = min(strip, near)
         step = max(CAREFUL * 2.0 * pi * strip / REACH, FINEST)
-        node = -REACH
+        node = log(slowest) - REACH
         while True:
             decay = log1p(exp(node)) if node < REACH else node
             decay /= slowest
