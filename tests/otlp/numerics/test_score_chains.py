@@ -19,7 +19,7 @@ from otlp.numerics.score_chains import (
     win_place,
 )
 
-fractions = st.floats(0.001, 0.999)
+fractions = st.floats(0.01, 0.99)
 
 
 def split(score: Score, wins: float, lower: float) -> Score:
@@ -38,11 +38,11 @@ def some_score(steps: list[tuple[float, float, float]]) -> Score:
 
 
 def rounding(score: Score) -> float:
-    """What a score may be off: z is known to rounding, so in proportion to how little it spans.
+    """What a score may be off: z is known to rounding, so the thinner a cell, the more.
 
-    No more than rounding of the whole, since a score that spans little is met as rarely.
+    Of the whole it is no more than rounding, since a thin cell is met as rarely.
     """
-    return 1e-11 + 4e-15 / -float(np.expm1(score.edges[0] - score.edges[-1]))
+    return 1e-11 + 1e-14 / float(np.exp(score.widths.min()))
 
 
 steps = st.lists(
