@@ -5,8 +5,12 @@ A round of decoding has three parts, and one small interface each.
 - `Model`: next-token distributions at the nodes of a token tree, after a context.
   ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
   model written out as tables, for exact tests.
-- `Drafting`: from a draft model to a `DraftTree`.  `iid_paths(K, L)`, `prefix_tree([k1, ...])`,
-  `without_replacement([k1, ...])`, `hub_pairs(L)`, `tree_shape(parents, kind)`, `no_draft()`.
+- `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
+  `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
+  `tree_shape(parents, kind)`, `no_draft()`.  Of a shape that follows the draft:
+  `mixed_tree([(c1, k1), ...])`, `adaptive_depth(K, L, threshold)`,
+  `adaptive_branching(N, L, coverage)`, `top_tree(N, L)`, or a `ShapeRule` of your own
+  (`RuledDrafting`).
 - `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
   accepted node and the distribution of the correction token.  ``supports(drafting)`` says yes, or
   why not; ``drafting(K, L)`` what it wants drafted.  `ALGORITHMS` names them all,
@@ -25,17 +29,27 @@ All randomness passes through a `Chooser`, so the very code that samples can be 
 `otlp.decode.laws.round_laws.round_law` gives the exact law of the next L + 1 tokens on tabular
 models, and the exact block efficiency, `otlp.decode.laws.prefix_laws.prefix_law` the same on larger
 ones;
-`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths.
+`multipath_optimum` bounds the efficiency of every algorithm with K i.i.d. paths,
+`otlp.decode.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
 from otlp.decode.drafting import (
+    Children,
     Drafting,
+    RuledDrafting,
+    ShapedDrafting,
+    ShapeRule,
+    TopTree,
+    adaptive_branching,
+    adaptive_depth,
     greedy_distribution,
     hub_pairs,
     iid_paths,
+    mixed_tree,
     no_draft,
     prefix_tree,
+    top_tree,
     tree_shape,
     without_replacement,
 )
@@ -53,7 +67,9 @@ from otlp.decode.verification import (
     MultipathOptimum,
     Outcome,
     Speculative,
+    TargetOnly,
     TopDown,
+    Tournament,
     Traversal,
     Verification,
     find_verification,
@@ -64,6 +80,7 @@ __all__ = [
     "ALGORITHMS",
     "Autoregressive",
     "Block",
+    "Children",
     "Chooser",
     "DraftTree",
     "Drafting",
@@ -74,14 +91,22 @@ __all__ = [
     "Outcome",
     "RandomChooser",
     "Round",
+    "RuledDrafting",
     "Sampling",
+    "ShapeRule",
+    "ShapedDrafting",
     "Speculative",
     "TabularModel",
+    "TargetOnly",
     "TokenTree",
     "TopDown",
+    "TopTree",
+    "Tournament",
     "Transform",
     "Traversal",
     "Verification",
+    "adaptive_branching",
+    "adaptive_depth",
     "check_pair",
     "check_round",
     "enumerate_choices",
@@ -90,11 +115,13 @@ __all__ = [
     "greedy_distribution",
     "hub_pairs",
     "iid_paths",
+    "mixed_tree",
     "multipath_optimum",
     "no_draft",
     "play_round",
     "prefix_tree",
     "random_pair",
+    "top_tree",
     "tree_shape",
     "without_replacement",
 ]

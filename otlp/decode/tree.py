@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import DraftScheme
 
-__all__ = ["ROOT", "DraftTree", "TokenTree"]
+__all__ = ["ROOT", "DraftTree", "Slots", "TokenTree"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,36 @@ ROOT = TokenTree(np.array([-1]), np.array([-1]))
 
 
 @dataclass(frozen=True, eq=False)
+class Slots:
+    """The places of a tree that were filled; equal draws fill several with one node.
+
+    Attributes
+    ----------
+    nodes : ndarray, shape (S,), int64
+        The node that each slot became.  Slot 0 is the root.
+    parents : ndarray, shape (S,), int64
+        The slot above each, which stands before it; -1 for the root.
+    certain : ndarray, shape (S,), bool
+        Whether the token was drafted for certain; else it was drawn.
+    last : ndarray, shape (S,), bool
+        Whether a drawn token ends its path, whatever it is.
+    """
+
+    nodes: IntArray
+    parents: IntArray
+    certain: Mask
+    last: Mask
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The slots below each slot, in order."""
+        children: list[list[int]] = [[] for _ in range(self.nodes.size)]
+        for slot, parent in enumerate(self.parents[1:].tolist(), start=1):
+            children[parent].append(slot)
+        return children
+
+
+@dataclass(frozen=True, eq=False)
 class DraftTree(TokenTree):
     """What was drafted, and the distributions it was drafted from.
 
@@ -72,15 +102,21 @@ class DraftTree(TokenTree):
         The draft model's own at these nodes: the same, unless the drafting adjusts it.
     draws : mapping from node to ndarray of int64
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
-    leaves : ndarray, shape (K,), int64
-        Where each of the K drafted paths ends; equal paths end at the same node.
+    slots : Slots
+        What was filled with these nodes.
     """
 
     schemes: Mapping[int, DraftScheme]
     distributions: Mapping[int, FloatArray]
     model_distributions: Mapping[int, FloatArray]
     draws: Mapping[int, IntArray]
-    leaves: IntArray
+    slots: Slots
+
+    @cached_property
+    def leaves(self) -> IntArray:
+        """Where each of the K drafted paths ends, shape (K,); equal paths end at the same node."""
+        ends = [slot for slot, below in enumerate(self.slots.children) if not below]
+        return self.slots.nodes[ends]
 
     def drawn(self, node: int) -> IntArray:
         """Tokens drawn at an inner node, in order, with repeats, shape (n,)."""

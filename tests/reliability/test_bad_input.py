@@ -196,7 +196,7 @@ def decode_calls() -> Calls:
             {"draft": draft, "target": target, "drafting": drafting, "verification": block},
         ),
         "find_verification": (decode.find_verification, {"wanted": "block"}),
-        "Drafting": (decode.Drafting, {"shape": (-1, 0), "kind": "iid"}),
+        "ShapedDrafting": (decode.ShapedDrafting, {"shape": (-1, 0), "kind": "iid"}),
         "RandomChooser": (decode.RandomChooser, {"rng": rng}),
         "Sampling": (decode.Sampling, {"temperature": 1.0, "top_k": 2, "top_p": 0.9}),
         "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),
@@ -208,6 +208,13 @@ def decode_calls() -> Calls:
         "without_replacement": (decode.without_replacement, {"branching": [2]}),
         "prefix_tree": (decode.prefix_tree, {"branching": [2]}),
         "tree_shape": (decode.tree_shape, {"parents": [-1, 0], "kind": "iid"}),
+        "mixed_tree": (decode.mixed_tree, {"branching": [(1, 1)]}),
+        "adaptive_depth": (decode.adaptive_depth, {"paths": 2, "length": 2, "threshold": 0.5}),
+        "adaptive_branching": (
+            decode.adaptive_branching, {"nodes": 4, "length": 2, "coverage": 0.5},
+        ),
+        "top_tree": (decode.top_tree, {"nodes": 4, "length": 2, "width": 2}),
+        "RuledDrafting": (decode.RuledDrafting, {"rule": decode.mixed_tree([(1, 1)]).rule}),
         "multipath_optimum": (
             decode.multipath_optimum,
             {"draft": draft, "target": target, "paths": 2, "length": 2, "rounds": 100},

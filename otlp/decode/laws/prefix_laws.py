@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from otlp.decode.choosing import enumerate_choices
-from otlp.decode.drafting import Drafting, iid_paths
+from otlp.decode.drafting import Drafting, ShapedDrafting, iid_paths
 from otlp.decode.laws.round_laws import (
     RoundLaw,
     Tally,
@@ -60,6 +60,8 @@ def prefix_law(
     """
     check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
+    if not isinstance(drafting, ShapedDrafting):
+        return round_law(draft, target, drafting, verification)
     if isinstance(verification, TopDown):
         return top_down_law(draft, target, drafting, verification)
     if isinstance(verification, Traversal):
@@ -70,7 +72,7 @@ def prefix_law(
 
 
 def top_down_law(
-    draft: TabularModel, target: TabularModel, drafting: Drafting, top_down: TopDown
+    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting, top_down: TopDown
 ) -> RoundLaw:
     """Law of a round of top-down verification: one plan, and its draws, for each prefix.
 
@@ -103,7 +105,7 @@ def top_down_law(
     return tally.law
 
 
-def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
+def traversal_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> RoundLaw:
     """Law of a round of traversal verification.
 
     A subtree that is tried with weight w accepts with probability w on average over its draws, and
@@ -134,7 +136,10 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: Drafting)
 
 
 def selection_law(
-    draft: TabularModel, target: TabularModel, drafting: Drafting, selection: PathSelection[Any]
+    draft: TabularModel,
+    target: TabularModel,
+    drafting: ShapedDrafting,
+    selection: PathSelection[Any],
 ) -> RoundLaw:
     """Law of a round of a path selection: pick from every set of paths, verify every path once.
 
@@ -191,7 +196,10 @@ def selection_efficiency(
 
 
 def _prefixes(
-    draft: TabularModel, target: TabularModel, drafting: Drafting, selection: PathSelection[Any]
+    draft: TabularModel,
+    target: TabularModel,
+    drafting: ShapedDrafting,
+    selection: PathSelection[Any],
 ) -> Iterator[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]:
     """Yield every prefix: its state, masses drafted and selected, weights and skews on the way."""
     stack: list[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]
@@ -210,7 +218,7 @@ def _prefixes(
             stack.append((*child, chance * drawn, gamma * skewed, longer, [*skews, skew]))
 
 
-def _shape(drafting: Drafting, slot: int = 0) -> Shape:
+def _shape(drafting: ShapedDrafting, slot: int = 0) -> Shape:
     return tuple(_shape(drafting, child) for child in drafting.children[slot])
 
 
@@ -222,14 +230,14 @@ def _open(shapes: Shape) -> Shape:
 # the algorithms of one comparison, one after the other, draw the same stars: twice as fast
 @lru_cache(maxsize=1)
 def _star_lister(
-    draft: TabularModel, drafting: Drafting
+    draft: TabularModel, drafting: ShapedDrafting
 ) -> Callable[[tuple[int, ...], Shape], Stars]:
     """Lists, for a prefix and the shapes it fills, the ways its children can be drawn."""
 
     @cache
     def stars(prefix: tuple[int, ...], shapes: Shape) -> Stars:
         below = _open(shapes)
-        one_level = Drafting((-1, *[0] * len(below)), drafting.kind, drafting.adjust)
+        one_level = ShapedDrafting((-1, *[0] * len(below)), drafting.kind, drafting.adjust)
         found = []
         for star, chance in draft_trees(draft, one_level, prefix):
             under: dict[int, Shape] = {}

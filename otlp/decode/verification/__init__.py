@@ -8,7 +8,9 @@ from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
+from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
+from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.errors import InvalidInputError
@@ -22,7 +24,9 @@ __all__ = [
     "MultipathOptimum",
     "Outcome",
     "Speculative",
+    "TargetOnly",
     "TopDown",
+    "Tournament",
     "Traversal",
     "Verification",
     "find_verification",
@@ -33,6 +37,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "autoregressive": Autoregressive(),
     "speculative": Speculative(),
     "block": Block(),
+    "target-only": TargetOnly(),
     "naive": TopDown("naive"),
     "recursive-rejection": TopDown("recursive-rejection"),
     "k-seq": TopDown("k-seq"),
@@ -42,6 +47,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
     "martingale": MultipathMartingale(),
+    "tournament": Tournament(),
 }
 """All algorithms by name, with their default settings."""
 

@@ -22,8 +22,8 @@ def one_path(drafting: Drafting, name: str) -> Capability:
         return Capability(True)
     return Capability(
         False,
-        f"{name} verifies one path and {drafting.paths} are drafted with {drafting.kind_name} "
-        "draws: use iid_paths(1, L), or a multi-path algorithm such as martingale",
+        f"{name} verifies one i.i.d. path, not {drafting.paths or 'those of a tree'} with "
+        f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
     )
 
 

@@ -15,7 +15,6 @@ from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
-from otlp.drafts.by_name import make_scheme
 from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
 from otlp.solvers import make_solver
 
@@ -85,12 +84,11 @@ class TopDown(Verification):
 
     def supports(self, drafting: Drafting) -> Capability:
         """Ask the solver about a small problem of the same kind."""
-        most = max((len(below) for below in drafting.children), default=0)
-        if most < 2:
+        siblings = drafting.siblings
+        if siblings is None or siblings.n < 2:
             return Capability(True)
-        uniform = np.full(most + 1, 1.0 / (most + 1))
-        scheme = make_scheme(drafting.kind, uniform, most)
-        return make_solver(self.solver).supports(Problem(uniform, scheme))
+        uniform = np.full(siblings.vocab_size, 1.0 / siblings.vocab_size)
+        return make_solver(self.solver).supports(Problem(uniform, siblings))
 
     def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:
         """Prepare the solver for the problem at one node; see `otlp.Solver.prepare`.

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    Drafting,
     MultipathMartingale,
     RandomChooser,
+    ShapedDrafting,
     Speculative,
     Traversal,
     enumerate_choices,
@@ -142,7 +142,7 @@ def test_decoding_follows_the_transformed_law(transform, verification):
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 def test_every_algorithm_follows_the_transformed_law(transform, name):
     """An algorithm sees the law that it aims at, nothing of where it came from."""
-    paths = {"speculative": 1, "block": 1, "hub": 2}
+    paths = {"speculative": 1, "block": 1, "hub": 2, "tournament": 2, "target-only": 2}
     for vocab_size, length, most in [(2, 3, 3), (3, 2, 3), (4, 1, 3)]:
         draft, target = random_pair(vocab_size, length + 1, np.random.default_rng(3))
         aimed = aimed_model(draft, target, transform)
@@ -153,7 +153,7 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
 
 @pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
 def test_greedy_decoding_follows_the_transformed_law(transform):
-    drafting = Drafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
+    drafting = ShapedDrafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
         law = round_law(*pair, drafting, Block(), transform)

@@ -5,10 +5,10 @@ import pytest
 
 from otlp.decode import (
     ALGORITHMS,
-    Drafting,
     MultipathMartingale,
     RandomChooser,
     Sampling,
+    ShapedDrafting,
     Speculative,
     TabularModel,
     TokenTree,
@@ -107,7 +107,7 @@ def test_shapes():
         lambda: tree_shape([0, 0]),
         lambda: tree_shape([-1, 2, 0]),
         lambda: tree_shape([-1, 0, 0, 0], "hub"),
-        lambda: Drafting(()),
+        lambda: ShapedDrafting(()),
         lambda: random_pair(0, 2, np.random.default_rng(0)),
         lambda: Sampling(temperature=-1.0),
         lambda: Sampling(top_k=0),

@@ -37,6 +37,7 @@ SAMPLED = [
     "greedy-multipath",
     "traversal",
     "martingale",
+    "tournament",
     "autoregressive",
 ]
 TESTS = len(SAMPLED) + 1

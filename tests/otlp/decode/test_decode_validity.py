@@ -9,10 +9,10 @@ from scipy.stats import chi2
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    Drafting,
     GreedyMultipath,
     MultipathMartingale,
     RandomChooser,
+    ShapedDrafting,
     Speculative,
     TabularModel,
     TopDown,
@@ -42,7 +42,9 @@ SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2
 SELECTIONS = [GreedyMultipath(), MultipathMartingale()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
-MULTIPLE = [name for name in ALGORITHMS if name not in SINGLE and name != "hub"]
+WHOLE = ["hub", "tournament", "target-only"]
+"""Drafts its own trees; or is listed as whole trees only, in `test_decode_tournament`."""
+MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, *WHOLE)]
 
 
 def assert_law_of(target, law):
@@ -211,7 +213,9 @@ def test_hub_pairs_over_more_tokens(verification):
 def test_paths_from_a_sharpened_draft(name):
     pair = random_pair(3, 3, np.random.default_rng(8))
     for adjust in (greedy_distribution, lambda q: q**2 / (q**2).sum()):
-        assert_lossless(*pair, Drafting(iid_paths(2, 2).shape, adjust=adjust), ALGORITHMS[name])
+        assert_lossless(
+            *pair, ShapedDrafting(iid_paths(2, 2).shape, adjust=adjust), ALGORITHMS[name]
+        )
 
 
 def test_fewer_tokens_than_children():

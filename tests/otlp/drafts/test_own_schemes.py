@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.auditing.gtest import g_test
-from otlp.decode import ALGORITHMS, Drafting, random_pair, tree_shape
+from otlp.decode import ALGORITHMS, ShapedDrafting, random_pair, tree_shape
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
@@ -191,6 +191,6 @@ class Exhausted(Delegating):
 
 def test_a_drafting_that_the_scheme_cannot_do_is_refused_at_once() -> None:
     with pytest.raises(InvalidInputError, match="pairs"):
-        Drafting((-1, 0), "hub")
+        ShapedDrafting((-1, 0), "hub")
     with pytest.raises(InvalidInputError, match="no draft scheme is named 'hubs'"):
         tree_shape([-1, 0, 0], "hubs")

@@ -1,4 +1,4 @@
-"""Drafting: grow a tree of tokens from the draft model, level by level."""
+"""Drafting trees of a fixed shape."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy as np
 
 from otlp.decode.checks import real_array
 from otlp.decode.choosing import Chooser
+from otlp.decode.drafting.drafting import Drafting, same_distribution
+from otlp.decode.drafting.growing import Children, ShapeRule, check_slots, grow
 from otlp.decode.models.model import Model
-from otlp.decode.tree import DraftTree, TokenTree
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.decode.tree import DraftTree
+from otlp.distribution import FloatArray, whole_number
 from otlp.drafts import IID, DraftScheme
-from otlp.drafts.by_name import SchemeMaker, make_scheme, make_siblings
+from otlp.drafts.by_name import SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
 
 __all__ = [
-    "Drafting",
+    "ShapedDrafting",
     "greedy_distribution",
     "hub_pairs",
     "iid_paths",
@@ -28,15 +30,6 @@ __all__ = [
     "tree_shape",
     "without_replacement",
 ]
-
-
-MOST_SLOTS = 100_000
-"""Drafted tokens of a round, with the root: a target model takes far fewer."""
-
-
-def same_distribution(q: FloatArray) -> FloatArray:
-    """Draft from the draft model's own distribution."""
-    return q
 
 
 def greedy_distribution(q: FloatArray) -> FloatArray:
@@ -48,8 +41,8 @@ def greedy_distribution(q: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Drafting:
-    """A shape and a way of drawing children.
+class ShapedDrafting(Drafting):
+    """A fixed shape and a way of drawing children.
 
     Each slot of the shape is filled with one drawn token.  I.i.d. draws may fill two sibling
     slots with the same token: the slots then become one node, which has the children of both.
@@ -96,6 +89,17 @@ class Drafting:
         return children
 
     @property
+    def independent(self) -> bool:
+        """Whether siblings are i.i.d."""
+        return self.kind in ("iid", IID)
+
+    @property
+    def siblings(self) -> DraftScheme | None:
+        """The most siblings of the shape, over one token more; None if there are none."""
+        most = max(map(len, self.children))
+        return make_scheme(self.kind, np.full(most + 1, 1.0 / (most + 1)), most) if most else None
+
+    @property
     def kind_name(self) -> str:
         """Name of the draft scheme."""
         return self.kind if isinstance(self.kind, str) else getattr(self.kind, "__name__", "own")
@@ -119,95 +123,43 @@ class Drafting:
         below = self.children
         chains = all(len(slots) <= 1 for slots in below[1:])
         even = len(below[0]) * self.length == len(self.shape) - 1
-        return self.kind in ("iid", IID) and chains and even
+        return self.independent and chains and even
+
+    @property
+    def rule(self) -> ShapeRule[int]:
+        """The shape as a rule: the state is the number of the slot."""
+        return _Shape(self)
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
-        """Draft one tree.
-
-        Parameters
-        ----------
-        model : Model
-            The draft model, at the end of the context.
-        chooser : Chooser
-            Takes the random decisions.
-
-        Returns
-        -------
-        DraftTree
-
-        Notes
-        -----
-        One call of the model a level, with all nodes of that level in one batch.
-        """
-        tokens, parents, slots = [-1], [-1], [[0]]
-        distributions: dict[int, FloatArray] = {}
-        schemes: dict[int, DraftScheme] = {}
-        model_distributions: dict[int, FloatArray] = {}
-        draws: dict[int, IntArray] = {}
-        level = [0]
-        while True:
-            inner = [node for node in level if any(self.children[s] for s in slots[node])]
-            if not inner:
-                break
-            so_far = TokenTree(np.array(tokens), np.array(parents))
-            found = model.distributions(so_far, np.array(inner))
-            for node, own in zip(inner, found, strict=True):
-                model_distributions[node] = own
-                q = distributions[node] = self.adjust(own)
-                open_slots = [child for slot in slots[node] for child in self.children[slot]]
-                schemes[node] = make_siblings(self.kind, q, len(open_slots))
-                drawn = _draw(schemes[node], q, chooser)
-                draws[node] = _add(node, drawn, open_slots, tokens, parents, slots)
-            level = list(range(level[-1] + 1, len(tokens)))
-        ends = {slot: node for node, filled in enumerate(slots) for slot in filled}
-        leaves = [ends[s] for s, below in enumerate(self.children) if not below and s in ends]
-        return DraftTree(
-            np.array(tokens, dtype=np.int64),
-            np.array(parents, dtype=np.int64),
-            schemes,
-            distributions,
-            model_distributions,
-            draws,
-            np.array(leaves, dtype=np.int64),
-        )
+        """Fill every slot; see `Drafting.draft`."""
+        return grow(model, chooser, self.rule, self.kind, self.adjust)
 
 
-def _draw(scheme: DraftScheme, q: FloatArray, chooser: Chooser) -> IntArray:
-    """Draw one tuple of a scheme; all at once where the places do not differ."""
-    if isinstance(scheme, IID):
-        return chooser.draws(q, scheme.n)
-    drawn = np.empty(0, dtype=np.int64)
-    for _ in range(scheme.n):
-        rest = scheme.next_distribution(drawn)
-        if rest is None:
-            break
-        drawn = np.append(drawn, chooser.choose(rest))
-    return drawn
+@dataclass(frozen=True)
+class _Shape(ShapeRule[int]):
+    """See `ShapedDrafting.rule`."""
+
+    drafting: ShapedDrafting
+
+    @property
+    def length(self) -> int:
+        return self.drafting.length
+
+    def root(self) -> int | None:
+        return 0 if self.drafting.children[0] else None
+
+    def children(self, state: int, q: FloatArray) -> Children:
+        return Children(drawn=len(self.drafting.children[state]))
+
+    def below(self, state: int, q: FloatArray, place: int, token: int) -> int | None:
+        slot = self.drafting.children[state][place]
+        return slot if self.drafting.children[slot] else None
+
+    def ends(self, state: int, q: FloatArray, place: int) -> bool:
+        return not self.drafting.children[self.drafting.children[state][place]]
 
 
-def _add(
-    node: int,
-    drawn: IntArray,
-    open_slots: list[int],
-    tokens: list[int],
-    parents: list[int],
-    slots: list[list[int]],
-) -> IntArray:
-    """Append the children of a node, one for each distinct token; return the child of each draw."""
-    made: dict[int, int] = {}
-    order = []
-    for token, slot in zip(drawn.tolist(), open_slots, strict=False):
-        if token not in made:
-            made[token] = len(tokens)
-            tokens.append(token)
-            parents.append(node)
-            slots.append([])
-        slots[made[token]].append(slot)
-        order.append(made[token])
-    return np.array(order, dtype=np.int64)
-
-
-def iid_paths(paths: int, length: int) -> Drafting:
+def iid_paths(paths: int, length: int) -> ShapedDrafting:
     """Draft K i.i.d. paths of length L (SpecTr, Eq. 7).
 
     Raises
@@ -217,15 +169,15 @@ def iid_paths(paths: int, length: int) -> Drafting:
     """
     whole_number(paths, "the number of paths K")
     whole_number(length, "the path length L")
-    _check_slots(paths * length)
+    check_slots(paths * length)
     shape = [-1]
     for _ in range(paths):
         shape.append(0)
         shape.extend(range(len(shape) - 1, len(shape) + length - 2))
-    return Drafting(tuple(shape))
+    return ShapedDrafting(tuple(shape))
 
 
-def prefix_tree(branching: Sequence[int]) -> Drafting:
+def prefix_tree(branching: Sequence[int]) -> ShapedDrafting:
     """Draft a prefix tree: each node at depth i has k_(i+1) i.i.d. children (SpecTr, Appendix D).
 
     Parameters
@@ -238,21 +190,23 @@ def prefix_tree(branching: Sequence[int]) -> Drafting:
     InvalidInputError
         If the sequence is empty or an entry is less than 1.
     """
-    return Drafting(_full_tree(branching))
+    return ShapedDrafting(_full_tree(branching))
 
 
-def without_replacement(branching: Sequence[int]) -> Drafting:
+def without_replacement(branching: Sequence[int]) -> ShapedDrafting:
     """Draft a prefix tree whose siblings are drawn without replacement; see `prefix_tree`."""
-    return Drafting(_full_tree(branching), "without-replacement")
+    return ShapedDrafting(_full_tree(branching), "without-replacement")
 
 
-def hub_pairs(length: int) -> Drafting:
+def hub_pairs(length: int) -> ShapedDrafting:
     """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
-    _check_slots(2 ** min(whole_number(length, "the path length L"), 100))
-    return Drafting(_full_tree([2] * length), "hub")
+    check_slots(2 ** min(whole_number(length, "the path length L"), 100))
+    return ShapedDrafting(_full_tree([2] * length), "hub")
 
 
-def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replacement") -> Drafting:
+def tree_shape(
+    parents: Sequence[int], kind: str | SchemeMaker = "without-replacement"
+) -> ShapedDrafting:
     """Draft a given tree shape, such as one that Sequoia optimised.
 
     Parameters
@@ -260,8 +214,8 @@ def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replac
     parents : sequence of int
         The parent of each slot; slot 0 is the root, with -1.
     kind : str or callable
-        How siblings are drawn, see `Drafting`; ``"hub"`` needs exactly two children at each inner
-        slot.
+        How siblings are drawn, see `ShapedDrafting`; ``"hub"`` needs exactly two children at each
+        inner slot.
 
     Raises
     ------
@@ -270,12 +224,12 @@ def tree_shape(parents: Sequence[int], kind: str | SchemeMaker = "without-replac
     """
     shape = _whole_numbers(parents, "parents")
     whole_number(len(shape) - 1, "the number of slots below the root")
-    return Drafting(shape, kind)
+    return ShapedDrafting(shape, kind)
 
 
-def no_draft() -> Drafting:
+def no_draft() -> ShapedDrafting:
     """Draft nothing: what the autoregressive baseline runs on."""
-    return Drafting((-1,))
+    return ShapedDrafting((-1,))
 
 
 def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
@@ -288,22 +242,13 @@ def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _check_slots(slots: int) -> None:
-    if slots >= MOST_SLOTS:
-        raise InvalidInputError(
-            f"the tree would have {slots:,} slots: at most {MOST_SLOTS:,} can be drafted"
-            if slots < 2**100
-            else f"the tree would have more than {MOST_SLOTS:,} slots"
-        )
-
-
 def _full_tree(branching: Sequence[int]) -> tuple[int, ...]:
     branching = _whole_numbers(branching, "branching")
     whole_number(len(branching), "the path length L")
     shape, level = [-1], [0]
     for depth, count in enumerate(branching, start=1):
         whole_number(count, f"the number of children at depth {depth}")
-        _check_slots(len(shape) + len(level) * int(count))
+        check_slots(len(shape) + len(level) * int(count))
         start = len(shape)
         shape.extend(slot for slot in level for _ in range(count))
         level = list(range(start, len(shape)))

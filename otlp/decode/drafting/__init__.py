@@ -1,0 +1,38 @@
+"""Drafting: grow a tree of tokens from the draft model, level by level."""
+
+from otlp.decode.drafting.adaptive import adaptive_branching, adaptive_depth
+from otlp.decode.drafting.drafting import Drafting
+from otlp.decode.drafting.growing import Children, ShapeRule
+from otlp.decode.drafting.mixed import mixed_tree
+from otlp.decode.drafting.most_likely import TopTree, top_tree
+from otlp.decode.drafting.ruled import RuledDrafting
+from otlp.decode.drafting.shaped import (
+    ShapedDrafting,
+    greedy_distribution,
+    hub_pairs,
+    iid_paths,
+    no_draft,
+    prefix_tree,
+    tree_shape,
+    without_replacement,
+)
+
+__all__ = [
+    "Children",
+    "Drafting",
+    "RuledDrafting",
+    "ShapeRule",
+    "ShapedDrafting",
+    "TopTree",
+    "adaptive_branching",
+    "adaptive_depth",
+    "greedy_distribution",
+    "hub_pairs",
+    "iid_paths",
+    "mixed_tree",
+    "no_draft",
+    "prefix_tree",
+    "top_tree",
+    "tree_shape",
+    "without_replacement",
+]

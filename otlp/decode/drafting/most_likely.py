@@ -1,0 +1,134 @@
+"""The tree of the N prefixes that the draft finds most likely: nothing is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting.drafting import Drafting
+from otlp.decode.drafting.growing import check_slots
+from otlp.decode.drafting.mixed import top_tokens
+from otlp.decode.models.model import Model
+from otlp.decode.tree import DraftTree, Slots, TokenTree
+from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.drafts import DraftScheme
+from otlp.drafts.certain_and_drawn import CertainAndDrawn
+
+__all__ = ["TopTree", "top_tree"]
+
+
+@dataclass(frozen=True)
+class TopTree(Drafting):
+    """Draft the N prefixes of at most L tokens with the largest cumulative draft probability.
+
+    The dynamic tree of EAGLE-2 (Li et al. 2024, section 4): each level is grown from its most
+    likely nodes, and in the end the N most likely nodes of all are kept.  They are a tree, since a
+    prefix is at least as likely as what continues it; ties go to the shorter prefix.
+
+    Parameters
+    ----------
+    nodes : int
+        N; with 0 nothing is drafted.
+    most : int
+        L.
+    width : int or None
+        How many nodes of a level are expanded, each by so many tokens, as in EAGLE-2.  None
+        expands whatever may be among the N.
+
+    Raises
+    ------
+    InvalidInputError
+        If N is negative, or L or the width less than 1.
+    """
+
+    nodes: int
+    most: int
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        check_slots(whole_number(self.nodes, "the number of nodes N", 0))
+        whole_number(self.most, "the path length L")
+        if self.width is not None:
+            whole_number(self.width, "width")
+
+    @property
+    def length(self) -> int:
+        """Length L of the longest path that can be drafted."""
+        return min(self.nodes, self.most)
+
+    @property
+    def kind_name(self) -> str:
+        """Nothing is drawn."""
+        return "deterministic"
+
+    @property
+    def independent(self) -> bool:
+        """Yes: all siblings are certain."""
+        return True
+
+    @property
+    def siblings(self) -> DraftScheme:
+        """Two certain tokens."""
+        return CertainAndDrawn([0, 1], np.full(3, 1.0 / 3.0), 0)
+
+    def draft(self, model: Model, chooser: Chooser) -> DraftTree:
+        """Grow level by level, then keep the most likely; see `Drafting.draft`."""
+        tokens, parents, worth = [-1], [-1], [1.0]
+        width = self.nodes if self.width is None else min(self.width, self.nodes)
+        distributions: dict[int, FloatArray] = {}
+        level = [0] if self.nodes else []
+        for _ in range(self.length):
+            # a node outside the N most likely ones so far will not be among them later
+            keep = set(_most_likely(worth, self.nodes).tolist())
+            level = [node for node in level if node in keep or node == 0]
+            level = sorted(level, key=lambda node: -worth[node])[:width]
+            if not level:
+                break
+            so_far = TokenTree(np.array(tokens), np.array(parents))
+            found = model.distributions(so_far, np.array(level))
+            start = len(tokens)
+            for node, q in zip(level, found, strict=True):
+                distributions[node] = q
+                top = top_tokens(q, width)
+                tokens += top.tolist()
+                parents += [node] * top.size
+                worth += (worth[node] * q[top]).tolist()
+            level = list(range(start, len(tokens)))
+        return self._tree(np.array(tokens), np.array(parents), np.array(worth), distributions)
+
+    def _tree(
+        self,
+        tokens: IntArray,
+        parents: IntArray,
+        worth: FloatArray,
+        distributions: dict[int, FloatArray],
+    ) -> DraftTree:
+        """The tree of the nodes that are kept."""
+        kept = np.append(0, _most_likely(worth, self.nodes))
+        number = np.full(tokens.size, -1)
+        number[kept] = np.arange(kept.size)
+        tokens, above = tokens[kept], np.where(kept > 0, number[parents[kept]], -1)
+        found = {int(number[node]): q for node, q in distributions.items() if number[node] >= 0}
+        draws = {
+            node: below for node in sorted(found) if (below := np.flatnonzero(above == node)).size
+        }
+        inner = {node: found[node] for node in draws}
+        schemes: dict[int, DraftScheme] = {
+            node: CertainAndDrawn(tokens[draws[node]], q, 0) for node, q in inner.items()
+        }
+        certain = np.arange(kept.size) > 0
+        slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
+        return DraftTree(tokens, above, schemes, inner, found, draws, slots)
+
+
+def _most_likely(worth: list[float] | FloatArray, count: int) -> IntArray:
+    """The most likely nodes below the root, in their own order; ties go to the first."""
+    order = 1 + np.argsort(-np.asarray(worth)[1:], kind="stable")
+    return np.sort(order[:count])
+
+
+def top_tree(nodes: int, length: int, width: int | None = None) -> TopTree:
+    """Draft a deterministic tree of N nodes, the draft's most likely prefixes; see `TopTree`."""
+    return TopTree(nodes, length, width)

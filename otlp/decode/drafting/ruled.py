@@ -1,0 +1,71 @@
+"""Drafting trees whose shape follows the draft: a rule decides, slot by slot, how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otlp.decode.checks import is_a
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting.drafting import Drafting, same_distribution
+from otlp.decode.drafting.growing import ShapeRule, grow
+from otlp.decode.models.model import Model
+from otlp.decode.tree import DraftTree
+from otlp.distribution import FloatArray
+from otlp.drafts import IID, DraftScheme
+from otlp.drafts.certain_and_drawn import CertainAndDrawn
+
+__all__ = ["RuledDrafting"]
+
+
+@dataclass(frozen=True)
+class RuledDrafting(Drafting):
+    """A shape rule, with children that are certain or drawn i.i.d. from the rest.
+
+    Parameters
+    ----------
+    rule : ShapeRule
+        Sees the draft's distributions along a slot's own path, and nothing else.
+    adjust : callable
+        From the draft model's next-token distribution to the one drafted from; what the rule sees.
+
+    Raises
+    ------
+    InvalidInputError
+        If `rule` is no `ShapeRule`.
+    """
+
+    rule: ShapeRule[Any]
+    adjust: Callable[[FloatArray], FloatArray] = same_distribution
+
+    def __post_init__(self) -> None:
+        is_a(self.rule, ShapeRule, "rule")
+
+    @property
+    def length(self) -> int:
+        """Length L of the longest path that can be drafted."""
+        return self.rule.length
+
+    @property
+    def kind_name(self) -> str:
+        """The rule's name."""
+        return type(self.rule).__name__
+
+    @property
+    def independent(self) -> bool:
+        """Yes: siblings are certain, or i.i.d. from the rest."""
+        return True
+
+    @property
+    def siblings(self) -> DraftScheme:
+        """Two children: a certain one, if the rule may ask for that, and a drawn one."""
+        if self.rule.certain:
+            return CertainAndDrawn([0], np.array([0.0, 0.5, 0.5]), 1)
+        return IID(np.full(3, 1.0 / 3.0), 2)
+
+    def draft(self, model: Model, chooser: Chooser) -> DraftTree:
+        """Let the rule decide below every slot; see `Drafting.draft`."""
+        return grow(model, chooser, self.rule, adjust=self.adjust)

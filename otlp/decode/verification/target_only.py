@@ -1,0 +1,48 @@
+"""Target-only verification: sample from the target, and go on where that was drafted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.verification import Outcome, Verification
+from otlp.distribution import FloatArray
+from otlp.errors import Capability
+
+__all__ = ["TargetOnly"]
+
+
+@dataclass(frozen=True)
+class TargetOnly(Verification):
+    """At each node sample from the target; go on if the token was drafted.
+
+    What engines do with deterministic trees (EAGLE-2, SGLang; the
+    naive sampling of SpecInfer, Miao et al. 2024), where nothing accepts more.  The draft's
+    distributions are not looked at.  O(V) for each accepted token.
+    """
+
+    name: ClassVar[str] = "target-only"
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take every tree."""
+        return Capability(True)
+
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
+        """Go down the tree; see `Verification.verify`."""
+        node = 0
+        while node in tree.draws:
+            children = np.unique(tree.draws[node])
+            tokens = tree.tokens[children]
+            undrafted = targets[node].copy()
+            undrafted[tokens] = 0.0
+            rest = float(undrafted.sum())
+            chosen = chooser.choose(np.append(targets[node][tokens], rest))
+            if chosen == children.size:
+                return Outcome(node, undrafted / rest)
+            node = int(children[chosen])
+        return Outcome(node, targets[node])

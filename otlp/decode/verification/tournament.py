@@ -1,0 +1,353 @@
+"""Tournament verification: the leaves of a drafted tree play for the path that is verified.
+
+Every leaf of the tree gets a score, and block verification runs along the path of the largest.
+What a slot of the tree knows is a function of its own path: the distribution function F of the
+largest score below it, and the law of that score given that it wins, over one coordinate.
+
+- Independent siblings get F^h, h their shares of the wins: the maximum has F, and each wins with
+  probability h whatever the score.  A certain token's share is what the target wants of it; the
+  drawn ones share the rest equally.
+- A certain token with nothing below it needs no score: it wins where the others score low.
+- The tokens of a drawn slot must mix to its F.  The two-slice rule (`multipath_martingale`) cuts F
+  at one place and gives token x shares of both slices, so that its wins lie as near as they can to
+  what the target wants.
+
+With K i.i.d. paths that is `martingale`; on certain tokens it is to sample from the target, and see
+whether that was drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.block import accept_prefix, next_weight
+from otlp.decode.verification.verification import Outcome, Verification
+from otlp.distribution import FloatArray, renormalise_without
+from otlp.errors import Capability
+from otlp.numerics.score_chains import (
+    Score,
+    best_score,
+    powered,
+    root_score,
+    sliced,
+    slices,
+    threshold,
+    win_place,
+)
+from otlp.numerics.two_slice import balance, clipped_from_below, shares, skewed
+
+__all__ = ["Branch", "Standing", "Tournament"]
+
+FLAT = 1e-12
+"""How near to one counts as one: means of the slices."""
+NEGLIGIBLE = 1e-15
+"""A share that is as good as none, and taken as none: rounding hides as much."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What a slot knows.
+
+    Attributes
+    ----------
+    score : Score or None
+        Of the largest score below the slot; None if it never wins.
+    weight : float
+        Block verification's weight of the slot's path.
+    """
+
+    score: Score | None
+    weight: float
+
+
+LOST = Standing(None, 0.0)
+"""What a slot knows that never wins."""
+
+
+class Draws:
+    """Slots of one node that are filled by i.i.d. draws and know the same: their tokens' shares.
+
+    Parameters
+    ----------
+    score : Score
+        Of each of the slots.
+    share : float
+        Probability that one of them wins.
+    weight, p : float, ndarray of shape (V,)
+        The target wants token x to win with the mass w p_x.
+    q : ndarray, shape (V,)
+        What they are drawn from.
+    """
+
+    def __init__(
+        self, score: Score, share: float, weight: float, p: FloatArray, q: FloatArray
+    ) -> None:
+        self.score, self.share, self.weight, self.p, self.q = score, share, weight, p, q
+        self.unit = weight / share
+        self.cut = threshold(score, self.unit, p, q)
+        self.below, self.above, won_below, won_above = slices(score, *self.cut)
+        self.low = self.high = 1.0
+        if self.below > 0.0 and self.above > 0.0:
+            self.low, self.high = won_below / self.below, won_above / self.above
+        self.flat = self.high - self.low < FLAT
+        if not self.flat:
+            self.up, self.down = balance(
+                self.unit, p, q, self.below, self.above, self.low, self.high
+            )
+
+    def wasted(self) -> float:
+        """Part of the wins that goes to tokens beyond what is wanted of them."""
+        low = 1.0 if self.flat else self.low
+        return min(1.0, clipped_from_below(self.unit, self.p, self.q, low))
+
+    def masses(self) -> FloatArray:
+        """Probability that each token wins, shape (V,)."""
+        if self.flat:
+            return self.q if self.share == 1.0 else self.share * self.q
+        low, high = self.share * self.low, self.share * self.high
+        return skewed(self.weight, self.p, self.q, low, high, self.up, self.down)
+
+    def child(self, token: int) -> Standing:
+        """What a slot with this token knows."""
+        p, q = float(self.p[token]), float(self.q[token])
+        if self.flat:
+            return Standing(self.score, next_weight(self.weight, p, self.share * q))
+        lower, upper = shares(self.unit * p, q, self.low, self.high, self.up, self.down)
+        lower, upper = (x if x > NEGLIGIBLE else 0.0 for x in (lower, upper))
+        ratio = lower * self.low + upper * self.high
+        if ratio <= NEGLIGIBLE:
+            return LOST
+        lower, upper = lower / self.below, upper / self.above
+        score = sliced(self.score, *self.cut, bottom(self.score) * lower, lower, upper)
+        return Standing(score, next_weight(self.weight, p, self.share * q * ratio))
+
+
+class Branch:
+    """The children of one slot: their shares of its wins, and what each of them knows.
+
+    Parameters
+    ----------
+    standing : Standing
+        Of the slot, with a score.
+    p : ndarray, shape (V,)
+        The target's distribution there.
+    certain, ending : sequence of int
+        Certain tokens below which more is drafted, and those that only end a path.
+    rest : ndarray, shape (V,), or None
+        What the others are drawn from, without the certain tokens; None if none are.
+    drawn, drawn_ending : int
+        How many are drawn that more is drafted below, and how many that only end a path.
+    """
+
+    def __init__(
+        self,
+        standing: Standing,
+        p: FloatArray,
+        certain: Sequence[int],
+        ending: Sequence[int],
+        rest: FloatArray | None,
+        drawn: int,
+        drawn_ending: int,
+    ) -> None:
+        assert standing.score is not None
+        score, self.weight, self.p = standing.score, standing.weight, p
+        tokens = np.array([*certain, *ending], dtype=np.int64)
+        asked = self.weight * p[tokens]
+        free = 0.0
+        if rest is not None:
+            # exact only to rounding, as shares may be
+            free = max(1.0 - float(asked.sum()), 0.0)
+        elif not asked.any():
+            asked = np.ones(tokens.size)
+        asked[asked < NEGLIGIBLE * (asked.sum() + free)] = 0.0
+        total = float(asked.sum()) + free
+        self.certain = dict(zip(tokens.tolist(), (asked / total).tolist(), strict=True))
+        on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
+        free /= total
+        kept = 1.0 if drawn else 0.0
+        if rest is not None and drawn and drawn_ending and free > NEGLIGIBLE:
+            # what only ends a path gets what the others would waste
+            top = _parted(score, ends, on + free)[1]
+            assert top is not None
+            kept -= Draws(
+                powered(top, free / drawn / (on + free)), free, self.weight, p, rest
+            ).wasted()
+        high, low = free * kept, free * (1.0 - kept)
+        below, above = _parted(score, ends + low, on + high)
+        self.end, middle = _parted(below, ends, low)
+        self.above, self.above_share = above, on + high
+        self.draws: Draws | None = None
+        self.ending_draws: Draws | None = None
+        if rest is not None and above is not None and high > NEGLIGIBLE:
+            slot = powered(above, high / drawn / (on + high))
+            self.draws = Draws(slot, high, self.weight, p, rest)
+        if rest is not None and middle is not None and low > NEGLIGIBLE:
+            slot = powered(middle, 1.0 / drawn_ending)
+            if self.draws is None:
+                self.ending_draws = Draws(slot, low, self.weight, p, rest)
+            else:
+                missing = np.maximum(self.weight * p - self.draws.masses(), 0.0)
+                self.ending_draws = Draws(slot, low, 1.0, missing, rest)
+
+    def distribution(self) -> FloatArray:
+        """Next-token distribution of the selected path, shape (V,)."""
+        masses = [draws.masses() for draws in (self.draws, self.ending_draws) if draws]
+        if not self.certain and len(masses) == 1:
+            return masses[0]
+        found = np.sum(masses, axis=0) if masses else np.zeros(self.p.size)
+        for token, share in self.certain.items():
+            found[token] = share
+        return found
+
+    def child(self, token: int, certain: bool, ending: bool) -> Standing:
+        """What a child knows, given its token, whether that is certain, and whether it ends."""
+        if not certain:
+            draws = self.ending_draws if ending else self.draws
+            return LOST if draws is None else draws.child(token)
+        share = self.certain[token]
+        score = self.end if ending else self.above
+        if share == 0.0 or score is None:
+            return LOST
+        weight = next_weight(self.weight, float(self.p[token]), share)
+        # a token that ends a path plays for all of its kind
+        return Standing(score if ending else powered(score, share / self.above_share), weight)
+
+
+def bottom(score: Score) -> float:
+    """Probability that the score is one that never wins."""
+    return float(np.exp(score.left[-1, 0]))
+
+
+def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | None, Score | None]:
+    """Two scores whose maximum is `score`; the first wins where it is low, in this ratio."""
+    if score is None or lower + upper <= NEGLIGIBLE:
+        return None, None
+    if upper <= NEGLIGIBLE * (lower + upper):
+        return score, None
+    cell, offset = win_place(score, lower / (lower + upper))
+    reached = slices(score, cell, offset)[0]
+    if lower <= NEGLIGIBLE * (lower + upper) or reached <= 0.0:
+        return None, score
+    low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
+    return low, sliced(score, cell, offset, reached, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Tournament(Verification):
+    """Select a path of a tree by scores, then run block verification on it.
+
+    For every drafting whose siblings are certain or drawn i.i.d., and whose shape follows the
+    draft alone; with K i.i.d. paths it is `martingale`.
+
+    Source: this project.  That selecting a path, whose distribution is known, and running block
+    verification on it is lossless: Thomas and Pal, Greedy Multi-Path Block Verification, Lemma
+    4.4.  Validity does not depend on how well shares and thresholds are chosen: only on children's
+    scores that mix to the parent's, and that is exact.
+
+    Notes
+    -----
+    O(V) for each node below which tokens were drawn, some 10 passes over the vocabulary, no sort;
+    O(S^2 L^2) for the selection among S leaves, some 100 evaluations of each F on each cell.
+    """
+
+    name: ClassVar[str] = "tournament"
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take every tree of independent siblings."""
+        if drafting.independent:
+            return Capability(True)
+        return Capability(
+            False,
+            f"{self.name} needs siblings that are certain or drawn i.i.d., not with "
+            f"{drafting.kind_name} draws: use prefix_tree, mixed_tree, top_tree, or traversal",
+        )
+
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
+        """Give every slot its standing downwards, pick, accept upwards; see `Verification`."""
+        slots = tree.slots
+        if slots.nodes.size == 1:
+            return Outcome(0, targets[0])
+        field = _Field(tree, targets)
+        entrants = list(field.entrants())
+        chances = best_score([score for score, _ in entrants])
+        ends, masses = [], []
+        for (_, below), chance in zip(entrants, chances.tolist(), strict=True):
+            whole = sum(share for _, share in below)
+            ends += [slot for slot, _ in below]
+            masses += [chance * (share / whole) for _, share in below]
+        picked = ends[chooser.choose(np.array(masses))]
+        path = [picked]
+        while path[0]:
+            path.insert(0, int(slots.parents[path[0]]))
+        return accept_prefix(
+            [int(slots.nodes[slot]) for slot in path],
+            [field.standings[slot].weight for slot in path],
+            targets,
+            lambda at: field.branches[path[at]].distribution(),
+            chooser,
+        )
+
+
+@dataclass(eq=False)
+class _Field:
+    """Who plays in one drafted tree: the standing of every slot, and the branch below it.
+
+    Slots that know the same at one node share their branch.
+    """
+
+    tree: DraftTree
+    targets: FloatArray
+    standings: dict[int, Standing] = field(default_factory=dict)
+    branches: dict[int, Branch] = field(default_factory=dict)
+
+    def entrants(self) -> Iterator[tuple[Score, list[tuple[int, float]]]]:
+        """Yield each score that can win, and the slots that may win by it, with their shares."""
+        slots, children = self.tree.slots, self.tree.slots.children
+        self.standings[0] = Standing(root_score(), 1.0)
+        known: dict[tuple[object, ...], tuple[Branch, dict[object, Standing]]] = {}
+        for slot, below in enumerate(children):
+            standing = self.standings[slot]
+            if standing.score is None:
+                for child in below:
+                    self.standings[child] = standing
+                continue
+            if not below:
+                if not slots.certain[slot]:
+                    yield standing.score, [(slot, 1.0)]
+                continue
+            node = int(slots.nodes[slot])
+            tokens = {child: int(self.tree.tokens[slots.nodes[child]]) for child in below}
+            certain = [child for child in below if slots.certain[child]]
+            inner = tuple(tokens[child] for child in certain if children[child])
+            ending = tuple(tokens[child] for child in certain if not children[child])
+            drawn = slots.last[[child for child in below if not slots.certain[child]]]
+            counts = int(np.sum(~drawn)), int(np.sum(drawn))
+            key = id(standing), node, inner, ending, *counts
+            if key not in known:
+                rest = self._rest(node, [*inner, *ending]) if any(counts) else None
+                known[key] = Branch(standing, self.targets[node], inner, ending, rest, *counts), {}
+            branch, found = known[key]
+            self.branches[slot] = branch
+            for child in below:
+                sure = bool(slots.certain[child])
+                of = tokens[child], sure, not children[child] if sure else bool(slots.last[child])
+                if of not in found:
+                    found[of] = branch.child(*of)
+                self.standings[child] = found[of]
+            if branch.end is not None:
+                yield branch.end, [(child, branch.certain[tokens[child]]) for child in certain
+                                   if not children[child]]  # fmt: skip
+
+    def _rest(self, node: int, certain: Sequence[int]) -> FloatArray | None:
+        """What the drawn children of a slot at a node were drawn from."""
+        q = self.tree.distributions[node]
+        if not certain:
+            return q
+        return renormalise_without(q, np.array(certain, dtype=np.int64))

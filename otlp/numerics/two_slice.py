@@ -1,0 +1,97 @@
+"""The two-slice rule at one node: what its tokens ask for, clipped to the means of two slices.
+
+Token x of the draft q wants the mass t p_x; a slice of mean `low` gives it low q_x, one of mean
+`high` gives high q_x, and shares of both give what lies between.  Every function here is one pass
+over the vocabulary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+
+__all__ = ["balance", "clipped_from_below", "clipped_sum", "shares", "skewed", "wanted_ratios"]
+
+REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
+"""Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
+
+
+@compiled(fastmath=REASSOCIATE)
+def clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> float:
+    """Sum of w p clipped to [low q, high q]: what a node passes on under these slices."""
+    total = 0.0
+    for x in range(q.size):
+        total += min(max(weight * p[x], low * q[x]), high * q[x])
+    return total
+
+
+@compiled(fastmath=REASSOCIATE)
+def clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
+    """Mass that the lower slice's mean forces upon tokens beyond w p."""
+    total = 0.0
+    for x in range(q.size):
+        total += max(low * q[x] - weight * p[x], 0.0)
+    return total
+
+
+@compiled
+def wanted_ratios(weight: float, p: FloatArray, q: FloatArray) -> tuple[float, float]:
+    """Least and largest w p / q of the tokens that can be drafted."""
+    least, most = np.inf, 0.0
+    for x in range(p.size):
+        if q[x] > 0.0:
+            wanted = weight * p[x] / q[x]
+            least = min(least, wanted)
+            most = max(most, wanted)
+    return least, most
+
+
+@compiled(fastmath=REASSOCIATE)
+def balance(
+    weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
+) -> tuple[float, float]:
+    """Factors of the upper shares and of the lower ones; both at most 1, one of them 1.
+
+    They make the children's laws mix to the parent's exactly: sum q lambda = below.
+    """
+    upper = lower = 0.0
+    gap = high - low
+    for x in range(q.size):
+        t = weight * p[x]
+        upper += min(max(t - low * q[x], 0.0), gap * q[x])
+        lower += min(max(high * q[x] - t, 0.0), gap * q[x])
+    scale = (upper + lower) / (below + above)
+    if upper > above * scale:
+        return above * scale / upper, 1.0
+    return 1.0, (min(1.0, below * scale / lower) if lower > 0.0 else 1.0)
+
+
+@compiled
+def shares(
+    t: float, q: float, low: float, high: float, up: float, down: float
+) -> tuple[float, float]:
+    """Shares lambda of the lower slice and 1 - lambda of the upper one, after balancing."""
+    wanted = t / q
+    if down < 1.0:
+        lower = down * min(max((high - wanted) / (high - low), 0.0), 1.0)
+        return lower, 1.0 - lower
+    upper = up * min(max((wanted - low) / (high - low), 0.0), 1.0)
+    return 1.0 - upper, upper
+
+
+@compiled(fastmath=REASSOCIATE)
+def skewed(
+    weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
+) -> FloatArray:
+    """Distribution q r at all tokens, r the mean of the slices under the shares."""
+    found = np.empty(q.size)
+    gap = high - low
+    for x in range(q.size):
+        t = weight * p[x]
+        if down < 1.0:
+            found[x] = high * q[x] - down * min(max(high * q[x] - t, 0.0), gap * q[x])
+        else:
+            found[x] = low * q[x] + up * min(max(t - low * q[x], 0.0), gap * q[x])
+    return found

@@ -1,0 +1,208 @@
+"""Shapes that follow the draft: what they see, what they draft, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.decode import (
+    Children,
+    Drafting,
+    RandomChooser,
+    RuledDrafting,
+    ShapeRule,
+    TabularModel,
+    Tournament,
+    adaptive_branching,
+    adaptive_depth,
+    iid_paths,
+    mixed_tree,
+    play_round,
+    prefix_tree,
+    random_pair,
+    top_tree,
+    tree_shape,
+)
+from otlp.decode.laws.round_laws import draft_trees, round_law
+from otlp.decode.tree import DraftTree
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
+
+RULED: list[Drafting] = [
+    mixed_tree([(1, 1), (0, 2)]),
+    adaptive_depth(3, 3, 0.3),
+    adaptive_branching(6, 3, 0.6),
+    top_tree(5, 3),
+    top_tree(6, 3, 2),
+]
+
+
+class Once(ShapeRule[int]):
+    """Asks at the root for what it was given, and for nothing below."""
+
+    certain, length = True, 1
+
+    def __init__(self, asked: Any) -> None:
+        self.asked = asked
+
+    def root(self) -> int:
+        return 0
+
+    def children(self, state: int, q: FloatArray) -> Children:
+        return self.asked  # type: ignore[no-any-return]
+
+    def below(self, state: int, q: FloatArray, place: int, token: int) -> None:
+        return None
+
+
+class Watched(ShapeRule[Any]):
+    """Another rule, and all that it was shown."""
+
+    def __init__(self, rule: ShapeRule[Any]) -> None:
+        self.rule, self.shown = rule, []  # type: ignore[var-annotated]
+
+    @property
+    def length(self) -> int:
+        return self.rule.length
+
+    def root(self) -> Any:
+        return (), self.rule.root()
+
+    def children(self, state: Any, q: FloatArray) -> Children:
+        self.shown.append((state[0], q))
+        return self.rule.children(state[1], q)
+
+    def below(self, state: Any, q: FloatArray, place: int, token: int) -> Any:
+        found = self.rule.below(state[1], q, place, token)
+        return None if found is None else ((*state[0], token), found)
+
+
+def same(one: DraftTree, other: DraftTree) -> bool:
+    return one.tokens.tolist() == other.tokens.tolist() and one.parents.tolist() == (
+        other.parents.tolist()
+    )
+
+
+@pytest.mark.parametrize("drafting", [*RULED, iid_paths(2, 3), prefix_tree([2, 2, 1])], ids=str)
+def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
+    """The same seed drafts the same tree, whatever the target is."""
+    draft, one = random_pair(4, 6, np.random.default_rng(0))
+    _, other = random_pair(4, 6, np.random.default_rng(1))
+    for seed in range(5):
+        trees = []
+        for target in (one, other):
+            for model in (draft, target):
+                model.start(np.empty(0, dtype=np.int64))
+            rng = np.random.default_rng(seed)
+            trees.append(play_round(draft, target, drafting, Tournament(), rng).tree)
+        assert same(*trees)
+
+
+@pytest.mark.parametrize("drafting", RULED[:3], ids=str)
+def test_a_rule_is_shown_the_draft_along_its_own_path(drafting: RuledDrafting) -> None:
+    draft, _ = random_pair(3, 4, np.random.default_rng(2))
+    draft.start(np.empty(0, dtype=np.int64))
+    watched = Watched(drafting.rule)
+    for seed in range(20):
+        RuledDrafting(watched).draft(draft, RandomChooser(np.random.default_rng(seed)))
+    for path, q in watched.shown:
+        np.testing.assert_array_equal(q, draft.distribution(path))
+
+
+def test_the_budget_is_kept_and_the_slots_are_the_nodes() -> None:
+    draft, _ = random_pair(3, 4, np.random.default_rng(3))
+    for nodes in (0, 1, 3, 5):
+        for tree, _ in draft_trees(draft, adaptive_branching(nodes, 3, 0.6)):
+            assert tree.slots.nodes.size <= nodes + 1
+            assert (len(tree) == 1) == (nodes == 0)
+            assert set(tree.slots.nodes.tolist()) == set(range(len(tree)))
+            for slot, parent in enumerate(tree.slots.parents[1:].tolist(), start=1):
+                assert tree.slots.nodes[parent] == tree.parents[tree.slots.nodes[slot]]
+
+
+def test_paths_end_where_they_are_worth_less_than_the_threshold() -> None:
+    draft, _ = random_pair(3, 5, np.random.default_rng(4))
+    for tree, _ in draft_trees(draft, adaptive_depth(2, 3, 0.35)):
+        for slot, below in enumerate(tree.slots.children):
+            path = tree.path(int(tree.slots.nodes[slot])).tolist()
+            worth = np.prod([draft.distribution(path[:at])[x] for at, x in enumerate(path)])
+            assert bool(below) == (len(path) < 3 and worth >= 0.35)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4, 7])
+def test_the_top_tree_holds_the_most_likely_prefixes(nodes: int) -> None:
+    draft, _ = random_pair(3, 3, np.random.default_rng(nodes))
+    (tree, chance), = draft_trees(draft, top_tree(nodes, 2))  # fmt: skip
+    assert chance == 1.0
+    found = {tuple(tree.path(node).tolist()) for node in range(1, len(tree))}
+    worth = {(x,): float(draft.joint(1)[x]) for x in range(3)}
+    worth |= {(x, y): float(draft.joint(2)[x, y]) for x in range(3) for y in range(3)}
+    assert found == set(sorted(worth, key=lambda path: -worth[path])[:nodes])
+
+
+def test_mixed_nodes_draw_what_is_not_certain() -> None:
+    draft, _ = random_pair(4, 2, np.random.default_rng(5))
+    q = draft.distribution(())
+    top = np.argsort(-q)[:2].tolist()
+    masses = np.zeros(4)
+    for tree, chance in draft_trees(draft, mixed_tree([(2, 1)])):
+        drawn = tree.drawn(0).tolist()
+        assert drawn[:2] == top
+        assert tree.slots.certain.tolist() == [False, True, True, False]
+        masses[drawn[2]] += chance
+    q[top] = 0.0
+    np.testing.assert_allclose(masses, q / q.sum(), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "asked", [None, Children((0, 0)), Children((3,)), Children((-1,)), Children(drawn=-1),
+              Children(drawn=10**6)]
+)  # fmt: skip
+def test_a_rule_that_asks_for_what_there_is_not(asked: Any) -> None:
+    draft, target = random_pair(3, 2, np.random.default_rng(6))
+    with pytest.raises(InvalidInputError):
+        round_law(draft, target, RuledDrafting(Once(asked)), Tournament())
+
+
+def test_a_rule_may_ask_for_nothing() -> None:
+    pair = random_pair(3, 2, np.random.default_rng(7))
+    law = round_law(*pair, RuledDrafting(Once(Children())), Tournament())
+    assert law.block_efficiency == 1.0
+    # nothing is left to draw beside the certain token
+    one = TabularModel([[1.0, 0.0, 0.0], np.eye(3)])
+    law = round_law(one, pair[1], RuledDrafting(Once(Children((0,), 2))), Tournament())
+    np.testing.assert_allclose(law.tokens, pair[1].joint(2), atol=1e-12)
+
+
+@pytest.mark.parametrize("drafting", [*RULED, tree_shape([-1, 0, 1, 2])], ids=str)
+def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
+    pair = random_pair(3, drafting.length, np.random.default_rng(8))
+    with pytest.raises(InvalidInputError, match="greater length"):
+        round_law(*pair, drafting, Tournament())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mixed_tree([]),
+        lambda: mixed_tree([(0, 0)]),
+        lambda: mixed_tree([(1, -1)]),
+        lambda: mixed_tree([3]),  # type: ignore[list-item]
+        lambda: mixed_tree([(100, 100)] * 3),
+        lambda: adaptive_depth(0, 2, 0.1),
+        lambda: adaptive_depth(2, 2, 1.1),
+        lambda: adaptive_branching(-1, 2),
+        lambda: adaptive_branching(2, 0),
+        lambda: adaptive_branching(2, 2, -0.1),
+        lambda: top_tree(-1, 2),
+        lambda: top_tree(10**6, 2),
+        lambda: top_tree(2, 0),
+        lambda: top_tree(2, 2, 0),
+        lambda: RuledDrafting("mixed"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_shapes(make: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        make()

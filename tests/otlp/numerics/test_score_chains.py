@@ -1,0 +1,122 @@
+"""Scores as chains of powers and affine maps: parts of a score, and who has the best."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.numerics.score_chains import (
+    Score,
+    best_score,
+    powered,
+    root_score,
+    sliced,
+    slices,
+    win_place,
+)
+
+fractions = st.floats(0.01, 0.99)
+
+
+def split(score: Score, wins: float, lower: float) -> Score:
+    """A score with so much of the mass below the place that so much of the wins lies below."""
+    cell, offset = win_place(score, wins)
+    below, above, _, _ = slices(score, cell, offset)
+    bottom = float(np.exp(score.left[-1, 0]))
+    return sliced(score, cell, offset, bottom * lower / below, lower / below, (1.0 - lower) / above)
+
+
+def some_score(steps: list[tuple[float, float, float]]) -> Score:
+    score = root_score()
+    for power, wins, lower in steps:
+        score = split(powered(score, power), wins, lower)
+    return score
+
+
+def rounding(score: Score) -> float:
+    """What a score may be off: z is known to rounding, so the thinner a cell, the more.
+
+    Of the whole it is no more than rounding, since a thin cell is met as rarely.
+    """
+    return 1e-11 + 1e-14 / float(np.exp(score.widths.min()))
+
+
+steps = st.lists(
+    st.tuples(fractions, fractions, st.just(0.0) | st.floats(1e-15, 1.0)), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps, st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5))
+def test_each_of_several_powers_wins_by_its_share(
+    way: list[tuple[float, float, float]], shares: list[float]
+) -> None:
+    score = some_score(way)
+    powers = np.array(shares) / sum(shares)
+    chances = best_score([powered(score, float(h)) for h in powers])
+    # nobody wins below the first cell
+    left = np.exp(score.left[-1, 0])
+    np.testing.assert_allclose(chances, powers * (1.0 - left), rtol=0.0, atol=rounding(score))
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps, fractions)
+def test_the_low_part_and_the_high_part_make_the_whole(
+    way: list[tuple[float, float, float]], share: float
+) -> None:
+    score = some_score(way)
+    cell, offset = win_place(score, share)
+    reached, above, won_below, _ = slices(score, cell, offset)
+    assert won_below == pytest.approx(share, rel=1e-9)
+    bottom = float(np.exp(score.left[-1, 0]))
+    low = sliced(score, cell, offset, bottom / reached, 1.0 / reached, 0.0)
+    high = sliced(score, cell, offset, reached, 0.0, 1.0)
+    chances = best_score([low, high])
+    np.testing.assert_allclose(chances, [reached - bottom, above], rtol=0.0, atol=rounding(score))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_best_score_against_a_fine_sum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = [
+        some_score([tuple(rng.uniform(0.2, 0.9, 3)) for _ in range(2)])  # type: ignore[misc]
+        for _ in range(3)
+    ]
+    ends = np.unique(np.concatenate([edges(score) for score in scores]))
+    # a finer and finer grid at the left ends, where densities may be infinite
+    places = [a + (b - a) * np.geomspace(1e-30, 1.0, 100_001) for a, b in pairwise(ends)]
+    grid = np.unique(np.concatenate([ends, *places]))
+    values = np.stack([distribution(score, grid) for score in scores])
+    rises, middle = np.diff(values), 0.5 * (values[:, 1:] + values[:, :-1])
+    sums = [np.sum(rises[k] * np.prod(np.delete(middle, k, axis=0), axis=0)) for k in range(3)]
+    np.testing.assert_allclose(best_score(scores), sums, atol=1e-6)
+
+
+def edges(score: Score) -> np.ndarray:
+    return np.exp(score.edges)
+
+
+def distribution(score: Score, z: np.ndarray) -> np.ndarray:
+    """F at some places, by the chain itself in plain numbers."""
+    found = np.full(z.size, np.exp(score.left[-1, 0]))
+    for i in range(score.masses.size):
+        a, b = np.exp(score.edges[i]), np.exp(score.edges[i + 1])
+        inside = z >= a
+        value = np.minimum(z[inside], b)
+        for j, power in enumerate(score.powers):
+            start = np.exp(score.left[j, i])
+            grown = value**power - start**power
+            value = np.exp(score.left[j + 1, i]) + np.exp(score.slopes[j, i]) * grown
+        found[inside] = value
+    return found
+
+
+def test_small_shares_lose_nothing() -> None:
+    for share in (1e-3, 1e-9, 1e-25):
+        chances = best_score([powered(root_score(), share), powered(root_score(), 1.0 - share)])
+        assert chances[0] == pytest.approx(share, rel=1e-10)
+        assert chances[1] == pytest.approx(1.0 - share, rel=1e-12)
