@@ -136,6 +136,11 @@ class ZeroProbabilityError(InvalidInputError):
 class SizeLimitError(OTLPError, MemoryError):
     """An enumeration would need more memory than its stated limit."""
 
+    def __new__(cls, *args: object) -> SizeLimitError:
+        """Make one, as tools that carry errors between processes do, by `__new__` alone."""
+        # that of MemoryError refuses a class whose first base is another
+        return Exception.__new__(cls, *args)
+
 
 class UnsupportedProblemError(OTLPError, TypeError):
     """A solver or reduction does not cover this problem; the message says why and what does."""

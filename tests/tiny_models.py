@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -102,3 +103,8 @@ def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
             # attention that is nearly uniform would hide what it attends to
             weight.mul_(6.0 if weight.dim() > 1 else 1.0)
     return model
+
+
+def name_of(value: object) -> str:
+    """Name a drafting in a test's id: without the address of a function, which each process has."""
+    return re.sub(r", adjust=<.*?>", "", str(value))

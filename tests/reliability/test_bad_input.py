@@ -234,7 +234,7 @@ def decode_calls() -> Calls:
 
 
 HOOKS = frozenset(
-    {"answer", "divide", "system", "flow"}  # of a solver, called by `Solver.solve`
+    {"answer", "write", "divide", "system", "flow"}  # of a solver, by `solve` and `prepare`
     # of a plan, by its `sample` and `sample_many`
     | {"select", "select_many", "selection", "scores", "realised_selection_law"}
     | {"selection_order"}  # of a scheme, by `subset_selection`
@@ -265,9 +265,7 @@ def method_calls() -> Calls:
         objects.append(solver)
         for problem in problems:
             if solver.supports(problem):
-                objects.append(solver.solve(problem).plan)
-        if hasattr(solver, "prepare"):
-            objects.append(solver.prepare(iid))
+                objects += [solver.solve(problem).plan, solver.prepare(problem)]
     right = {
         "draft_tokens": [0, 1], "drawn": [0], "tokens": [0, 1, 2], "token": 0, "vocab_size": 3,
         "subset": [True, False, True], "order": [0, 2, 1], "target": P, "problem": iid,

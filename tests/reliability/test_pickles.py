@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp import errors
 from otlp.solvers import SOLVERS, make_solver
 from otlp.solvers.solver import Solver
 
@@ -119,10 +120,18 @@ def _errors() -> list[Exception]:
     return found
 
 
+@pytest.mark.parametrize("name", [n for n in errors.__all__ if n.endswith("Error")])
+def test_every_error_comes_back_from_a_worker(name: str) -> None:
+    """Dask carries errors with `__new__` and their attributes, once it is imported."""
+    pytest.importorskip("distributed")
+    error = getattr(errors, name)(*((3, 2) if name == "TooFewTokensError" else ("why",)))
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
 @pytest.mark.parametrize("again", AGAIN)
 def test_errors(again: Callable[[Any], Any]) -> None:
-    errors = _errors()
-    assert len(errors) >= 8
-    for error in errors:
+    raised = _errors()
+    assert len(raised) >= 8
+    for error in raised:
         other = again(error)
         assert type(other) is type(error) and str(other) == str(error)

@@ -29,6 +29,7 @@ from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
+from tests.tiny_models import name_of
 
 RULED: list[Drafting] = [
     mixed_tree([(1, 1), (0, 2)]),
@@ -85,7 +86,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
     )
 
 
-@pytest.mark.parametrize("drafting", [*RULED, iid_paths(2, 3), prefix_tree([2, 2, 1])], ids=str)
+@pytest.mark.parametrize("drafting", [*RULED, iid_paths(2, 3), prefix_tree([2, 2, 1])], ids=name_of)
 def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
     """The same seed drafts the same tree, whatever the target is."""
     draft, one = random_pair(4, 6, np.random.default_rng(0))
@@ -100,7 +101,7 @@ def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
         assert same(*trees)
 
 
-@pytest.mark.parametrize("drafting", RULED[:3], ids=str)
+@pytest.mark.parametrize("drafting", RULED[:3], ids=name_of)
 def test_a_rule_is_shown_the_draft_along_its_own_path(drafting: RuledDrafting) -> None:
     draft, _ = random_pair(3, 4, np.random.default_rng(2))
     draft.start(np.empty(0, dtype=np.int64))
@@ -176,7 +177,7 @@ def test_a_rule_may_ask_for_nothing() -> None:
     np.testing.assert_allclose(law.tokens, pair[1].joint(2), atol=1e-12)
 
 
-@pytest.mark.parametrize("drafting", [*RULED, tree_shape([-1, 0, 1, 2])], ids=str)
+@pytest.mark.parametrize("drafting", [*RULED, tree_shape([-1, 0, 1, 2])], ids=name_of)
 def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
     pair = random_pair(3, drafting.length, np.random.default_rng(8))
     with pytest.raises(InvalidInputError, match="greater length"):

@@ -37,6 +37,7 @@ from otlp.decode.verification.tournament import Draws
 from otlp.distribution import FloatArray
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.score_chains import powered, root_score, slices
+from tests.tiny_models import name_of
 
 Pair = tuple[TabularModel, TabularModel]
 TOLERANCE = 1e-10
@@ -97,7 +98,7 @@ def assert_lossless(pair: Pair, drafting: Drafting, verification: object = None)
     return law.block_efficiency
 
 
-@pytest.mark.parametrize(("drafting", "size"), GRID, ids=str)
+@pytest.mark.parametrize(("drafting", "size"), GRID, ids=name_of)
 def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
     rng = np.random.default_rng(size)
     pair = random_pair(size, drafting.length + 1, rng)
@@ -106,12 +107,14 @@ def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("drafting", "size"), LARGE, ids=str)
+@pytest.mark.parametrize(("drafting", "size"), LARGE, ids=name_of)
 def test_the_target_is_kept_on_larger_trees(drafting: Drafting, size: int) -> None:
     assert_lossless(random_pair(size, drafting.length + 1, np.random.default_rng(size)), drafting)
 
 
-@pytest.mark.parametrize("drafting", [d for d, v, _ in SIZES if d.length == 2 and 3 in v], ids=str)
+@pytest.mark.parametrize(
+    "drafting", [d for d, v, _ in SIZES if d.length == 2 and 3 in v], ids=name_of
+)
 def test_equal_models_and_disjoint_ones(drafting: Drafting) -> None:
     _, target = random_pair(3, drafting.length + 1, np.random.default_rng(3))
     equal = assert_lossless((target, target), drafting)
@@ -128,7 +131,7 @@ def test_equal_models_and_disjoint_ones(drafting: Drafting) -> None:
 @pytest.mark.parametrize(
     "drafting",
     [prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 2)]), adaptive_branching(4, 2), top_tree(4, 2)],
-    ids=str,
+    ids=name_of,
 )
 def test_tiny_probabilities(drafting: Drafting, tiny: float) -> None:
     draft = TabularModel([[tiny, 1.0 - tiny], [[tiny, 1.0], [0.5, 0.5]], np.full((2, 2, 2), 0.5)])
@@ -152,7 +155,7 @@ def test_iid_paths_are_martingale(size: tuple[int, int, int]) -> None:
     "drafting",
     [prefix_tree([2, 2]), mixed_tree([(1, 1), (1, 1)]), adaptive_depth(2, 2, 0.4),
      tree_shape([-1, 0, 0, 1, 1], "iid"), adaptive_branching(4, 2), mixed_tree([(2, 1), (1, 0)])],
-    ids=str,
+    ids=name_of,
 )  # fmt: skip
 def test_the_accepted_masses_are_those_of_the_rounds(drafting: Drafting) -> None:
     pair = random_pair(3, drafting.length + 1, np.random.default_rng(4))
@@ -162,7 +165,9 @@ def test_the_accepted_masses_are_those_of_the_rounds(drafting: Drafting) -> None
 
 @pytest.mark.parametrize("name", ["optimal", "traversal", "target-only", "naive"])
 @pytest.mark.parametrize(
-    "drafting", [mixed_tree([(1, 2), (1, 1)]), adaptive_depth(2, 2, 0.4), top_tree(4, 2)], ids=str
+    "drafting",
+    [mixed_tree([(1, 2), (1, 1)]), adaptive_depth(2, 2, 0.4), top_tree(4, 2)],
+    ids=name_of,
 )
 def test_other_algorithms_on_these_trees(drafting: Drafting, name: str) -> None:
     pair = random_pair(3, 3, np.random.default_rng(5))
@@ -221,7 +226,7 @@ def test_tournament_is_near_the_optimum_and_above_the_optimum_at_every_node() ->
     assert np.mean(1.0 - own / best) < 0.01
 
 
-@pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=str)
+@pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=name_of)
 def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
     pair = random_pair(3, 3, np.random.default_rng(0))
     with pytest.raises(UnsupportedProblemError, match=f"{drafting.kind_name} draws"):

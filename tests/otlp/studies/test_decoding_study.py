@@ -114,7 +114,7 @@ def test_commands_say_what_is_wrong(tmp_path):
         (("decode", "--algorithms", "blocks"), "blocks"),
         (("decode", "--prompts", str(path)), "prompt"),
         (("decode", "--prompts", str(tmp_path / "absent")), "cannot read"),
-        (("decode", "--algorithms", "block", "--paths", "2"), "one path"),
+        (("decode", "--algorithms", "block", "--paths", "2"), "one i.i.d. path"),
         (("decode", "--temperature", "-1"), "temperature is -1"),
     ):
         result = run(*words)
