@@ -152,7 +152,7 @@ def plain_round(
 def large_vocabulary(
     names: Sequence[str], paths: int, length: int, vocab_size: int, repeats: int
 ) -> list[tuple[str, float]]:
-    """Median milliseconds of a verification on synthetic laws over a large vocabulary."""
+    """Median milliseconds of a verification on synthetic distributions over a large vocabulary."""
     rng = np.random.default_rng(2)
     trees = [synthetic_round(paths, length, vocab_size, rng) for _ in range(repeats)]
     found = []

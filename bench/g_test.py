@@ -1,4 +1,4 @@
-"""Rounds of the trained pair against the target's law: one G-test for each algorithm.
+"""Rounds of the trained pair against the target's distribution: one G-test for each algorithm.
 
     python bench/g_test.py
 

@@ -23,7 +23,7 @@ GAP_TOLERANCE = 1e-6
 """A plan is called optimal if its acceptance is certified within this of the optimum."""
 
 LOSSLESS_TOLERANCE = 1e-9
-"""A plan is called lossless if its output law is within this of the target in L1."""
+"""A plan is called lossless if its output distribution is within this of the target in L1."""
 
 RULE_GAP = 1e-4
 """Accuracy of the bound for a plan that is not called optimal: a finer one would cost more."""

@@ -49,7 +49,7 @@ class Guarantee(IntEnum):
     NONE = 0
     """There is no plan."""
     APPROXIMATE = 1
-    """The output law differs from the target by `Solution.marginal_error` > 0 in L1."""
+    """The output distribution differs from the target by `Solution.marginal_error` > 0 in L1."""
     LOSSLESS = 2
     """The output follows the target; the acceptance may not be optimal."""
     OPTIMAL = 3
@@ -78,7 +78,7 @@ class Solution:
     subset : ndarray of bool, shape (V,), or None
         The subset H behind `upper_bound`, the proof of optimality.
     marginal_error : float
-        L1 distance between the plan's output law and the target, or a bound on it.
+        L1 distance between the plan's output distribution and the target, or a bound on it.
     marginal_method : str
         How `marginal_error` was obtained, in words.
     timings : Timings

@@ -270,7 +270,7 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
 
     Source: a `Problem` whose token sets can be listed.
     Result: `Systems`, two relaxed OTLPs.  The outer groups tuples by their tokens outside H*.
-    Survives: value (the sum of both), dual (H*), and plan: each tuple's slice needs its own
+    Survives: value (the sum of both), dual (H*), and plan: each tuple's conditional needs its own
     system alone (Eq. 7, 8).
     Cost: for i.i.d. drafts O(V log V), and O(n^2) a set: binom(k - |H*|, <= n) + binom(|H*|, <= n)
     sets for a support of k tokens, in place of binom(k, <= n).  Else that of subset selection,

@@ -33,7 +33,7 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP]):
     Source: a `Problem` whose token sets can be listed.
     Result: a `RelaxedOTLP` with one group a set; for k tokens, binom(k, 1) + ... + binom(k, n)
     groups in place of k^n.
-    Survives: value, dual, and plan: every tuple of a set has the set's slice.
+    Survives: value, dual, and plan: every tuple of a set has the set's conditional.
     Cost: O(n^2) a set for i.i.d. drafts, O(m n log m) for m listed tuples.
 
     Parameters

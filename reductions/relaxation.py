@@ -62,14 +62,14 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of tuples, and the table of slices, may need.
+        Bytes that the list of tuples, and the table of conditionals, may need.
     """
 
     memory_limit: int = MEMORY_LIMIT
     lists: ClassVar[bool] = True
 
     def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose table of slices fits the memory limit."""
+        """Accept problems whose table of conditionals fits the memory limit."""
         count = source.drafts.tuple_count()
         needed = 8.0 * count * (source.vocab_size + 4 * source.n)
         return fits(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
@@ -92,13 +92,13 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
 def lift(inverse: RelaxationInverse, flow: FloatArray) -> TablePlan:
     """The plan of Eq. 3, and what makes every flow feasible: entries, sets, tokens cut to size."""
     problem, tuples, groups = inverse
-    slices = np.zeros((len(groups), problem.vocab_size))
+    conditionals = np.zeros((len(groups), problem.vocab_size))
     available = groups.mass[groups.rows]
-    slices[groups.rows, groups.members] = np.clip(flow, 0.0, available) / available
-    slices /= np.maximum(slices.sum(axis=1, keepdims=True), 1.0)
-    taken = tuples.mass @ slices
+    conditionals[groups.rows, groups.members] = np.clip(flow, 0.0, available) / available
+    conditionals /= np.maximum(conditionals.sum(axis=1, keepdims=True), 1.0)
+    taken = tuples.mass @ conditionals
     target = problem.target
-    slices *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
-    left = residual_distribution(target, tuples.mass @ slices)
-    rejected = np.maximum(1.0 - slices.sum(axis=1, keepdims=True), 0.0)
-    return TablePlan(problem, tuples, slices + rejected * left)
+    conditionals *= np.divide(target, taken, out=np.ones_like(taken), where=taken > target)
+    left = residual_distribution(target, tuples.mass @ conditionals)
+    rejected = np.maximum(1.0 - conditionals.sum(axis=1, keepdims=True), 0.0)
+    return TablePlan(problem, tuples, conditionals + rejected * left)

@@ -15,7 +15,7 @@ __all__ = ["Support", "SupportInverse"]
 
 
 class SupportInverse(NamedTuple):
-    """The way back: the original problem, the kept tokens, the target's law outside them."""
+    """The way back: the original problem, the kept tokens, the target outside them."""
 
     problem: Problem
     tokens: IntArray
@@ -33,7 +33,7 @@ class Support(Reduction[Problem, Problem]):
     Result: a `Problem` over the k tokens of the support, plus one that stands for all the rest
     if the target has mass there.
     Survives: value, dual (subsets of the support), and plan: the rest token is drawn with the
-    target's law outside the support, so no mass is lost.
+    target's distribution outside the support, so no mass is lost.
     Cost: O(V); lists no tuples for i.i.d. drafts.
     """
 

@@ -72,7 +72,7 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
 
 @dataclass(frozen=True)
 class FullProgram(Reduction[Problem, TransportProgram]):
-    """The OTLP itself, Eq. 1 of Global Resolution: the joint law of verified token and tuple.
+    """The OTLP itself, Eq. 1 of Global Resolution: verified token and tuple jointly.
 
     Source: a `Problem` whose tuples can be listed.
     Result: a `TransportProgram` with V variables a tuple.
@@ -89,7 +89,7 @@ class FullProgram(Reduction[Problem, TransportProgram]):
     lists: ClassVar[bool] = True
 
     def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose table of slices fits the memory limit."""
+        """Accept problems whose table of conditionals fits the memory limit."""
         return Relaxation(self.memory_limit).accepts(source)
 
     def apply(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
@@ -111,7 +111,7 @@ class FullProgram(Reduction[Problem, TransportProgram]):
         return program, RelaxationInverse(source, tuples, pairs)
 
     def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
-        """Read the slices off the joint law, shape (m V,), and H* off the prices, shape (V,)."""
+        """Read conditionals off joint masses, shape (m V,), and H* off the prices, shape (V,)."""
         subset = price_subset(inverse.problem.dual_value, answer.dual)
         return PrimalDual(lift(inverse, answer.primal), subset)
 

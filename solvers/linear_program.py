@@ -47,7 +47,7 @@ class LinearProgram(Solver):
     ----------
     form : str
         "relaxed" is Eq. 2, merged by set of tokens: one variable for each member of each set.
-        "full" is Eq. 1, the joint law of verified token and drafted tuple: up to (k + 1) k^n
+        "full" is Eq. 1, verified token and drafted tuple jointly: up to (k + 1) k^n
         variables for n i.i.d. drafts from k tokens.
     memory_limit : int
         Bytes that the solve may need.

@@ -1,6 +1,6 @@
-"""A problem of which H* is known: a slice then solves the system of its own tuple alone.
+"""A problem of which H* is known: a conditional then solves the system of its own tuple alone.
 
-The paper's use (Global Resolution, Eq. 7 and 8): one tuple is drafted, and one slice is needed.
+The paper's use (Global Resolution, Eq. 7 and 8): one tuple is drafted, and one conditional needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SystemSolver(Solver):
         return Guarantee.LOSSLESS
 
     def write(self, problem: Problem) -> Plan:
-        """Find H* and divide the target; each slice then solves what its own tuple needs.
+        """Find H* and divide the target; each conditional then solves what its own tuple needs.
 
         Where the drafts are not i.i.d. one system divides for the other: both are solved.
         """
@@ -85,7 +85,7 @@ class Prepared(Plan):
         return subset
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan; see `otlp.Plan.conditional`.
+        """Conditional of the plan; see `otlp.Plan.conditional`.
 
         Raises
         ------

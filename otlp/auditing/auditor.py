@@ -45,7 +45,7 @@ def audit(
 ) -> AuditReport:
     """Say whether a verification rule is lossless: whether its output follows the target.
 
-    The rule's exact output law is computed where its random draws can be followed (see
+    The rule's exact output distribution is computed where its random draws can be followed (see
     `otlp.auditing.enumeration`); otherwise it is sampled and tested.  A plan is audited through
     both `Plan.conditional`, which must give distributions, and `Plan.sample`, which must follow
     them.
@@ -67,7 +67,7 @@ def audit(
         What the rule is told as q; by default the draft vector of the declared scheme, of shape
         (V,), or (n, V) for different drafts.
     samples : int
-        Sample size, where the law cannot be computed.
+        Sample size, where the distribution cannot be computed.
     false_alarm_rate : float
         Probability that a correct rule with correct drafts is rejected by the tests together.
     confidence : float

@@ -28,11 +28,11 @@ class DraftCheck:
     Attributes
     ----------
     agrees : bool
-        False if the drafts were found to follow another law.
+        False if the drafts were found to follow another distribution.
     declared : str
         The declared scheme.
     total_variation : float
-        Distance of the law of the drafted tuples from the declared one; NaN if it was not
+        Distance of the distribution of the drafted tuples from the declared one; NaN if it was not
         enumerated.
     impossible : int or float
         Drafted tuples that the scheme never drafts: their number, or their probability if the law
@@ -43,7 +43,7 @@ class DraftCheck:
         Share of the tuples that hold a token twice, and the share that the scheme gives (NaN if
         that is not known).
     tests : mapping of str to GTest
-        By what was counted; empty if the law was enumerated.
+        By what was counted; empty if the distribution was enumerated.
     """
 
     agrees: bool
@@ -84,7 +84,7 @@ class DraftCheck:
 def exact_draft_check(
     law: Mapping[tuple[int, ...], float], declared: DraftScheme, tolerance: float
 ) -> DraftCheck:
-    """Compare the exact law of the drafted tuples with the declared one.
+    """Compare the exact distribution of the drafted tuples with the declared one.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def exact_draft_check(
 def check_drafts(
     tokens: IntArray, declared: DraftScheme, rate: float, rng: np.random.Generator
 ) -> DraftCheck:
-    """Test drafted tuples against the declared law.
+    """Test drafted tuples against the declared distribution.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ Counted = dict[str, tuple[IntArray, FloatArray]]
 
 
 def _places(tokens: IntArray, declared: DraftScheme, rng: np.random.Generator) -> Counted:
-    """Tokens counted by place, with the law at that place."""
+    """Tokens counted by place, with the distribution at that place."""
     size = declared.vocab_size
     if declared.tuple_count() > MOST_TUPLES:
         places = rng.integers(declared.n, size=len(tokens))

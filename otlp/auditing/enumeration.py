@@ -1,4 +1,4 @@
-"""The exact law of what a program returns, by following every branch of its random draws.
+"""The exact distribution of what a program returns, by following every branch of its random draws.
 
 A program is a function of a random generator.  It is handed a numpy `Generator` that answers
 from two primitives only: a category of a finite law, and a uniform number.  A category branches
@@ -51,7 +51,7 @@ class _Abandoned(BaseException):
 
 @dataclass(frozen=True, eq=False)
 class Law(Generic[Result]):
-    """The exact law of a program's result.
+    """The exact distribution of a program's result.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ def enumerate_law(
     rng: np.random.Generator,
     progress: Callable[[int], None] = lambda paths: None,
 ) -> Law[Result]:
-    """Compute the exact law of what a program returns.
+    """Compute the exact distribution of what a program returns.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ __all__ = ["audit_conditionals", "audit_exactly"]
 
 
 class _Tally:
-    """Sums the law of the output over drafted tuples."""
+    """Sums the distribution of the output over drafted tuples."""
 
     def __init__(self, size: int) -> None:
         self.output = np.zeros(size)

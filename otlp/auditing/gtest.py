@@ -24,7 +24,7 @@ MOST_POOLS = 32
 
 @dataclass(frozen=True)
 class GTest:
-    """A G-test (likelihood ratio test) of counts against a law.
+    """A G-test (likelihood ratio test) of counts against a distribution.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class GTest:
     degrees : int
         Degrees of freedom: cells less one.
     p_value : float
-        Probability of a statistic at least as large if the law is right.
+        Probability of a statistic at least as large if the distribution is right.
     samples : int
     impossible : int
-        How many of the samples have probability zero under the law.
+        How many of the samples have probability zero under the distribution.
     detectable : float
         A total variation at least this large is found with probability `power`.
     power : float
@@ -54,12 +54,12 @@ class GTest:
     rate: float
 
     def rejects(self, rate: float) -> bool:
-        """Whether the law is rejected at this false-alarm rate."""
+        """Whether the distribution is rejected at this false-alarm rate."""
         return self.impossible > 0 or self.p_value < rate
 
     @property
     def rejected(self) -> bool:
-        """Whether the law is rejected at the rate of the test."""
+        """Whether the distribution is rejected at the rate of the test."""
         return self.rejects(self.rate)
 
 
@@ -70,7 +70,7 @@ def g_test(
     power: float = 0.9,
     order: IntArray | None = None,
 ) -> GTest:
-    """Test counts against a law.
+    """Test counts against a distribution.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def g_test(
         Probability of detection that it refers to.
     order : ndarray of int, shape (m,), optional
         A permutation of the outcomes: neighbours are pooled.  Whatever a deviation is suspected to
-        depend on, but not the counts; by default the law.
+        depend on, but not the counts; by default the distribution.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def total_variation_interval(
     High: on k cells the empirical law is within sqrt((k - 1) / N) / 2 of the true one in mean
     total variation (Jensen), and within sqrt(log(1 / delta) / (2 N)) of that mean with
     probability 1 - delta (McDiarmid).  The least likely outcomes are pooled, which hides no more
-    than their mass under the law; how many to pool is decided from the law alone.
+    than their mass under the distribution; how many to pool is decided from the distribution alone.
     """
     delta = 0.5 * (1.0 - confidence)
     excess = first > first.sum() * law

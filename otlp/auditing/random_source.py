@@ -88,7 +88,7 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         axis: int = 0,
         shuffle: bool = True,
     ) -> Any:
-        """Entries of a population, as `Generator.choice`; a law off 1 raises as there."""
+        """Entries of a population, as `Generator.choice`; a distribution off 1 raises as there."""
         _SCRATCH.choice(a, size, replace, p, axis, shuffle)
         population = np.asarray(np.arange(a) if np.ndim(a) == 0 else a)
         if axis != 0:

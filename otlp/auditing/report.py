@@ -68,14 +68,14 @@ class AuditReport:
     size : int
         Paths followed, tuples listed ("conditional"), or samples drawn.
     why_sampled : str
-        Why the exact law was not computed; empty if it was.
+        Why the exact distribution was not computed; empty if it was.
     confidence : float
-        1 if the law is exact.
+        1 if the distribution is exact.
     false_alarm_rate : float
         Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
-        the law is exact.
+        the distribution is exact.
     test : GTest or None
-        The G-test of the sampled output; None if the law is exact.
+        The G-test of the sampled output; None if the distribution is exact.
     repetitions : int
         How often a path was run again, always with the same result; 0 if sampled.
     sample_apart : float
@@ -83,7 +83,7 @@ class AuditReport:
         is no plan, NaN if sampled.
     sample_test : GTest or None
         The G-test of what a plan samples against its conditionals; None if there is no plan, or
-        the law is exact.
+        the distribution is exact.
     """
 
     method: str

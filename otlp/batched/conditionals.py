@@ -68,7 +68,7 @@ def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape (B, N, M), float64
-        The law of what `otlp.batched.coupling.scores` draws.
+        The distribution of what `otlp.batched.coupling.scores` draws.
     """
     (batch, count), size = cell.shape, coupling.ends.shape[1]
     every = torch.arange(size, device=cell.device).expand(batch, size)

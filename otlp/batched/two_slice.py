@@ -61,7 +61,7 @@ class TwoSlice(NamedTuple):
     threshold : Tensor, shape (B, 1), float64
         u.
     lower, upper : Tensor, shape (B, 1), float64
-        s and s': mass of the law below and above u.
+        s and s': mass of the distribution below and above u.
     lower_mean, upper_mean : Tensor, shape (B, 1), float64
         m0 and m1: means of W / R below and above u.
     weight : Tensor, shape (B, 1), float64
@@ -169,7 +169,7 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
 def child(
     law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: Tensor
 ) -> BatchedScoreLaw:
-    """Law of the scores of one child of each node.
+    """Distribution of the scores of one child of each node.
 
     Parameters
     ----------

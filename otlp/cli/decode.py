@@ -65,7 +65,7 @@ def command(
     Block efficiency is the number of tokens per target call, with its 95% interval over prompts;
     the speed-up is over autoregressive decoding of the same prompts in the same process. Accepted:
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
-    target's law.
+    target's distribution.
     """
     samplings = [Sampling(value, top_k, top_p) for value in temperature]
     settings, reasons = _settings(algorithms, paths, length)

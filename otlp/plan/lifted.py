@@ -25,7 +25,7 @@ class LiftedPlan(Plan):
     tokens : ndarray, shape (k,), int64
         The kept tokens, ascending.
     outside : ndarray, shape (V,)
-        Law of the target on the tokens that are never drafted; zero if it has no mass there.
+        The target on the tokens that are never drafted, normalised; zero if it has no mass there.
     """
 
     def __init__(self, problem: Problem, plan: Plan, tokens: IntArray, outside: FloatArray) -> None:
@@ -35,7 +35,7 @@ class LiftedPlan(Plan):
         self.outside = outside
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan; see `Plan.conditional`."""
+        """Conditional of the plan; see `Plan.conditional`."""
         return self._lift(self.plan.conditional(self._rename(draft_tokens)))
 
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
@@ -54,7 +54,7 @@ class LiftedPlan(Plan):
         return verified
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law of the restricted plan, spread over the original tokens."""
+        """Acceptance and output of the restricted plan, spread over the original tokens."""
         small = self.plan.marginals()
         return Marginals(
             self._lift(small.acceptance), self._lift(small.output), small.method, small.slack

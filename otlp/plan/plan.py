@@ -1,4 +1,4 @@
-"""What every plan answers: slices, samples, and its own exact marginals."""
+"""What every plan answers: conditionals, samples, and its own exact marginals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Marginals:
     acceptance : ndarray, shape (V,)
         Probability that the verified token is i and was drafted.
     output : ndarray, shape (V,)
-        Law of the verified token; the target, if the plan is lossless.
+        Distribution of the verified token; the target, if the plan is lossless.
     method : str
         How both were obtained, in words ("enumerated", "closed form", "bound").
     slack : float
@@ -52,7 +52,7 @@ class Marginals:
 
 
 class Plan(ABC):
-    """A verification rule: the law pi(. | drafted tuple) of the verified token.
+    """A verification rule: the distribution pi(. | drafted tuple) of the verified token.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Plan(ABC):
 
     @abstractmethod
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan: the law of the verified token given the drafted tuple.
+        """Conditional of the plan: the distribution of the verified token given the drafted tuple.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class Plan(ABC):
         """
 
     def marginals(self) -> Marginals:
-        """Acceptance and output law of this plan, from the plan's own numbers.
+        """Acceptance and output distribution of this plan, from the plan's own numbers.
 
         Enumerated in a `table` here, O(m V) for m tuples; plans that know better override it.
 
@@ -241,26 +241,28 @@ class Plan(ABC):
         return self.problem.check_draft_tokens(draft_tokens)
 
 
-def enumerated_marginals(tuples: DraftTuples, slices: FloatArray) -> Marginals:
+def enumerated_marginals(tuples: DraftTuples, conditionals: FloatArray) -> Marginals:
     """Sum over all tuples.
 
     Parameters
     ----------
     tuples : DraftTuples
-    slices : ndarray, shape (m, V)
-        The slice of each tuple.
+    conditionals : ndarray, shape (m, V)
+        The conditional of each tuple.
 
     Returns
     -------
     Marginals
         The slack is what negative entries and sums other than one amount to: what is sampled
-        then follows no slice.  O(m V).
+        then follows no conditional.  O(m V).
     """
-    joint = slices * tuples.mass[:, None]
+    joint = conditionals * tuples.mass[:, None]
     drafted = np.zeros(joint.shape, dtype=bool)
     drafted[np.arange(len(joint))[:, None], tuples.tokens] = True
     accepted = np.where(drafted, joint, 0.0)
-    defects = np.abs(slices.sum(axis=1) - 1.0) - 2.0 * np.minimum(slices, 0.0).sum(axis=1)
+    defects = np.abs(conditionals.sum(axis=1) - 1.0) - 2.0 * np.minimum(conditionals, 0.0).sum(
+        axis=1
+    )
     slack = float(tuples.mass @ defects)
     return Marginals(accepted.sum(axis=0), joint.sum(axis=0), "enumerated", slack)
 
@@ -289,7 +291,7 @@ def first_accepted(
 
 
 def residual_distribution(target: FloatArray, acceptance: FloatArray | float) -> FloatArray:
-    """Law of the token that replaces a rejected draft: what acceptance leaves of the target.
+    """Distribution of what replaces a rejected draft: what acceptance leaves of the target.
 
     Parameters
     ----------

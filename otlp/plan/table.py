@@ -24,14 +24,14 @@ class TablePlan(Plan):
     problem : Problem
     tuples : DraftTuples
         The tuples of positive probability, m of them.
-    slices : ndarray, shape (m, V)
+    conditionals : ndarray, shape (m, V)
         Row j is the distribution of the verified token given tuple j; nonnegative, sums to one.
     """
 
-    def __init__(self, problem: Problem, tuples: DraftTuples, slices: FloatArray) -> None:
+    def __init__(self, problem: Problem, tuples: DraftTuples, conditionals: FloatArray) -> None:
         super().__init__(problem)
         self.tuples = tuples
-        self.slices = slices
+        self.conditionals = conditionals
 
     @cached_property
     def _index(self) -> dict[bytes, int]:
@@ -40,9 +40,9 @@ class TablePlan(Plan):
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, by look-up; see `Plan.conditional`."""
         found = self._index.get(self._check(draft_tokens).tobytes())
-        result = self.problem.target if found is None else self.slices[found]
+        result = self.problem.target if found is None else self.conditionals[found]
         return result.copy()
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, summed over all tuples; O(m V)."""
-        return enumerated_marginals(self.tuples, self.slices)
+        return enumerated_marginals(self.tuples, self.conditionals)

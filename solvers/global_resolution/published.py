@@ -19,7 +19,7 @@ ENUMERATED_SETS = 500_000
 
 
 class PublishedSystem(Plan):
-    """One system of Eq. 18: accept by the softmax, untouched, and replace by a fixed law.
+    """One system of Eq. 18: accept by the softmax, untouched, and replace by a fixed distribution.
 
     Not lossless: the output is off by what the truncation and the gradient leave (Lemma 6.6).
 
@@ -39,7 +39,7 @@ class PublishedSystem(Plan):
     slack : float
         0 for the outer system, 1 for the inner.
     residual : ndarray, shape (V,)
-        Law of the replacement.
+        Distribution of the replacement.
     truncated : ndarray of int64
         The truncation set T.
     left_out : float
@@ -65,7 +65,7 @@ class PublishedSystem(Plan):
         self.truncated, self.left_out = truncated, left_out
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Slice of the plan, C(., tuple) normalised; see `Plan.conditional`."""
+        """Conditional of the plan, C(., tuple) normalised; see `Plan.conditional`."""
         shown = np.unique(self._check(draft_tokens))
         shown = shown[self.side[shown]]
         share = softmax_shares(self.alpha[shown], self.slack)
