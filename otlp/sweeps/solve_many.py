@@ -28,7 +28,7 @@ from otlp.solvers.orderings import Orderings
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
-from otlp.sweeps.workers import in_order
+from otlp.sweeps.workers import in_order, in_this_process
 
 __all__ = ["Row", "solve_many"]
 
@@ -166,7 +166,9 @@ def solve_many(
         problems, vocab_size = chain(first, remaining), _vocab_size(first)
     threads = isinstance(made, COMPILED) and vocab_size >= THREAD_TOKENS
     solve = partial(_solve_chunk, solver=made, plans=plans)
-    chunks = _Chunks(problems, chunk, max(1, CHUNK_TOKENS // vocab_size))
+    # nothing is gained by a chunk here, and the memory of one plan does for the next
+    most = 1 if in_this_process(jobs) else max(1, CHUNK_TOKENS // vocab_size)
+    chunks = _Chunks(problems, chunk, most)
     results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
     rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows

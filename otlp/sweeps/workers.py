@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, TaskError
 
-__all__ = ["in_order", "worker_count"]
+__all__ = ["in_order", "in_this_process", "worker_count"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -97,6 +97,11 @@ def worker_count(jobs: int | None = None) -> int:
     if backend is None:
         return jobs or configured
     return max(1, int(backend.effective_n_jobs(jobs or configured)))
+
+
+def in_this_process(jobs: int | None = None) -> bool:
+    """Whether `in_order` runs the tasks itself, one after the other; see there."""
+    return _configured()[0] is None and worker_count(jobs) == 1
 
 
 def _configured() -> tuple[Any, int]:
