@@ -118,7 +118,7 @@ class WithoutReplacement(OneDraft):
     def _pieces(self) -> Iterator[tuple[int, int]]:
         """Blocks of nodes that are worked on without a look at the time limit, or at Ctrl-C."""
         count = len(self._rung)
-        size = max(1, STEPS // (self.n * self.vocab_size * WIDTH))
+        size = max(1, STEPS // (self.n * self.vocab_size * self._width))
         for first in range(0, count, size):
             checkpoint()
             yield first, min(first + size, count)
@@ -259,9 +259,14 @@ class WithoutReplacement(OneDraft):
         left[top] = self.draft[:top].sum() + self.draft[top + 1 :].sum()
         return self.draft / left
 
+    @property
+    def _width(self) -> int:
+        """Nodes that are worked on together: fewer where they would take long, or much memory."""
+        return WIDTH if WIDTH * self.n * self.vocab_size <= STEPS else WIDTH // 4
+
     @cached_property
     def _nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Times and weights of the integral over [0, inf), a multiple of `WIDTH` of them."""
+        """Times and weights of the integral over [0, inf), a multiple of `_width` of them."""
         top, tail = self.top_and_tail
         # Until n clocks have rung, what is left rings at this rate at least.
         slowest = tail + float(self.draft[top[-1]])
@@ -269,18 +274,18 @@ class WithoutReplacement(OneDraft):
         # log time the larger n is, about as 1 / sqrt(n).
         step, first = min(0.2, 0.5 / np.sqrt(self.n)), -3.5
         length = np.log((80.0 + 5.0 * self.n) / slowest) - first
-        x = first + step * np.arange(WIDTH * int(np.ceil(length / (step * WIDTH))))
+        x = first + step * np.arange(self._width * int(np.ceil(length / (step * self._width))))
         times = np.exp(x - np.exp(-x))
         return times, step * times * (1.0 + np.exp(-x))
 
     @cached_property
     def _rung(self) -> FloatArray:
-        """Probability that clock i has rung by each node, shape (nodes / WIDTH, V, WIDTH)."""
+        """Probability that clock i has rung by each node, shape (nodes / width, V, width)."""
         times, _ = self._nodes
         needed = 8.0 * times.size * self.vocab_size
         check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
-        rung = np.empty((times.size // WIDTH, self.vocab_size, WIDTH))
-        for block, rows in zip(times.reshape(-1, WIDTH), rung, strict=True):
+        rung = np.empty((times.size // self._width, self.vocab_size, self._width))
+        for block, rows in zip(times.reshape(-1, self._width), rung, strict=True):
             checkpoint()
             _ring(self.draft, block, rows)
         return rung
@@ -322,12 +327,12 @@ def _ring(draft: FloatArray, times: FloatArray, rung: FloatArray) -> None:
     for token in range(draft.size):
         rate, row = draft[token], rung[token]
         if rate * times[-1] < SMALL:
-            for k in range(WIDTH):
+            for k in range(times.size):
                 x = rate * times[k]
                 rest = 1.0 - x / 5.0 * (1.0 - x / 6.0 * (1.0 - x / 7.0))
                 row[k] = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * rest)))
         else:
-            for k in range(WIDTH):
+            for k in range(times.size):
                 row[k] = -np.expm1(-rate * times[k])
 
 
