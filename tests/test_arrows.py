@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -135,3 +136,12 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_room_is_in_the_wheel() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    rooms = {
+        name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for name, path in MODULES.items()
+    }
+    assert rooms == set(settings["packages"])
