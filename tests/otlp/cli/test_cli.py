@@ -246,7 +246,11 @@ def test_an_interruption_ends_with_status_130(
     ],
 )
 def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
-    code = "from otlp.cli import main; print('begun', flush=True); main()"
+    # shells start what runs in the background with Ctrl-C ignored
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from otlp.cli import main; print('begun', flush=True); main()"
+    )
     command = [sys.executable, "-c", code, *words.split()]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -273,7 +273,11 @@ def test_an_interrupted_audit_leaves_no_process(
     tmp_path: Path, hostile: str, how: signal.Signals
 ) -> None:
     """Ctrl-C ends what the rule started, too; a kill of the command at least the rule."""
-    code = "import sys; from otlp.cli import main; main(sys.argv[1:])"
+    # shells start what runs in the background with Ctrl-C ignored
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from otlp.cli import main; main(sys.argv[1:])"
+    )
     words = tmp_path / "words"
     with words.open("w") as file:
         audit = subprocess.Popen(
