@@ -24,6 +24,14 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
+from otlp.numerics.two_slice import (
+    balance,
+    clipped_from_below,
+    clipped_sum,
+    shares,
+    skewed,
+    wanted_ratios,
+)
 
 __all__ = ["MultipathMartingale", "ScoreLaw"]
 
@@ -31,8 +39,6 @@ FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
-REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
-"""Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,24 +92,6 @@ def _slices(
     return below, above, low * scale, high * scale
 
 
-@compiled(fastmath=REASSOCIATE)
-def _clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> float:
-    """Sum of w p clipped to [low q, high q]: what a node passes on under these slices."""
-    total = 0.0
-    for x in range(q.size):
-        total += min(max(weight * p[x], low * q[x]), high * q[x])
-    return total
-
-
-@compiled(fastmath=REASSOCIATE)
-def _clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
-    """Mass that the lower slice's mean forces upon tokens beyond w p."""
-    total = 0.0
-    for x in range(q.size):
-        total += max(low * q[x] - weight * p[x], 0.0)
-    return total
-
-
 @compiled
 def _flat_middle(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
@@ -112,12 +100,7 @@ def _flat_middle(
 
     Both means rise with the threshold, so two bisections without a look at the tokens find them.
     """
-    least, most = np.inf, 0.0
-    for x in range(p.size):
-        if q[x] > 0.0:
-            wanted = weight * p[x] / q[x]
-            least = min(least, wanted)
-            most = max(most, wanted)
+    least, most = wanted_ratios(weight, p, q)
     a, first = edges[0], edges[-1]
     last, b = edges[0], edges[-1]
     for _ in range(50):
@@ -145,9 +128,9 @@ def _threshold(
     """
     a, b = edges[0], edges[-1]
     _, _, low, high = _slices(edges, masses, paths, a)
-    at_a = _clipped_sum(weight, p, q, low, high) - 1.0
+    at_a = clipped_sum(weight, p, q, low, high) - 1.0
     _, _, low, high = _slices(edges, masses, paths, b)
-    at_b = _clipped_sum(weight, p, q, low, high) - 1.0
+    at_b = clipped_sum(weight, p, q, low, high) - 1.0
     side, width = 0, b - a
     for step in range(1, 61):
         bisect = (step % 3 == 0 and b - a > 0.5 * width) or not at_a < 0.0 < at_b
@@ -155,7 +138,7 @@ def _threshold(
             width = b - a
         u = 0.5 * (a + b) if bisect else a + (b - a) * (at_a / (at_a - at_b))
         _, _, low, high = _slices(edges, masses, paths, u)
-        excess = _clipped_sum(weight, p, q, low, high) - 1.0
+        excess = clipped_sum(weight, p, q, low, high) - 1.0
         if abs(excess) <= SETTLED or b - a <= SETTLED * b:
             break
         if excess < 0.0:
@@ -166,60 +149,11 @@ def _threshold(
             b, at_b = u, excess
             at_a *= 0.5 if side == 1 else 1.0
             side = 1
-    if _clipped_from_below(weight, p, q, low) <= SETTLED:
+    if clipped_from_below(weight, p, q, low) <= SETTLED:
         middle = _flat_middle(edges, masses, paths, weight, p, q)
         if middle >= 0.0:
             return float(middle)
     return float(u)
-
-
-@compiled(fastmath=REASSOCIATE)
-def _balance(
-    weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
-) -> tuple[float, float]:
-    """Factors of the upper shares and of the lower ones; both at most 1, one of them 1.
-
-    They make the children's laws mix to the parent's exactly: sum q lambda = below.
-    """
-    upper = lower = 0.0
-    gap = high - low
-    for x in range(q.size):
-        t = weight * p[x]
-        upper += min(max(t - low * q[x], 0.0), gap * q[x])
-        lower += min(max(high * q[x] - t, 0.0), gap * q[x])
-    scale = (upper + lower) / (below + above)
-    if upper > above * scale:
-        return above * scale / upper, 1.0
-    return 1.0, (min(1.0, below * scale / lower) if lower > 0.0 else 1.0)
-
-
-@compiled
-def _shares(
-    t: float, q: float, low: float, high: float, up: float, down: float
-) -> tuple[float, float]:
-    """Shares lambda of the lower slice and 1 - lambda of the upper one, after balancing."""
-    wanted = t / q
-    if down < 1.0:
-        lower = down * min(max((high - wanted) / (high - low), 0.0), 1.0)
-        return lower, 1.0 - lower
-    upper = up * min(max((wanted - low) / (high - low), 0.0), 1.0)
-    return 1.0 - upper, upper
-
-
-@compiled(fastmath=REASSOCIATE)
-def _skewed(
-    weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
-) -> FloatArray:
-    """Distribution q r at all tokens, r the mean of the slices under the shares."""
-    skewed = np.empty(q.size)
-    gap = high - low
-    for x in range(q.size):
-        t = weight * p[x]
-        if down < 1.0:
-            skewed[x] = high * q[x] - down * min(max(high * q[x] - t, 0.0), gap * q[x])
-        else:
-            skewed[x] = low * q[x] + up * min(max(t - low * q[x], 0.0), gap * q[x])
-    return skewed
 
 
 @compiled
@@ -245,7 +179,7 @@ def _split(
     below, above, low, high = _slices(edges, masses, paths, u)
     if below <= 0.0 or above <= 0.0 or high - low < FLAT:
         return uncut
-    up, down = _balance(weight, p, q, below, above, low, high)
+    up, down = balance(weight, p, q, below, above, low, high)
     return u, below, above, low, high, up, down
 
 
@@ -318,7 +252,7 @@ class _TwoSlices:
         if self.below <= 0.0:
             return 0.0, 1.0
         t, q = self.weight * self.p[token], self.q[token]
-        return _shares(t, q, self.low, self.high, self.up, self.down)
+        return shares(t, q, self.low, self.high, self.up, self.down)
 
     def ratio(self, token: int) -> float:
         lower, upper = self.shares(token)
@@ -327,7 +261,7 @@ class _TwoSlices:
     def draft_distribution(self) -> FloatArray:
         if self.below <= 0.0:
             return self.q
-        return _skewed(self.weight, self.p, self.q, self.low, self.high, self.up, self.down)
+        return skewed(self.weight, self.p, self.q, self.low, self.high, self.up, self.down)
 
     def child(self, token: int) -> ScoreLaw:
         if self.below <= 0.0:
