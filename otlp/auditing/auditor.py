@@ -221,4 +221,4 @@ def _told(told: Any, declared: DraftScheme) -> FloatArray:
     given = as_floats(told, "told")
     if given.ndim == 0:
         raise InvalidInputError(f"told is {given}: it must be an array, such as q of shape (V,)")
-    return given
+    return given.copy()

@@ -44,6 +44,19 @@ class DraftCheck:
         that is not known).
     tests : mapping of str to GTest
         By what was counted; empty if the distribution was enumerated.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> def first_always(draft_tokens, p, q, rng):
+    ...     return int(draft_tokens[0])
+    >>> def never_twice(rng):
+    ...     first = int(rng.random() < 0.5)
+    ...     return [first, 1 - first]
+    >>> declared = otlp.IID([0.5, 0.5], n=2)
+    >>> report = otlp.audit(first_always, [0.5, 0.5], never_twice, declared=declared)
+    >>> report.verdict.name, report.drafts.agrees
+    ('DRAFTS_DIFFER', False)
     """
 
     agrees: bool

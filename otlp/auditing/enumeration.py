@@ -22,7 +22,9 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 import numpy as np
 
 from otlp.auditing.hidden import HiddenInput
+from otlp.auditing.products import Product, factor_values, mass
 from otlp.auditing.random_source import RandomSource
+from otlp.auditing.torch_source import followed_torch
 from otlp.auditing.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
@@ -107,12 +109,42 @@ class _Explorer(RandomSource):
         low, high = interval.low, interval.high
         if threshold <= low or threshold >= high:
             return threshold >= high
-        width = high - low
-        if self.decide([(threshold - low) / width, (high - threshold) / width]) == 0:
+        if interval.behind or interval.rate != 1.0:
+            self.give_up("it compares a random number with others and with a threshold")
+        if interval.product is None and not isinstance(interval, Product):
+            first, second = threshold - low, high - threshold
+        else:
+            first, second = mass(interval, low, threshold), mass(interval, threshold, high)
+            if 0.0 in (first, second):
+                return first > 0.0
+        if self.decide([first / (first + second), second / (first + second)]) == 0:
             interval.high = threshold
             return True
         interval.low = threshold
         return False
+
+    def earlier(self, one: Interval, scale: float, other: Interval, other_scale: float) -> bool:
+        """Whether the first of two waiting times is the earlier one: decided now."""
+        plain = not isinstance(one, Product) and not isinstance(other, Product)
+        if one is other or not (plain and one.untouched and other.untouched):
+            self.give_up("it compares random numbers with each other in more than a race")
+        rates = one.rate / scale, other.rate / other_scale
+        first = self.decide([rates[0] / sum(rates), rates[1] / sum(rates)]) == 0
+        if not first:
+            one, scale, other, other_scale = other, other_scale, one, scale
+        one.rate = sum(rates) * scale
+        other.behind = one, scale / other_scale
+        return first
+
+    def multiply(self, one: Interval, other: Interval) -> Interval:
+        """The product of two numbers, of which one is no product itself."""
+        if isinstance(other, Product):
+            one, other = other, one
+        fresh = one.product is None and other.product is None and one is not other
+        raced = one.behind or other.behind or (one.rate, other.rate) != (1.0, 1.0)
+        if isinstance(other, Product) or not fresh or raced:
+            self.give_up("it multiplies random numbers that other products or races use")
+        return Product(one, other)
 
     def decide(self, chances: list[float]) -> int:
         """The branch to take here."""
@@ -142,14 +174,26 @@ class _Repetition(RandomSource):
         super().__init__()
         self._drawn = iter(drawn)
         self._rng = rng
+        self._values: dict[Interval, float] = {}
 
     def uniform_number(self) -> float:
         interval = next(self._drawn, None)
         if not isinstance(interval, Interval):
             raise _Abandoned
-        # Off the ends, where rounding in the program's own arithmetic may decide.
-        at = self._rng.uniform(0.1, 0.9)
-        return float(interval.low + at * (interval.high - interval.low))
+        return self._value(interval)
+
+    def _value(self, interval: Interval) -> float:
+        if interval.product is not None and interval not in self._values:
+            self._values |= factor_values(interval, self._rng)
+        if interval not in self._values:
+            # Off the ends, where rounding in the program's own arithmetic may decide.
+            at = float(self._rng.uniform(0.1, 0.9))
+            value = (interval.low + at * (interval.high - interval.low)) ** (1.0 / interval.rate)
+            if interval.behind:
+                winner, times = interval.behind
+                value *= self._value(winner) ** times
+            self._values[interval] = value
+        return self._values[interval]
 
     def category(self, law: FloatArray) -> int:
         index = next(self._drawn, None)
@@ -209,8 +253,9 @@ def enumerate_law(
 
     def repeat(drawn: list[_Drawn], result: Result) -> None:
         try:
-            with hidden.calls():
-                again: object = program(_Repetition(drawn, rng))
+            repetition = _Repetition(drawn, rng)
+            with hidden.calls(), followed_torch(repetition):
+                again: object = program(repetition)
         except _Abandoned:
             again = None
         if again != result:
@@ -224,7 +269,8 @@ def enumerate_law(
     while pending:
         run = _Explorer(pending.pop())
         try:
-            result = program(run)
+            with followed_torch(run):
+                result = program(run)
         except _Abandoned:
             if run.trouble:
                 raise NotEnumerableError(run.trouble) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -62,6 +63,33 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
         """Uniform numbers on [low, high), as `Generator.uniform`."""
         return low + (high - low) * self.random(size)
+
+    def standard_exponential(
+        self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None
+    ) -> Any:
+        """Waiting times of rate 1, as `Generator.standard_exponential`."""
+        if out is not None:
+            self.give_up("it calls rng.standard_exponential with out=")
+        return self._map(size, lambda number: -_log(number))
+
+    def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
+        """Waiting times of mean `scale`, as `Generator.exponential`."""
+        return scale * self.standard_exponential(np.shape(scale) or None if size is None else size)
+
+    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        """Gumbel numbers, as `Generator.gumbel`."""
+        shape = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None
+        return loc + scale * self._map(
+            shape if size is None else size, lambda number: -_log(-_log(number))
+        )
+
+    def _map(self, size: Any, function: Callable[[Any], Any]) -> Any:
+        if size is None:
+            return function(self.uniform_number())
+        numbers = np.empty(size, dtype=object)
+        for at in np.ndindex(numbers.shape):
+            numbers[at] = function(self.uniform_number())
+        return self._plain(numbers)
 
     def integers(
         self,
@@ -133,6 +161,10 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Put in random order in place, as `Generator.shuffle`."""
         x[:] = self.permutation(np.array(x), axis)
+
+
+def _log(number: Any) -> Any:
+    return math.log(number) if isinstance(number, float) else number.log()
 
 
 def _refusal(name: str) -> property:

@@ -13,11 +13,18 @@ from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
 from otlp.distribution import FloatArray
 
-__all__ = ["AuditReport", "Verdict", "commonest"]
+__all__ = ["AuditReport", "Verdict", "commonest", "describe_power", "describe_test"]
 
 
 class Verdict(Enum):
-    """What an audit concludes; the value says it in plain words."""
+    """What an audit concludes; the value says it in plain words.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> otlp.Verdict.LOSSLESS.passed, otlp.Verdict.NOT_LOSSLESS.passed
+    (True, False)
+    """
 
     LOSSLESS = "The rule is lossless: its exact output law is the target."
     NOT_REJECTED = "No deviation was found: the sample agrees with the target. That is no proof."
@@ -84,6 +91,15 @@ class AuditReport:
     sample_test : GTest or None
         The G-test of what a plan samples against its conditionals; None if there is no plan, or
         the distribution is exact.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> def first_always(draft_tokens, p, q, rng):
+    ...     return int(draft_tokens[0])
+    >>> report = otlp.audit(first_always, [0.5, 0.5], otlp.IID([0.9, 0.1], n=2))
+    >>> report.verdict.name, round(report.total_variation, 6), report.worst_tokens(1)
+    ('NOT_LOSSLESS', 0.4, [(0, 0.5, 0.9)])
     """
 
     method: str
@@ -143,7 +159,8 @@ class AuditReport:
     def __str__(self) -> str:
         """Summarise the audit in plain words."""
         lines = [f"{self.verdict.name}: {self.verdict.value}"]
-        lines += self._failures()
+        kind = "probability" if self.test is None else "share of samples"
+        lines += [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
         lines += self._distance()
         lines.append(f"Acceptance {self.acceptance:.6g} (output among the drafted tokens).")
         if not self.passed:
@@ -156,10 +173,6 @@ class AuditReport:
         if self.drafts is not None:
             lines.append(str(self.drafts))
         return "\n".join(lines)
-
-    def _failures(self) -> list[str]:
-        kind = "probability" if self.test is None else "share of samples"
-        return [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
 
     def _distance(self) -> list[str]:
         low, high = self.interval
@@ -184,18 +197,20 @@ class AuditReport:
             f"Sampled {self.size:,} times, because {self.why_sampled}.",
             f"Total variation from the target between {low:.3g} and {high:.3g} "
             f"({self.confidence:.0%} confidence).",
-            f"{_outcome(self.test)}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
-            _power(self.test),
+            f"{describe_test(self.test)}; false-alarm rate {self.false_alarm_rate:.0e} over all "
+            "tests.",
+            describe_power(self.test),
         ]
         if self.sample_test is not None:
             lines.append(
                 f"Samples against conditionals, {self.sample_test.samples:,} of them: "
-                f"{_outcome(self.sample_test)}."
+                f"{describe_test(self.sample_test)}."
             )
         return lines
 
 
-def _outcome(test: GTest) -> str:
+def describe_test(test: GTest) -> str:
+    """Say what a test found."""
     p_value = f"p-value {test.p_value:.3g}"
     if test.impossible:
         p_value = f"{test.impossible:,} outputs of target probability 0"
@@ -207,7 +222,8 @@ def _token(entry: tuple[int, float, float]) -> str:
     return f"token {token} has {output:.4g} instead of {target:.4g}"
 
 
-def _power(test: GTest) -> str:
+def describe_power(test: GTest) -> str:
+    """Say what a test would have found."""
     if test.detectable >= 1.0:
         return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
     return (

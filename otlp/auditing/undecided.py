@@ -8,22 +8,46 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from otlp.auditing.races import Clock
+
 __all__ = ["Interval", "UndecidedNumber"]
 
 
 class Interval:
-    """What is known of a uniform number: it lies in [low, high)."""
+    """What is known of a uniform number U: it lies in [low, high).
 
-    __slots__ = ("high", "low")
+    Attributes
+    ----------
+    low, high : float
+    rate : float
+        Of the waiting time -log U: more than 1 if it is the first of a race.
+    behind : tuple of (Interval, float) or None
+        Whose waiting time, times a number, this one's exceeds: it has lost a race.
+    product : Interval or None
+        The product that the number is a factor of.
+    """
+
+    __slots__ = ("behind", "high", "low", "product", "rate")
 
     def __init__(self) -> None:
-        self.low, self.high = 0.0, 1.0
+        self.low, self.high, self.rate = 0.0, 1.0, 1.0
+        self.behind: tuple[Interval, float] | None = None
+        self.product: Interval | None = None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing but the outcome of races that it won is known."""
+        return (self.low, self.high, self.behind, self.product) == (0.0, 1.0, None, None)
 
 
 class _Decider(Protocol):
     """Decides comparisons, or gives up."""
 
     def below(self, interval: Interval, threshold: float) -> bool: ...
+
+    def earlier(self, one: Interval, scale: float, other: Interval, other_scale: float) -> bool: ...
+
+    def multiply(self, one: Interval, other: Interval) -> Interval: ...
 
     def give_up(self, reason: str) -> NoReturn: ...
 
@@ -42,7 +66,7 @@ class UndecidedNumber:
     element, and so ends up in the comparisons below.
     """
 
-    __slots__ = ("_forward", "_increasing", "_interval", "_inverse", "_run")
+    __slots__ = ("_clock", "_forward", "_increasing", "_interval", "_inverse", "_run")
 
     def __init__(
         self,
@@ -51,21 +75,34 @@ class UndecidedNumber:
         forward: Callable[[float], float] = _same,
         inverse: Callable[[float], float] = _same,
         increasing: bool = True,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock
         self._run, self._interval = run, interval
         self._forward, self._inverse, self._increasing = forward, inverse, increasing
+
+    @classmethod
+    def __torch_function__(cls, *given: Any) -> Any:
+        """Let PyTorch take it for a tensor, for `FollowedTensors` to answer."""
+        return NotImplemented
 
     def _compare(self, other: Any, less: bool, equal: bool) -> Any:
         """Whether this is less than `other`, or more; a tie has probability 0, but for itself."""
         if other is self:
             return equal
         if isinstance(other, UndecidedNumber):
-            self._run.give_up("it compares two random numbers with each other")
+            mine, its = self._clock, other._clock
+            if mine is None or its is None or not mine.alike(its):
+                self._run.give_up("it compares two random numbers with each other")
+            first = self._run.earlier(self._interval, mine.scale, other._interval, its.scale)
+            return (first == mine.runs_forward) == less
         threshold = _scalar(other)
         if threshold is None:
             return NotImplemented
         if math.isnan(threshold):
             return False
+        if math.isinf(threshold):
+            return (threshold > 0.0) == less
         below = self._run.below(self._interval, self._inverse(threshold)) == self._increasing
         return below == less
 
@@ -86,6 +123,7 @@ class UndecidedNumber:
         forward: Callable[[float], float],
         inverse: Callable[[float], float],
         increasing: bool = True,
+        clock: Clock | None = None,
     ) -> UndecidedNumber:
         before, back = self._forward, self._inverse
         return UndecidedNumber(
@@ -94,43 +132,98 @@ class UndecidedNumber:
             lambda value: forward(before(value)),
             lambda value: back(inverse(value)),
             self._increasing == increasing,
+            clock,
         )
 
     def __add__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL):
+        c = _scalar(other)
+        if c is None:
             return NotImplemented
-        c = float(other)
-        return self._map(lambda x: x + c, lambda y: y - c)
+        if not math.isfinite(c):
+            return c
+        return self._map(
+            lambda x: x + c, lambda y: y - c, clock=self._clock and self._clock.plus(c)
+        )
 
     def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL):
+        if isinstance(other, UndecidedNumber):
+            return self._product(other)
+        c = _scalar(other)
+        if c is None or not math.isfinite(c):
             return NotImplemented
-        c = float(other)
         if c == 0.0:
             return 0.0
-        return self._map(lambda x: x * c, lambda y: y / c, c > 0.0)
+        clock = self._clock and self._clock.times(c)
+        return self._map(lambda x: x * c, lambda y: y / c, c > 0.0, clock)
 
     def __truediv__(self, other: Any) -> Any:
-        if not isinstance(other, _REAL) or float(other) == 0.0:
+        c = _scalar(other)
+        if c is None:
             return NotImplemented
-        c = float(other)
-        return self._map(lambda x: x / c, lambda y: y * c, c > 0.0)
+        if c != 0.0:
+            return self * (1.0 / c) if math.isfinite(c) else 0.0
+        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
+        if ends[0] < 0.0 < ends[1]:
+            self._run.give_up("it divides a random number of either sign by 0")
+        return math.inf if ends[1] > 0.0 else -math.inf
+
+    def __rtruediv__(self, other: Any) -> Any:
+        c = _scalar(other)
+        if c is None or not math.isfinite(c):
+            return NotImplemented
+        if c == 0.0:
+            return 0.0
+        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
+        if ends[0] < 0.0:
+            self._run.give_up("it divides by a random number of either sign")
+        clock = self._clock and self._clock.divides(c)
+        # a number that is positive compares with 0 and below as infinity does
+        return self._map(
+            lambda x: c / x if x else math.inf,
+            lambda y: c / y if y * c > 0.0 else math.inf,
+            c < 0.0,
+            clock,
+        )
+
+    def _product(self, other: UndecidedNumber) -> UndecidedNumber:
+        """Of two numbers that were scaled at most."""
+        factor = 1.0
+        for number in (self, other):
+            scale = number._forward(1.0)
+            if number._forward(0.0) != 0.0 or number._forward(0.5) != 0.5 * scale or scale <= 0.0:
+                self._run.give_up(
+                    "it multiplies two random numbers that are not plain uniform ones"
+                )
+            factor *= scale
+        product = UndecidedNumber(self._run, self._run.multiply(self._interval, other._interval))
+        return product if factor == 1.0 else product * factor
 
     def __neg__(self) -> UndecidedNumber:
-        return self._map(lambda x: -x, lambda y: -y, False)
+        clock = self._clock and self._clock.times(-1.0)
+        return self._map(lambda x: -x, lambda y: -y, False, clock)
 
     def __sub__(self, other: Any) -> Any:
-        return self + -other if isinstance(other, _REAL) else NotImplemented
+        c = _scalar(other)
+        return NotImplemented if c is None else self + -c
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other if isinstance(other, _REAL) else NotImplemented
+        c = _scalar(other)
+        return NotImplemented if c is None else -self + c
 
     __radd__ = __add__
     __rmul__ = __mul__
 
     def log(self) -> UndecidedNumber:
         """Called by numpy.log."""
-        return self._map(_log, _exp)
+        if self._forward is _same:
+            clock: Clock | None = Clock(factor=-1.0)
+        else:
+            clock = self._clock and self._clock.log()
+        return self._map(_log, _exp, clock=clock)
+
+    def exp(self) -> UndecidedNumber:
+        """Called by numpy.exp."""
+        return self._map(_exp, _log, clock=self._clock and self._clock.exp())
 
     def __floor__(self) -> int:
         ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))

@@ -10,15 +10,18 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.text import Text
 
 from otlp._solve import optimal_acceptance
-from otlp.auditing import AuditReport, audit
+from otlp.auditing import AuditReport, RoundReport, audit
+from otlp.auditing.engines import ENGINES
 from otlp.auditing.subject import one_line
+from otlp.cli.audit_engine import audit_engine, round_record
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import json_option, open_capture, row_options, scheme_option
 from otlp.cli.output import console, fail, progress, write_json
@@ -30,6 +33,22 @@ from otlp.studies.compare import make_scheme
 
 __all__ = ["command"]
 
+Report = TypeVar("Report")
+
+_FOR_ENGINES = {
+    "engine",
+    "length",
+    "vocab_size",
+    "seed",
+    "json_path",
+    "samples",
+    "false_alarm_rate",
+    "tolerance",
+    "max_paths",
+    "time_limit",
+}
+"""Options that say something of an engine's audit."""
+
 
 @click.command(
     epilog="""\b
@@ -40,9 +59,21 @@ Examples:
   otlp audit mine.py:verify --capture mine.safetensors --row 3 --samples 1000000
   otlp audit package.module:verify --row 0 --temperature 0.6
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
+  otlp audit --engine hugging-face --length 3 --random 4     the verifier of a serving engine
 """
 )
-@click.argument("rule")
+@click.argument("rule", required=False)
+@click.option(
+    "--engine",
+    type=click.Choice(sorted(ENGINES)),
+    help="In place of RULE: the verifier of an engine, where it is installed.",
+)
+@click.option(
+    "--length",
+    type=click.IntRange(1, 8),
+    default=2,
+    help="Drafted tokens of a path, for --engine.",
+)
 @scheme_option
 @click.option("--n", type=click.IntRange(1), default=1, help="Number of drafts.")
 @click.option(
@@ -81,8 +112,13 @@ Examples:
     help="Seconds after which the audit is ended, not judged.",
 )
 @json_option("Write the report to a file.")
+@click.pass_context
 def command(
-    rule: str,
+    context: click.Context,
+    /,
+    rule: str | None,
+    engine: str | None,
+    length: int,
     scheme: str,
     n: int,
     drafts: str | None,
@@ -109,6 +145,34 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
+    judged: dict[str, Any] = {
+        "samples": samples,
+        "false_alarm_rate": false_alarm_rate,
+        "tolerance": tolerance,
+        "max_paths": max_paths,
+    }
+    if engine is not None:
+        given = {
+            name
+            for name in context.params.keys() - _FOR_ENGINES
+            if context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        }
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given - {"rule"}))
+            raise click.UsageError(
+                "--engine audits the verifier of an engine on random models: leave out "
+                + (names or "RULE")
+            )
+        _tell(
+            _judge(audit_engine(engine, length, vocab_size or 3, seed, **judged), time_limit),
+            json_path,
+        )
+        return
+    if rule is None:
+        raise click.UsageError("missing RULE: what is audited, or --engine NAME")
+    if context.get_parameter_source("length") == ParameterSource.COMMANDLINE:
+        raise click.UsageError("--length is for --engine")
+    audited = rule
     made_up = capture is None and row is None
     if vocab_size is not None and not made_up:
         raise click.UsageError("--random makes p and q up: leave out --capture and --row")
@@ -127,33 +191,37 @@ def command(
         declared = make_scheme(scheme, q, n)
         sampler = None if drafts is None else _function(drafts, "--drafts")
         report = audit(
-            _function(rule, "RULE") if ":" in rule else make_solver(rule),
+            _function(audited, "RULE") if ":" in audited else make_solver(audited),
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
-            samples=samples,
-            false_alarm_rate=false_alarm_rate,
-            tolerance=tolerance,
-            max_paths=max_paths,
             rng=np.random.default_rng(seed),
             progress=report_progress,
+            **judged,
         )
         return report, _optimum(Problem(p, declared))
 
     report, optimum = _judge(work, time_limit)
+    _tell(report, json_path, optimum)
+
+
+def _tell(report: AuditReport | RoundReport, json_path: Path | None, more: str = "") -> None:
+    """Print and write a report; exit status 1 if something is wrong."""
     if json_path:
-        write_json(json_path, _record(report))
+        if isinstance(report, AuditReport):
+            write_json(json_path, _record(report))
+        else:
+            write_json(json_path, round_record(report))
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text, soft_wrap=True)
-    console.print(Text(optimum), soft_wrap=True)
+    if more:
+        console.print(Text(more), soft_wrap=True)
     if not report.passed:
         raise SystemExit(1)
 
 
-def _judge(
-    work: Callable[[Callable[..., None]], tuple[AuditReport, str]], time_limit: float
-) -> tuple[AuditReport, str]:
+def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> Report:
     """Do the work in a child process, with a progress bar; exit status 2 without a report."""
     with ExitStack() as stack:
         # begun by the first report: the thread of the bar should not be forked

@@ -44,6 +44,14 @@ def vllm_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
     return np.argmax(np.maximum(p - q, 0.0) / rng.exponential(size=len(p)))
 
 
+def gamma_race(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+    """The same race, with waiting times from another method."""
+    token = draft_tokens[0]
+    if p[token] / q[token] >= rng.random():
+        return token
+    return np.argmax(np.maximum(p - q, 0.0) / rng.standard_gamma(1.0, size=len(p)))
+
+
 def eagle_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
     """Recursive rejection sampling for drafts with replacement."""
     for token in draft_tokens:

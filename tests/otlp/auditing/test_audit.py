@@ -176,10 +176,15 @@ def test_drafts_without_replacement_that_are_said_to_be_with(max_paths: int) -> 
     assert len(set(other.drafts.example)) == 1
 
 
-def test_an_exponential_race_is_sampled() -> None:
-    report = audit(rules.vllm_style, P, otlp.IID(Q, 1), samples=20_000)
+def test_an_exponential_race_is_followed() -> None:
+    report = audit(rules.vllm_style, P, otlp.IID(Q, 1))
+    assert report.verdict is Verdict.LOSSLESS
+
+
+def test_what_has_no_finite_set_of_outcomes_is_sampled() -> None:
+    report = audit(rules.gamma_race, P, otlp.IID(Q, 1), samples=20_000)
     assert report.verdict is Verdict.NOT_REJECTED
-    assert "rng.exponential" in report.why_sampled
+    assert "rng.standard_gamma" in report.why_sampled
     assert "20,000" in str(report)
 
 
@@ -351,7 +356,7 @@ def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
 def test_the_seed_fixes_the_report() -> None:
     reports = [
         audit(
-            rules.vllm_style,
+            rules.gamma_race,
             P,
             otlp.IID(Q, 1),
             samples=1_000,

@@ -174,3 +174,122 @@ def test_errors_of_numpy_are_kept() -> None:
         law_of(lambda rng: rng.choice(4, p=half))
     weights = law_of(lambda rng: int(np.argmax(rng.multinomial(1, half)))).weights
     assert weights == pytest.approx({0: 0.05, 2: 0.3, 3: 0.65})
+
+
+RACES: dict[str, Callable[[Any], Any]] = {
+    "p / exponential": lambda rng: int(np.argmax(LAW / rng.exponential(size=4))),
+    "exponential / p": lambda rng: int(np.argmin(rng.standard_exponential(4) / LAW)),
+    "other means": lambda rng: int(np.argmin(rng.exponential(1.0 / (LAW + 1e-300)))),
+    "gumbel": lambda rng: int(np.argmax(np.log(LAW) + rng.gumbel(size=4))),
+    "two logarithms": lambda rng: int(np.argmax(np.log(LAW) - np.log(-np.log(rng.random(4))))),
+    "power": lambda rng: int(np.argmax(np.log(rng.random(4)) / LAW)),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_races(name: str) -> None:
+    with np.errstate(divide="ignore"):
+        law = law_of(RACES[name])
+    assert law.weights == pytest.approx({0: 0.1, 2: 0.6, 3: 0.3}, abs=1e-12)
+
+
+def test_a_number_of_a_race_is_not_used_again() -> None:
+    def program(rng: Any) -> Any:
+        times = rng.exponential(size=2)
+        return bool(times[0] < times[1]), bool(times[0] < 1.0)
+
+    with pytest.raises(NotEnumerableError, match="with others and with a threshold"):
+        law_of(program)
+
+
+def test_products() -> None:
+    """Three thresholds of nested products, and of a factor: against a sample."""
+
+    def program(draw: Any) -> tuple[bool, ...]:
+        first, second, third = draw
+        two = first * second
+        return (
+            bool(first <= 0.7),
+            bool(2.0 * two <= 0.6),
+            bool(second > 0.4),
+            bool(two * third < 0.05),
+        )
+
+    law = law_of(lambda rng: program(rng.random(3)))
+    numbers = np.random.default_rng(1).random((20_000, 3))
+    found = np.zeros(16)
+    for outcome in map(program, numbers):
+        found[int("".join(map(str, map(int, outcome))), 2)] += 5e-5
+    exact = np.zeros(16)
+    for outcome, weight in law.weights.items():
+        exact[int("".join(map(str, map(int, outcome))), 2)] = weight
+    assert exact.sum() == pytest.approx(1.0, abs=1e-12)
+    # standard deviations are below .0036: six of them
+    assert np.abs(found - exact).max() < 0.022
+
+
+def test_a_product_of_two_in_closed_form() -> None:
+    law = law_of(lambda rng: bool(rng.random() * rng.random() <= 0.5))
+    assert law.weights[True] == pytest.approx(0.5 * (1.0 - np.log(0.5)), abs=1e-14)
+
+
+def of_tensors() -> dict[str, Callable[[Any], Any]]:
+    torch = pytest.importorskip("torch")
+    p = torch.tensor(LAW)
+    kind = torch.float64
+
+    def in_place() -> int:
+        race = torch.empty(1, 4, dtype=kind)
+        race.exponential_(generator=torch.Generator())
+        return int(p.clone()[None].div_(race).argmax(dim=-1).item())
+
+    return {
+        "multinomial": lambda rng: int(torch.multinomial(p, 1)),
+        "race": lambda rng: in_place(),
+        "searchsorted": lambda rng: int(
+            torch.searchsorted(p.cumsum(0), torch.rand(1, dtype=kind), right=True)
+        ),
+        "comparison": lambda rng: int((p.cumsum(0) <= torch.rand((), dtype=kind)).sum()),
+        "item": lambda rng: int(np.searchsorted(CDF, torch.rand(2, dtype=kind)[1].item())),
+        "product with a tensor": lambda rng: int(
+            (p.cumsum(0) * 3.0 <= torch.rand_like(p)[:1] * torch.tensor(3.0)).sum()
+        ),
+        "NumPy times a tensor": lambda rng: int((p.cumsum(0) <= rng.random() * p.sum()).sum()),
+        "uniform_": lambda rng: int(
+            (p.cumsum(0) <= torch.empty(4, dtype=kind).uniform_()[0]).sum()
+        ),
+        "view": lambda rng: int(
+            (
+                p.cumsum(0) <= torch.rand(2, 2, dtype=kind).view(-1).unsqueeze(0)[0, 3].expand(4)
+            ).sum()
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "multinomial",
+        "race",
+        "searchsorted",
+        "comparison",
+        "item",
+        "product with a tensor",
+        "NumPy times a tensor",
+        "uniform_",
+        "view",
+    ],
+)
+def test_idioms_of_tensors(name: str) -> None:
+    law = law_of(of_tensors()[name])
+    assert law.weights == pytest.approx({0: 0.1, 2: 0.6, 3: 0.3}, abs=1e-7)
+
+
+def test_tensors_that_cannot_be_followed() -> None:
+    torch = pytest.importorskip("torch")
+    for program, words in [
+        (lambda rng: bool(torch.randn(1) > 0), "torch.randn"),
+        (lambda rng: float(torch.rand(3).sort().values[0]) > 0.5, "torch.sort"),
+    ]:
+        with pytest.raises(NotEnumerableError, match=words):
+            law_of(program)

@@ -1,0 +1,115 @@
+"""An engine's verifier as a rule to audit: found where installed, called, never copied."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from otlp.auditing.drafted_tree import DraftedRound
+from otlp.errors import EngineNotFoundError
+
+__all__ = ["Engine", "module_of_file"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A verifier of a serving engine.
+
+    Attributes
+    ----------
+    name : str
+        As in ``otlp audit --engine NAME``.
+    package : str
+        The distribution that it comes in.
+    function : str
+        What is called.
+    known : tuple of str
+        Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
+    load : callable
+        Gives the rule, as for `otlp.audit_rounds`; raises ImportError or AttributeError where
+        the engine lacks it.
+    drafts : callable
+        The drafting that it is made for, of a length L.
+    batch : int or None
+        Rounds that the rule takes at once.
+    """
+
+    name: str
+    package: str
+    function: str
+    known: tuple[str, ...]
+    load: Callable[[], Callable[..., Any]]
+    drafts: Callable[[int], DraftedRound]
+    batch: int | None = None
+
+    @property
+    def version(self) -> str:
+        """The installed version.
+
+        Raises
+        ------
+        EngineNotFoundError
+            If the package is not installed.
+        """
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            raise EngineNotFoundError(
+                f"the engine {self.name} needs {self.package}, which is not installed: pip install "
+                f"{self.package}"
+            ) from None
+
+    @property
+    def label(self) -> str:
+        """What is called, of which version, and whether that version is known."""
+        version = self.version
+        known = any(
+            version == one or (one.endswith(".") and version.startswith(one)) for one in self.known
+        )
+        doubt = "" if known else f", a version not tried before (known: {', '.join(self.known)})"
+        return f"{self.package} {version}: {self.function}{doubt}"
+
+    def rule(self) -> Callable[..., Any]:
+        """The engine's verifier, as `otlp.audit_rounds` calls it.
+
+        Raises
+        ------
+        EngineNotFoundError
+            If the package is not installed, something that it needs is missing, or this version
+            has no such function.
+        """
+        label = self.label
+        try:
+            return self.load()
+        except (ImportError, AttributeError, OSError) as error:
+            raise EngineNotFoundError(
+                f"the engine {self.name} cannot be loaded from {label}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def module_of_file(package: str, path: str) -> ModuleType:
+    """Load one file of an installed package, and not the package, which may need a GPU.
+
+    Raises
+    ------
+    ImportError
+        If there is no such file, or what it imports is missing.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise ImportError(f"no package {package}")
+    file = Path(found.origin).parent / path
+    if not file.is_file():
+        raise ImportError(f"{package} has no {path}")
+    specification = importlib.util.spec_from_file_location(f"_audited_{file.stem}", file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,42 @@
+"""Hugging Face transformers: the verifier of assisted generation, one path of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from otlp.auditing.drafted_tree import DraftedPaths
+from otlp.auditing.engines.engine import Engine
+
+__all__ = ["HUGGING_FACE"]
+
+
+def _load() -> Callable[..., Any]:
+    import torch
+    from transformers.generation import utils
+
+    verify = utils._speculative_sampling
+
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        length = draft_tokens.shape[1]
+        target, draft = (torch.from_numpy(law).log() for law in (p, q))
+        # transformers 4 takes a flag that the last candidate ends the text, 5 does not
+        flags = {"is_done_candidate": False} if "is_done_candidate" in _names(verify) else {}
+        tokens, _ = verify(torch.from_numpy(draft_tokens), draft, length, target, **flags)
+        return tokens[0]
+
+    return rule
+
+
+def _names(function: Any) -> Any:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+HUGGING_FACE = Engine(
+    name="hugging-face",
+    package="transformers",
+    function="generation.utils._speculative_sampling",
+    known=("4.56.", "4.57.", "5."),
+    load=_load,
+    drafts=lambda length: DraftedPaths(1, length),
+)

@@ -1,0 +1,321 @@
+"""Tensors of random numbers that are not decided yet.
+
+PyTorch's functions are answered while a program is followed.  A tensor of undecided numbers is an
+ordinary one, of NaN, which is known by its identity; what functions do to it is done to the
+numbers, element by element, as objects in a NumPy array.  A function that is not known here ends
+the attempt; what goes unseen gives another result when the path is run again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from otlp.auditing.random_source import RandomSource
+from otlp.auditing.undecided import UndecidedNumber
+
+__all__ = ["FollowedTensors"]
+
+Numbers = npt.NDArray[Any]
+
+DESCRIBES = frozenset(
+    "shape dtype device ndim is_cuda requires_grad layout dim size numel is_floating_point stride "
+    "is_contiguous __len__ element_size type is_sparse grad_fn is_leaf".split()
+)
+"""What is asked of a tensor's form."""
+
+REARRANGES = frozenset(
+    "__getitem__ view reshape squeeze unsqueeze expand expand_as flatten contiguous clone detach "
+    "to float double cpu T mT H data t transpose permute gather index_select take unbind split "
+    "chunk cat concat stack where repeat repeat_interleave select narrow masked_select flip roll "
+    "take_along_dim view_as reshape_as movedim swapaxes ravel unflatten tile".split()
+)
+"""What puts numbers elsewhere, and leaves them what they are."""
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("add", "__radd__", "__add__"), np.add),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), np.subtract),
+    **dict.fromkeys(("rsub", "__rsub__"), lambda a, b: np.subtract(b, a)),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), np.multiply),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), np.true_divide),
+    **dict.fromkeys(("__rtruediv__", "__rdiv__"), lambda a, b: np.true_divide(b, a)),
+    **dict.fromkeys(("neg", "negative"), np.negative),
+    "reciprocal": lambda a: np.true_divide(1.0, a),
+    "log": lambda a: _each(a, lambda x: x.log()),
+    "exp": lambda a: _each(a, lambda x: x.exp()),
+}
+
+COMPARES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("lt", "less", "__lt__"), np.less),
+    **dict.fromkeys(("le", "less_equal", "__le__"), np.less_equal),
+    **dict.fromkeys(("gt", "greater", "__gt__"), np.greater),
+    **dict.fromkeys(("ge", "greater_equal", "__ge__"), np.greater_equal),
+}
+
+UNFOLLOWED = frozenset(
+    "randn randn_like normal normal_ cauchy_ log_normal_ geometric_ poisson random_ binomial "
+    "dropout dropout_ gumbel_softmax rrelu rrelu_ alpha_dropout".split()
+)
+"""Draws that have no finite set of outcomes here."""
+
+
+class FollowedTensors(TorchFunctionMode):
+    """Answers PyTorch's random functions from a source, and follows what becomes of the numbers.
+
+    Parameters
+    ----------
+    source : RandomSource
+    """
+
+    def __init__(self, source: RandomSource) -> None:
+        super().__init__()
+        self._source = source
+        self._known: dict[int, tuple[Tensor, Numbers]] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Answer one call."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = func.__self__.__name__
+        if name in UNFOLLOWED:
+            self._source.give_up(f"it uses torch.{name}, which has no finite set of outcomes here")
+        draw = getattr(self, f"_draw_{name.rstrip('_')}", None)
+        if draw is not None and kwargs.get("out") is None:
+            return draw(func, *args, **kwargs)
+        if not self._holds([args, kwargs]):
+            return func(*args, **kwargs)
+        return self._follow(name, func, args, kwargs)
+
+    def _follow(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        if name in DESCRIBES:
+            return func(*args, **kwargs)
+        if name in REARRANGES:
+            return self._rearrange(func, args, kwargs)
+        plain = name.removesuffix("_") if not name.startswith("__") else name
+        if name.startswith("__i") and name[3:] in ("add__", "sub__", "mul__", "truediv__"):
+            plain, name = f"__{name[3:]}", f"{name}_"
+        if not kwargs and plain in ELEMENTWISE:
+            return self._elementwise(ELEMENTWISE[plain], args, in_place=plain != name)
+        if not kwargs and name in COMPARES:
+            found = COMPARES[name](*map(self._numbers, args))
+            return torch.from_numpy(np.array(found, dtype=bool))
+        special = getattr(self, f"_of_{name.strip('_')}", None)
+        if special is None:
+            self._source.give_up(f"it uses torch.{name} on random numbers")
+        return special(*args, **kwargs)
+
+    # What the numbers are.
+
+    def _holds(self, thing: Any) -> bool:
+        """Whether there is a tensor of undecided numbers in what a function is given."""
+        if isinstance(thing, Tensor):
+            return id(thing) in self._known
+        if isinstance(thing, list | tuple):
+            return any(map(self._holds, thing))
+        return isinstance(thing, UndecidedNumber) or (
+            isinstance(thing, dict) and any(map(self._holds, thing.values()))
+        )
+
+    def _numbers(self, thing: Any) -> Any:
+        if isinstance(thing, Tensor):
+            known = self._known.get(id(thing))
+            if known is not None:
+                return known[1]
+            return thing.detach().to(torch.float64).numpy()
+        return thing
+
+    def _remember(self, tensor: Tensor, numbers: Numbers) -> Tensor:
+        """Make a tensor stand for numbers, which may be decided after all."""
+        if not any(isinstance(number, UndecidedNumber) for number in numbers.flat):
+            self._known.pop(id(tensor), None)
+            return tensor.copy_(torch.from_numpy(numbers.astype(np.float64)))
+        self._known[id(tensor)] = tensor, numbers
+        return tensor.fill_(math.nan)
+
+    def _rearrange(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Do it to the places of the numbers."""
+        pool: list[Numbers] = []
+        kinds: list[torch.dtype] = []
+
+        def placed(thing: Any) -> Any:
+            if isinstance(thing, Tensor) and thing.is_floating_point():
+                numbers = np.asarray(self._numbers(thing), dtype=object)
+                first = sum(part.size for part in pool)
+                pool.append(numbers.reshape(-1))
+                kinds.append(thing.dtype)
+                return torch.arange(first, first + numbers.size).view(thing.shape).double()
+            if isinstance(thing, list | tuple):
+                return type(thing)(map(placed, thing))
+            return thing
+
+        found = func(*placed(args), **{key: placed(value) for key, value in kwargs.items()})
+        numbers = np.concatenate(pool)
+
+        def filled(places: Any) -> Any:
+            if not isinstance(places, Tensor):
+                return tuple(map(filled, places))
+            kind = places.dtype if places.dtype != torch.float64 else kinds[0]
+            at = places.to(torch.float64).numpy().astype(np.int64)
+            chosen = np.asarray(numbers[at], dtype=object)
+            return self._remember(torch.empty(places.shape, dtype=kind), chosen)
+
+        return filled(found)
+
+    def _elementwise(self, function: Callable[..., Any], args: Any, in_place: bool) -> Tensor:
+        numbers = np.asarray(function(*map(self._numbers, args)), dtype=object)
+        if in_place:
+            return self._remember(args[0], numbers)
+        kinds = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
+        kind = kinds[0] if kinds else torch.get_default_dtype()
+        for other in kinds[1:]:
+            kind = torch.promote_types(kind, other)
+        return self._remember(torch.empty(numbers.shape, dtype=kind), numbers)
+
+    # What leaves PyTorch, or chooses among numbers.
+
+    def _of_item(self, tensor: Tensor) -> Any:
+        return self._numbers(tensor).item()
+
+    def _of_tolist(self, tensor: Tensor) -> Any:
+        return self._numbers(tensor).tolist()
+
+    def _of_numpy(self, tensor: Tensor, **_: Any) -> Any:
+        return self._numbers(tensor)
+
+    def _of_array(self, tensor: Tensor, *_: Any) -> Any:
+        return self._numbers(tensor)
+
+    def _of_argmax(self, tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        return self._chosen(np.argmax, tensor, dim, keepdim)
+
+    def _of_argmin(self, tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        return self._chosen(np.argmin, tensor, dim, keepdim)
+
+    def _chosen(self, function: Any, tensor: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+        found = function(self._numbers(tensor), axis=dim, keepdims=keepdim)
+        return torch.from_numpy(np.asarray(found, dtype=np.int64))
+
+    def _of_cumprod(self, tensor: Tensor, dim: int, **kwargs: Any) -> Tensor:
+        numbers = np.multiply.accumulate(self._numbers(tensor), axis=dim)
+        return self._remember(torch.empty(numbers.shape, dtype=tensor.dtype), numbers)
+
+    def _of_searchsorted(
+        self, steps: Any, values: Any, *, right: bool = False, side: str | None = None, **_: Any
+    ) -> Tensor:
+        ordered, wanted = self._numbers(steps), np.asarray(self._numbers(values), dtype=object)
+        if self._holds(steps):
+            self._source.give_up("it searches among random numbers")
+        where: Any = "right" if right or side == "right" else "left"
+        if ordered.ndim == 1:
+            return torch.from_numpy(np.asarray(np.searchsorted(ordered, wanted, where)))
+        rows = zip(
+            ordered.reshape(-1, ordered.shape[-1]),
+            wanted.reshape(-1, wanted.shape[-1]),
+            strict=True,
+        )
+        found = [np.searchsorted(steps, values, where) for steps, values in rows]
+        return torch.from_numpy(np.array(found).reshape(wanted.shape))
+
+    # Random draws.
+
+    def _uniforms(self, shape: Any) -> Numbers:
+        numbers = np.empty(tuple(shape), dtype=object)
+        for at in np.ndindex(numbers.shape):
+            numbers[at] = self._source.uniform_number()
+        return numbers
+
+    def _draw_rand(self, func: Any, *size: Any, generator: Any = None, **form: Any) -> Tensor:
+        wanted = torch.empty(*size, **form)
+        return self._remember(wanted, self._uniforms(wanted.shape))
+
+    def _draw_rand_like(self, func: Any, tensor: Tensor, **form: Any) -> Tensor:
+        return self._remember(
+            torch.empty_like(tensor, **_but_generator(form)), self._uniforms(tensor.shape)
+        )
+
+    def _draw_uniform(
+        self, func: Any, tensor: Tensor, low: float = 0.0, high: float = 1.0, **form: Any
+    ) -> Tensor:
+        low, high = form.get("from", low), form.get("to", high)
+        return self._remember(tensor, low + (high - low) * self._uniforms(tensor.shape))
+
+    def _draw_exponential(
+        self, func: Any, tensor: Tensor, lambd: float = 1.0, *, generator: Any = None
+    ) -> Tensor:
+        return self._remember(
+            tensor, _each(self._uniforms(tensor.shape), lambda x: x.log()) / -lambd
+        )
+
+    def _draw_multinomial(
+        self,
+        func: Any,
+        weights: Tensor,
+        num_samples: int,
+        replacement: bool = False,
+        *,
+        generator: Any = None,
+    ) -> Tensor:
+        # raises what PyTorch raises; what it draws is thrown away
+        func(weights, num_samples, replacement, generator=torch.Generator().manual_seed(0))
+        rows = self._numbers(weights).reshape(-1, weights.shape[-1])
+        drawn = np.empty((len(rows), num_samples), dtype=np.int64)
+        for row, law in enumerate(rows):
+            left = law.copy()
+            for sample in range(num_samples):
+                drawn[row, sample] = self._source.category(left / left.sum())
+                if not replacement:
+                    left[drawn[row, sample]] = 0.0
+        return torch.from_numpy(drawn.reshape(*weights.shape[:-1], num_samples))
+
+    def _draw_bernoulli(
+        self, func: Any, tensor: Tensor, p: Any = None, *, generator: Any = None
+    ) -> Tensor:
+        if self._holds([tensor, p]):
+            self._source.give_up("it uses torch.bernoulli on random numbers")
+        in_place = func.__name__ == "bernoulli_"
+        chances = tensor if p is None and not in_place else (0.5 if p is None else p)
+        mass = np.broadcast_to(self._numbers(chances), tensor.shape)
+        drawn = [self._source.category(np.array([1.0 - chance, chance])) for chance in mass.flat]
+        found = torch.tensor(drawn, dtype=tensor.dtype).view(tensor.shape)
+        return tensor.copy_(found) if in_place else found
+
+    def _draw_randint(self, func: Any, *bounds: Any, generator: Any = None, **form: Any) -> Tensor:
+        low, high = (0, bounds[0]) if isinstance(bounds[1], list | tuple) else bounds[:2]
+        shape = form.pop("size", None) or next(b for b in bounds if not isinstance(b, int))
+        form.setdefault("dtype", torch.int64)
+        return torch.as_tensor(self._source.integers(low, high, size=tuple(shape)), **form)
+
+    def _draw_randperm(self, func: Any, n: int, *, generator: Any = None, **form: Any) -> Tensor:
+        return torch.as_tensor(self._source.permutation(n), **form)
+
+
+def _each(numbers: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a method of undecided numbers, or of NumPy's, to each."""
+    found = np.empty(np.shape(numbers), dtype=object)
+    for at, number in np.ndenumerate(np.asarray(numbers, dtype=object)):
+        found[at] = function(number if isinstance(number, UndecidedNumber) else _Number(number))
+    return found
+
+
+class _Number(float):
+    """A decided number, with the methods that undecided ones have."""
+
+    def log(self) -> float:
+        return math.log(self) if self > 0.0 else -math.inf
+
+    def exp(self) -> float:
+        return math.exp(self)
+
+
+def _but_generator(form: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in form.items() if key != "generator"}

@@ -1,0 +1,84 @@
+"""Verifiers of serving engines: called where they are installed, named where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from otlp import Verdict, audit_rounds
+from otlp.auditing.engines import ENGINES
+from otlp.cli.audit import command
+from otlp.decode import random_pair
+from otlp.errors import EngineNotFoundError
+
+
+def report_on(name: str, **settings: int):
+    engine = ENGINES[name]
+    draft, target = random_pair(3, 3, np.random.default_rng(0))
+    return audit_rounds(
+        engine.rule(),
+        target.tables,
+        draft.tables,
+        engine.drafts(2),
+        batch=engine.batch,
+        name=engine.label,
+        **settings,
+    )
+
+
+def test_hugging_face_is_lossless() -> None:
+    pytest.importorskip("transformers")
+    report = report_on("hugging-face")
+    assert report.method == "enumeration"
+    assert report.verdict is Verdict.LOSSLESS
+    assert "_speculative_sampling" in str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(ENGINES) - {"hugging-face"}))
+def test_kernels_are_not_rejected(name: str) -> None:
+    engine = ENGINES[name]
+    module = engine.package.removesuffix("-cpu")
+    if find_spec(module) is None or find_spec("triton") is None:
+        pytest.skip(f"{engine.name} needs {engine.package} and triton")
+    assert report_on(name, samples=1_000, max_paths=0).verdict is Verdict.NOT_REJECTED
+
+
+def test_what_is_missing_is_said() -> None:
+    absent = replace(ENGINES["sglang-chain"], package="no-such-package")
+    with pytest.raises(EngineNotFoundError, match="pip install no-such-package"):
+        absent.rule()
+
+
+def test_versions_that_are_not_known_are_said() -> None:
+    here = replace(ENGINES["hugging-face"], package="numpy", known=("0.1.",))
+    assert "not tried before (known: 0.1.)" in here.label
+
+
+def test_an_engine_without_the_function() -> None:
+    def load():
+        raise AttributeError("module has no attribute 'verify'")
+
+    engine = replace(ENGINES["hugging-face"], package="numpy", load=load)
+    with pytest.raises(EngineNotFoundError, match="no attribute 'verify'"):
+        engine.rule()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "missing RULE"),
+        (["mine.py:rule", "--engine", "hugging-face"], "leave out RULE"),
+        (["--engine", "hugging-face", "--row", "0"], "leave out --row"),
+        (["--engine", "nobody"], "not one of"),
+        (["mine.py:rule", "--length", "3"], "--length is for --engine"),
+    ],
+)
+def test_options_that_do_not_fit(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 2
+    assert said in result.output

@@ -1,0 +1,227 @@
+"""Audits of rounds: rules that are right, and reconstructions of mistakes that were shipped.
+
+The mistakes are written here from what was reported of them, in the least code that makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp import InvalidInputError, SizeLimitError, Verdict, audit_rounds
+from otlp.auditing import DraftedPaths, DraftedTree
+from otlp.decode import random_pair
+
+
+def models(vocab: int, length: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
+    draft, target = random_pair(vocab, length, np.random.default_rng(seed))
+    return target.tables, draft.tables
+
+
+def left(p: Any, q: Any) -> Any:
+    rest = np.maximum(p - q, 0.0)
+    return rest / rest.sum()
+
+
+def token_rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """Speculative sampling of one path."""
+    for i, token in enumerate(x[0]):
+        if rng.random() * q[0, i, token] >= p[0, i, token]:
+            return [*x[0, :i], rng.choice(p.shape[-1], p=left(p[0, i], q[0, i]))]
+    return [*x[0], rng.choice(p.shape[-1], p=p[0, -1])]
+
+
+def test_speculative_sampling_is_lossless() -> None:
+    report = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2))
+    assert report.verdict is Verdict.LOSSLESS
+    assert report.total_variation < 1e-14
+    assert 1.0 < report.tokens < 3.0
+    for what in ("token_rule", "one path of 2 tokens", "3 tokens", "exact by enumeration"):
+        assert what in str(report)
+
+
+def products_of_uniforms(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """vllm-ascend's block verification: the product of ratios against the product of uniforms."""
+    weight, product, accepted = 1.0, 1.0, 0
+    for i, token in enumerate(x[0]):
+        weight = min(1.0, weight * p[0, i, token] / q[0, i, token])
+        product = product * rng.random()
+        if product <= weight:
+            accepted = i + 1
+    if accepted == x.shape[1]:
+        return [*x[0], rng.choice(p.shape[-1], p=p[0, -1])]
+    law = left(p[0, accepted], q[0, accepted])
+    return [*x[0, :accepted], rng.choice(law.size, p=law)]
+
+
+def test_products_of_uniforms_are_found_exactly() -> None:
+    """A single token is right, two are not."""
+    one = audit_rounds(products_of_uniforms, *models(3, 2), DraftedPaths(1, 1))
+    assert one.verdict is Verdict.LOSSLESS
+    report = audit_rounds(products_of_uniforms, *models(2, 3), DraftedPaths(1, 2))
+    assert report.method == "enumeration"
+    assert report.verdict is Verdict.NOT_LOSSLESS
+    assert report.total_variation > 0.02
+
+
+def late_drafts_against_the_first_residual(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """Right for two paths: the third is held against what the first has left, not the second."""
+    law, tested = p[0, 0], p[0, 0]
+    for k, token in enumerate(x[:, 0]):
+        if rng.random() <= tested[token] / q[0, 0, token]:
+            return [token]
+        law = left(law, q[0, 0])
+        tested = law if k == 0 else tested
+    return [rng.choice(law.size, p=law)]
+
+
+def test_a_mistake_that_begins_with_the_third_path() -> None:
+    """As in the release of greedy multi-path verification, whose traversal fails for K >= 3."""
+    target, draft = models(3, 2, seed=1)
+    verdicts = {
+        paths: audit_rounds(
+            late_drafts_against_the_first_residual, target, draft, DraftedPaths(paths, 1)
+        ).verdict
+        for paths in (2, 3)
+    }
+    assert verdicts == {2: Verdict.LOSSLESS, 3: Verdict.NOT_LOSSLESS}
+
+
+def recursive_rejection(x: Any, p: Any, q: Any, rng: Any, renormalised: bool = True) -> Any:
+    """Two siblings without replacement; SpecHub's EAGLE code does not renormalise q."""
+    law, told = p[0], q[0].copy()
+    for token in x:
+        if rng.random() <= law[token] / told[token]:
+            return [token]
+        law = left(law, told)
+        told[token] = 0.0
+        if renormalised:
+            told = told / told.sum()
+    return [rng.choice(law.size, p=law)]
+
+
+def test_siblings_without_replacement_need_their_own_q() -> None:
+    tree = DraftedTree([0, 0], "without replacement")
+    target, draft = models(4, 2, seed=2)
+    assert audit_rounds(recursive_rejection, target, draft, tree).verdict is Verdict.LOSSLESS
+    wrong = audit_rounds(
+        lambda *given: recursive_rejection(*given, renormalised=False), target, draft, tree
+    )
+    assert wrong.method == "enumeration"
+    assert wrong.verdict is Verdict.NOT_LOSSLESS
+
+
+def target_only(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """One coin for all children: accepted in turn as the target's mass passes it."""
+    coin, passed, law = rng.random(), 0.0, p[0].copy()
+    for token in x:
+        passed += p[0][token]
+        if coin <= passed:
+            return [token]
+        law[token] = 0.0
+    return [rng.choice(law.size, p=law / law.sum())]
+
+
+def test_target_only_verification_needs_different_siblings() -> None:
+    """As SGLang's kernel of trees, which repeated siblings make lossy."""
+    target, draft = models(4, 2, seed=3)
+    chosen = audit_rounds(target_only, target, draft, DraftedTree([0, 0], "most likely"))
+    assert chosen.verdict is Verdict.LOSSLESS
+    repeated = audit_rounds(target_only, target, draft, DraftedTree([0, 0], "iid"))
+    assert repeated.method == "enumeration"
+    assert repeated.verdict is Verdict.NOT_LOSSLESS
+    assert repeated.total_variation > 0.01
+
+
+def test_drafts_of_too_few_bits_do_not_follow_q() -> None:
+    """As Sequoia's sampler in half precision: a race of numbers with few bits, some of them 0."""
+
+    def sampler(tables: Any, rng: Any) -> Any:
+        coarse = rng.integers(8, size=3) / 8
+        with np.errstate(divide="ignore"):
+            return [np.argmax(np.log(coarse) / tables[0])]
+
+    target, draft = models(3, 2)
+    report = audit_rounds(token_rule, target, draft, DraftedPaths(1, 1), sampler=sampler)
+    assert report.method == "enumeration"
+    assert report.verdict is Verdict.DRAFTS_DIFFER
+    assert report.drafts is not None
+    assert report.drafts.total_variation > 0.01
+
+
+def test_a_temperature_that_is_thrown_away() -> None:
+    """As vLLM's sampling on a CPU, whose temperature is memory that was never written."""
+    memory = np.array([0.3, 1.7])
+
+    def rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
+        scaled = p.copy()
+        scaled[0, :2] **= 1.0 / memory[:, None]
+        return token_rule(x, scaled / scaled.sum(-1, keepdims=True), q, rng)
+
+    report = audit_rounds(rule, *models(3, 3), DraftedPaths(1, 2))
+    assert report.method == "enumeration"
+    assert report.verdict is Verdict.NOT_LOSSLESS
+
+
+def test_a_sample_finds_a_mistake_in_batches() -> None:
+    """Every draft is accepted: far off, and sampled since a normal number is drawn too."""
+
+    def accepts_all(x: Any, p: Any, q: Any, rng: Any) -> Any:
+        rng.normal()
+        bonus = (np.cumsum(p[:, 0, -1], 1) < rng.random((len(x), 1))).sum(1)
+        return np.column_stack([x[:, 0], bonus])
+
+    report = audit_rounds(accepts_all, *models(3, 3), DraftedPaths(1, 2), batch=500, samples=5_000)
+    assert report.verdict is Verdict.NOT_LOSSLESS
+    assert "rng.normal" in report.why_sampled
+    assert report.test is not None
+    assert report.test.detectable < 0.1
+
+
+def test_a_sample_of_a_right_rule_is_not_rejected() -> None:
+    report = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2), max_paths=0, samples=4_000)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert report.interval[0] == 0.0
+    exact = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2))
+    assert abs(report.tokens - exact.tokens) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ([], "0 tokens"),
+        ([0, 0, 0, 0], "4 tokens"),
+        ([7], "outside the vocabulary"),
+        ([0, -1, 0], "behind the padding"),
+        (0, "no list of tokens"),
+        ([0.5], "no list of tokens"),
+    ],
+)
+def test_outputs_that_are_no_tokens(output: Any, said: str) -> None:
+    report = audit_rounds(lambda *given: output, *models(3, 3), DraftedPaths(1, 2))
+    assert report.verdict is Verdict.RULE_FAILED
+    assert said in next(iter(report.failures))
+
+
+def test_bad_input_is_named() -> None:
+    target, draft = models(3, 3)
+    paths = DraftedPaths(1, 2)
+    for wrong, kind in [
+        (lambda: DraftedTree([1]), InvalidInputError),
+        (lambda: DraftedTree([]), InvalidInputError),
+        (lambda: DraftedTree([0], "some"), InvalidInputError),  # type: ignore[arg-type]
+        (lambda: DraftedPaths(0, 2), InvalidInputError),
+        (lambda: audit_rounds(token_rule, target[:1], draft, paths), InvalidInputError),
+        (lambda: audit_rounds(token_rule, target, draft[:1], paths), InvalidInputError),
+        (lambda: audit_rounds(token_rule, target, draft, [0, 0]), InvalidInputError),  # type: ignore[arg-type]
+        (lambda: audit_rounds(3, target, draft, paths), InvalidInputError),  # type: ignore[arg-type]
+        (lambda: audit_rounds(token_rule, target, draft, paths, samples=3), InvalidInputError),
+        (
+            lambda: audit_rounds(token_rule, *models(101, 3), DraftedPaths(1, 2)),
+            SizeLimitError,
+        ),
+    ]:
+        with pytest.raises(kind):
+            wrong()
