@@ -28,6 +28,8 @@ from otlp.batched.rules import (
     speculative_sampling,
 )
 from otlp.batched.sampling import sample, sample_without_replacement, softmax, uniforms
+from otlp.batched.tree_shapes import TreeShape
+from otlp.batched.trees import TreeRound, verify_tree
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "BatchedRound",
     "BatchedScoreLaw",
     "Certificate",
+    "TreeRound",
+    "TreeShape",
     "TwoSlice",
     "acceptance",
     "acceptance_histogram",
@@ -52,4 +56,5 @@ __all__ = [
     "verify",
     "verify_histogram",
     "verify_paths",
+    "verify_tree",
 ]

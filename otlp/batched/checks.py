@@ -19,6 +19,7 @@ __all__ = [
     "check_distribution",
     "check_drafted",
     "check_enough",
+    "check_flags",
     "check_floats",
     "check_numbers",
     "check_tokens",
@@ -34,10 +35,18 @@ def check_floats(values: object, name: str, ndim: int | None = None) -> None:
     _check_type(values, name, FLOATS)
     assert isinstance(values, Tensor)
     if values.ndim == 0 or values.shape[-1] == 0 or ndim not in (None, values.ndim):
-        axes = ("..., ", "", "B, ", "", "B, K, L, ")[ndim or 0]
+        axes = ("..., ", "", "B, ", "B, N, ", "B, K, L, ")[ndim or 0]
         raise InvalidInputError(
             f"{name} has shape {tuple(values.shape)}: it must be ({axes}V), V at least 1"
         )
+
+
+def check_flags(flags: object, name: str, shape: tuple[int, ...]) -> None:
+    """Raise `InvalidInputError` unless `flags` is a dense tensor of bool of this shape."""
+    _check_type(flags, name, (torch.bool,))
+    assert isinstance(flags, Tensor)
+    if tuple(flags.shape) != tuple(shape):
+        raise InvalidInputError(f"{name} has shape {tuple(flags.shape)}: it must be {tuple(shape)}")
 
 
 def check_tokens(tokens: object, name: str, axes: str) -> None:
@@ -96,7 +105,9 @@ def check_devices(**parts: Tensor) -> None:
         raise InvalidInputError(f"{listed}: move all of them to one device")
 
 
-def check_distribution(values: Tensor, sums: Tensor, name: str) -> None:
+def check_distribution(
+    values: Tensor, sums: Tensor, name: str, looked: Tensor | None = None
+) -> None:
     """Raise `InvalidDistributionError`, naming the row, unless every row is a distribution.
 
     Parameters
@@ -105,10 +116,14 @@ def check_distribution(values: Tensor, sums: Tensor, name: str) -> None:
     sums : Tensor, shape (..., 1), float64
     name : str
         What the rows are called in the message.
+    looked : Tensor of bool, shape (...), optional
+        Rows that are used; all by default.
     """
     tolerance = SUM_TOLERANCE[values.element_size()]
     low = values.amin(-1)
     good = (low >= 0) & ((sums[..., 0] - 1.0).abs() <= tolerance)
+    if looked is not None:
+        good |= ~looked
     if not bool(good.all()):
         row = _first(~good)
         where = ", ".join(map(str, row))

@@ -36,6 +36,16 @@ def conditional(
     Notes
     -----
     O(V N^2) time and memory a row: meant for V up to a few thousand.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> rows = batched.conditional(target, draft, torch.tensor([[0, 0]]))
+    >>> [round(x, 6) for x in rows[0].tolist()]
+    [0.4, 0.6, 0.0]
     """
     rows = prepare(target, draft, draft_tokens, validate)
     # scores on all cells, for each draft left out in turn

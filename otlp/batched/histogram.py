@@ -44,6 +44,12 @@ def certified_loss(fraction_bits: int = FRACTION_BITS) -> float:
     union of bins, and straightens it in between.  The plan for pbar accepts
     sum min(p, y) >= sum min(pbar, y) - sum (pbar - p)^+.  In a bin of ratios within [a, b],
     sum (pbar - p)^+ <= q(bin) (b - a) / 4, where b - a <= a / 2^bits, or 2^-14 in the lowest.
+
+    Examples
+    --------
+    >>> from otlp import batched
+    >>> round(batched.certified_loss(10), 6)
+    0.000259
     """
     _check_bits(fraction_bits)
     return 2.0 ** -(fraction_bits + 2) + 2.0 ** -(OCTAVES_BELOW + 2)
@@ -79,6 +85,17 @@ def verify_histogram(
     tokens than there are bins (some 17,000 by default) are verified as by `otlp.batched.verify`,
     which costs less there and nothing in acceptance.  So the bins take no more memory than the
     rows do, and the limit is that of `otlp.batched.verify`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = torch.tensor([[0, 1]])
+    >>> tokens, accepted = batched.verify_histogram(target, draft, drafts)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
     """
     rows = prepare(target, draft, draft_tokens, validate)
     plan = histogram_plan(rows, fraction_bits)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
+    "SECTIONS",
     "TINY",
     "before",
     "best_of",
+    "bracket",
     "draw_index",
     "inclusion_probability",
     "invert",
     "mean_of_powers",
     "power",
+    "rising_root",
 ]
 
 TINY = 1e-300
 """Keeps 0 / 0 from being NaN."""
+
+SECTIONS, SECTION_STEPS = 32, 9
+"""Points and rounds of a search that evaluates many points at once."""
+
+ROOT_STEPS = 26
+"""Evaluations in a search that evaluates one point at a time."""
+
+SETTLED = 1e-13
+"""How near to 0 is near enough, where a search may end early."""
 
 
 def power(base: Tensor, exponent: Tensor) -> Tensor:
@@ -125,3 +139,51 @@ def best_of(mass: Tensor, counts: Tensor) -> Tensor:
     others = [torch.cat([below[:, :m], below[:, m + 1 :]], 1).prod(1) for m in range(most)]
     best = (mass * (torch.stack(others, 1) @ weight)).sum(2)
     return best.masked_fill(~counts, 0.0)
+
+
+def bracket(short: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Bracket where a condition ceases to hold, between a and b; shape (B, 1) each.
+
+    Parameters
+    ----------
+    short : callable
+        From points (B, m) to whether it still holds there.
+    a, b : Tensor, shape (B, 1)
+    """
+    grid = torch.linspace(0.0, 1.0, SECTIONS + 1, dtype=a.dtype, device=a.device)
+    for _ in range(SECTION_STEPS):
+        points = a + (b - a) * grid
+        count = short(points[:, 1:-1]).sum(1, keepdim=True)
+        a, b = points.gather(1, count), points.gather(1, count + 1)
+    return a, b
+
+
+def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """Root of a rising function between a and b, shape (B, 1).
+
+    Regula falsi (Anderson and Bjoerck), with a bisection whenever three steps have not halved the
+    bracket; `ROOT_STEPS` evaluations, or fewer on the CPU, where looking at values is no wait.
+    """
+    looks = a.device.type == "cpu" and not torch.compiler.is_compiling()
+    low, high = excess(a), excess(b)
+    previous, width = torch.zeros_like(a), b - a
+    for step in range(1, ROOT_STEPS):
+        chord = (a * high - b * low) / (high - low).clamp(min=TINY)
+        bisect = ~((chord >= a) & (chord <= b))
+        if step % 3 == 0:
+            bisect, width = bisect | (b - a > 0.5 * width), b - a
+        u = torch.where(bisect, 0.5 * (a + b), chord)
+        if step == ROOT_STEPS - 1:
+            break
+        value = excess(u)
+        if looks and bool((value.abs() <= SETTLED).all()):
+            break
+        short = value < 0
+        # an end that stays twice counts less, or the chord would creep
+        fade = 1.0 - value / torch.where(short, low, high)
+        fade = torch.where(fade > 0, fade, 0.5)
+        fade = torch.where(value.sign() == previous, fade, 1.0)
+        previous = value.sign()
+        low, high = torch.where(short, value, fade * low), torch.where(short, fade * high, value)
+        a, b = torch.where(short, u, a), torch.where(short, b, u)
+    return u

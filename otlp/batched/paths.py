@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from otlp.batched.block import verify_block
 from otlp.batched.checks import (
     check_devices,
     check_distribution,
@@ -15,11 +16,10 @@ from otlp.batched.checks import (
     check_tokens,
     reads_values,
 )
-from otlp.batched.numerics import TINY, draw_index
+from otlp.batched.numerics import SECTIONS, TINY, draw_index
 from otlp.batched.rows import PADDING, in_chunks, row_sums
 from otlp.batched.sampling import uniforms
 from otlp.batched.two_slice import (
-    SECTIONS,
     BatchedScoreLaw,
     TwoSlice,
     child,
@@ -47,6 +47,17 @@ class BatchedRound(NamedTuple):
         Length of the accepted prefix, 0 to L.
     path : Tensor, shape (B,), int64
         The selected path, 0 to K - 1: where the accepted prefix (and its cache) comes from.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> model = torch.tensor([0.5, 0.3, 0.2])
+    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
+    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
+    >>> played = batched.verify_paths(target, draft, paths, torch.Generator().manual_seed(0))
+    >>> played.tokens.shape, played.accepted.tolist()     # draft and target agree: all is accepted
+    (torch.Size([1, 3]), [2])
     """
 
     tokens: Tensor
@@ -114,6 +125,17 @@ def verify_paths(
     B K L nodes of `two_slice_step`, L of them in sequence.  Prefixes that paths share are
     worked out once for each path, to keep shapes fixed.  Rows of the batch are
     worked on in chunks, as by `otlp.batched.verify`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> model = torch.tensor([0.5, 0.3, 0.2])
+    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
+    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
+    >>> played = batched.verify_paths(target, draft, paths, torch.Generator().manual_seed(0))
+    >>> played.accepted.tolist(), played.tokens.shape
+    ([2], torch.Size([1, 3]))
     """
     check_tokens(draft_tokens, "draft_tokens", "B, K, L")
     numbers = uniforms(draft_tokens, generator, validate=validate)
@@ -124,7 +146,8 @@ def verify_paths(
     # one level of the rows is worked on at a time, beside float64 copies of all
     _, paths, levels, vocab_size = target.shape
     width = paths * levels * max(vocab_size, SECTIONS)
-    return BatchedRound(*in_chunks(_verify, width, target, draft, tokens, numbers))
+    verify = verify_block if paths == 1 else _verify
+    return BatchedRound(*in_chunks(verify, width, target, draft, tokens, numbers))
 
 
 def _verify(

@@ -21,7 +21,14 @@ from otlp.errors import InvalidInputError
 __all__ = ["CHUNK", "PADDING", "Rows", "by_rows", "chunks", "in_chunks", "prepare", "row_sums"]
 
 PADDING = -1
-"""The token id that stands where a row has fewer drafts than the widest."""
+"""The token id that stands where a row has fewer drafts than the widest.
+
+Examples
+--------
+>>> from otlp import batched
+>>> batched.PADDING
+-1
+"""
 
 CHUNK = 2**22
 """Entries (rows times tokens) that are worked on at once: 32 MiB an array in float64."""

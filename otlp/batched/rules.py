@@ -40,6 +40,17 @@ def speculative_sampling(
 
     Parameters, results and errors are those of `otlp.batched.verify`, but `accepted` is about
     the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = torch.tensor([[0, 1]])
+    >>> tokens, accepted = batched.speculative_sampling(target, draft, drafts)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
     """
     return _verify(_speculative_sampling, target, draft, draft_tokens, generator, validate)
 
@@ -56,6 +67,17 @@ def recursive_rejection(
 
     Parameters, results and errors are those of `otlp.batched.verify`.  Source: Miao et al. 2024
     (SpecInfer), Algorithm 2, for i.i.d. drafts; N passes of single-draft sampling.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = torch.tensor([[0, 1]])
+    >>> tokens, accepted = batched.recursive_rejection(target, draft, drafts)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
     """
     return _verify(_recursive_rejection, target, draft, draft_tokens, generator, validate)
 
@@ -75,6 +97,17 @@ def recursive_rejection_without_replacement(
     from q without the earlier ones, as `otlp.batched.sample_without_replacement` does.  Source:
     Jeon et al. 2024; Yang et al. 2024; as `otlp.solvers.RecursiveRejection` on
     `otlp.WithoutReplacement`.  N passes of single-draft sampling.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = torch.tensor([[0, 1]])
+    >>> tokens, accepted = batched.recursive_rejection_without_replacement(target, draft, drafts)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
     """
     rows = prepare(target, draft, draft_tokens, validate)
     if reads_values(validate, target):
@@ -97,6 +130,17 @@ def k_seq(
     Parameters, results and errors are those of `otlp.batched.verify`.  The division factor rho
     in [1, n] solves 1 - (1 - beta)^n = rho beta, beta = sum min(p / rho, q), found by
     `BISECTIONS` passes.  Source: Sun et al. 2023 (SpecTr), Algorithm 2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = torch.tensor([[0, 1]])
+    >>> tokens, accepted = batched.k_seq(target, draft, drafts)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
     """
     return _verify(_k_seq, target, draft, draft_tokens, generator, validate)
 

@@ -24,6 +24,7 @@ from otlp.batched.checks import (
 )
 from otlp.batched.numerics import draw_index
 from otlp.batched.rows import chunks, row_sums
+from otlp.batched.tree_shapes import TreeShape
 from otlp.errors import InvalidInputError
 
 __all__ = ["sample", "sample_without_replacement", "softmax", "uniforms"]
@@ -53,6 +54,13 @@ def softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
     ------
     InvalidInputError
         If the logits are no such tensor, or the temperature is no such number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> batched.softmax(torch.tensor([[0.0, 0.0]]), temperature=0.5).tolist()
+    [[0.5, 0.5]]
     """
     check_floats(logits, "logits")
     number = isinstance(temperature, Real) and not isinstance(temperature, bool)
@@ -107,6 +115,15 @@ def sample(
     -----
     By inversion of prefix sums: O(V + n log V) a row.  Random numbers are multiples of 2^-53,
     so probabilities are met to within 1.1e-16.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> batched.sample(draft, 4, torch.Generator().manual_seed(0)).shape
+    torch.Size([1, 4])
     """
     check_floats(probabilities, "probabilities")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_DRAFTS:
@@ -150,6 +167,16 @@ def sample_without_replacement(
     Notes
     -----
     An exponential clock of rate q_i for each token; the first n to ring.  O(V log n) a row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = batched.sample_without_replacement(draft, 3, torch.Generator().manual_seed(0))
+    >>> sorted(drafts[0].tolist())
+    [0, 1, 2]
     """
     check_floats(probabilities, "probabilities")
     vocab_size = probabilities.shape[-1]
@@ -177,6 +204,7 @@ def uniforms(
     draft_tokens: Tensor,
     generator: torch.Generator | Tensor | None = None,
     *,
+    shape: TreeShape | None = None,
     validate: bool = True,
 ) -> Tensor:
     """Draw the random numbers that one verification of these drafts needs.
@@ -184,16 +212,18 @@ def uniforms(
     Parameters
     ----------
     draft_tokens : Tensor of int, shape (B, N) or (B, K, L)
-        As for `otlp.batched.verify` or `otlp.batched.verify_paths`.
+        As for `otlp.batched.verify` or `otlp.batched.verify_paths`; or (B, S), with a shape.
     generator : torch.Generator, Tensor or None
         A generator on the device of `draft_tokens`; None is PyTorch's own; numbers drawn
         earlier are checked and returned.
+    shape : TreeShape, optional
+        That of trees, for `otlp.batched.verify_tree`.
     validate : bool
         See that numbers drawn earlier lie in [0, 1), which waits for the device.
 
     Returns
     -------
-    Tensor, shape (B, 3 N + 2) or (B, K + L + 2), float64, in [0, 1)
+    Tensor, shape (B, 3 N + 2), (B, K + L + 2) or (B, S + L + 3), float64, in [0, 1)
         May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
         graph reads and that is refilled before each replay.
 
@@ -202,11 +232,29 @@ def uniforms(
     InvalidInputError
         If an argument has another type, the source lies on another device, or the numbers have
         another shape, type or range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> batched.uniforms(torch.tensor([[0, 1]]), torch.Generator().manual_seed(0)).shape
+    torch.Size([1, 8])
     """
     paths = isinstance(draft_tokens, Tensor) and draft_tokens.ndim == 3
     check_tokens(draft_tokens, "draft_tokens", "B, K, L" if paths else "B, N")
     batch, *sizes = draft_tokens.shape
     count = sum(sizes) + 2 if paths else 3 * sizes[0] + 2
+    if shape is not None:
+        if not isinstance(shape, TreeShape):
+            raise InvalidInputError(
+                f"shape is a {type(shape).__name__}: it must be an otlp.batched.TreeShape"
+            )
+        count = shape.slots + shape.length + 3
+        if (batch, *sizes) != (shape.batch, shape.slots):
+            raise InvalidInputError(
+                f"draft_tokens has shape {(batch, *sizes)}: with this shape of trees it must be "
+                f"{(shape.batch, shape.slots)}"
+            )
     return random_numbers((batch, count), generator, draft_tokens, validate)
 
 

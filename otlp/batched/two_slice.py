@@ -14,19 +14,13 @@ import torch
 from torch import Tensor
 
 from otlp.batched.checks import check_floats
-from otlp.batched.numerics import TINY, invert, mean_of_powers
+from otlp.batched.numerics import TINY, bracket, invert, mean_of_powers, rising_root
 from otlp.errors import InvalidInputError
 
 __all__ = ["BatchedScoreLaw", "TwoSlice", "child", "draw_scores", "root_law", "two_slice_step"]
 
 MOST_PATHS = 10_000
 """Drafted paths of a round."""
-
-ROOT_STEPS = 26
-"""Evaluations in the search for the threshold: each reads p and q once."""
-
-SECTIONS, SECTION_STEPS = 32, 9
-"""Points and rounds of the search for the bracket, on the few cells of a score law."""
 
 SPREAD = 1e-12
 """Slices whose means differ by less, or with less mass, are not told apart: children inherit."""
@@ -45,6 +39,15 @@ class BatchedScoreLaw(NamedTuple):
         R = Gamma(prefix) / Q(prefix), the mean of W = K u^(K-1).
     weight : Tensor, shape (B, 1), float64
         Block verification's w = T(prefix) / Gamma(prefix), at most 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
+    >>> law.edges.tolist(), law.density.tolist()
+    ([[0.0, 1.0]], [[1.0]])
     """
 
     edges: Tensor
@@ -68,6 +71,19 @@ class TwoSlice(NamedTuple):
         w of the node.
     lower_scale, upper_scale : Tensor, shape (B, 1), float64
         Factors on lambda and on 1 - lambda (one of them is 1) such that sum q lambda = s.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]], dtype=torch.float64)
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
+    >>> step = batched.two_slice_step(law, target, draft, paths=2)
+    >>> ratio = step.ratio(target, draft)
+    >>> round(float((draft * ratio).sum()), 9)       # the ratios have mean R = 1
+    1.0
     """
 
     threshold: Tensor
@@ -127,11 +143,22 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     The threshold solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  The
     solutions are an interval only if w = 1 and no child is clipped; its ends then follow from
     the least and the largest p / q alone, and its midpoint is taken.  Otherwise these ends
-    bracket the root, which `ROOT_STEPS` passes over (B, V) find by regula falsi (Illinois),
-    with a bisection at every third.
+    bracket the root, which at most 26 passes over (B, V) find.
 
     Source: the rule is this library's own; selection of a path followed by block verification
     is Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]], dtype=torch.float64)
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
+    >>> step = batched.two_slice_step(law, target, draft, paths=2)
+    >>> 0 < step.threshold.item() < 1
+    True
     """
     if not isinstance(law, BatchedScoreLaw):
         raise InvalidInputError(f"law is a {type(law).__name__}: it must be a BatchedScoreLaw")
@@ -244,15 +271,12 @@ def _bracket_mean(
     law: BatchedScoreLaw, paths: int, wanted: Tensor, slice_index: int
 ) -> tuple[Tensor, Tensor]:
     """Bracket the threshold where the lower (0) or upper (1) slice reaches the wanted mean."""
-    a, b = torch.zeros_like(wanted), torch.ones_like(wanted)
-    grid = torch.linspace(0.0, 1.0, SECTIONS + 1, dtype=wanted.dtype, device=wanted.device)
-    for _ in range(SECTION_STEPS):
-        points = a + (b - a) * grid
-        cut = _cut(law, paths, points[:, 1:-1])
-        short = (cut.lower_mean, cut.upper_mean)[slice_index] < wanted
-        count = short.sum(1, keepdim=True)
-        a, b = points.gather(1, count), points.gather(1, count + 1)
-    return a, b
+
+    def short(points: Tensor) -> Tensor:
+        cut = _cut(law, paths, points)
+        return (cut.lower_mean, cut.upper_mean)[slice_index] < wanted
+
+    return bracket(short, torch.zeros_like(wanted), torch.ones_like(wanted))
 
 
 def _solve_threshold(
@@ -265,20 +289,4 @@ def _solve_threshold(
         clipped = torch.maximum(wanted, cut.lower_mean * draft)
         return torch.minimum(clipped, cut.upper_mean * draft).sum(1, keepdim=True) - 1.0
 
-    low, high = excess(a), excess(b)
-    previous = torch.zeros_like(a)
-    for step in range(ROOT_STEPS - 1):
-        middle = 0.5 * (a + b)
-        chord = (a * high - b * low) / (high - low).clamp(min=TINY)
-        inside = (chord > a) & (chord < b)
-        u = middle if step % 3 == 2 else torch.where(inside, chord, middle)
-        if step == ROOT_STEPS - 2:
-            break
-        value = excess(u)
-        sign = value.sign()
-        # Illinois: an end that stays twice counts half, or the chord would creep
-        fade = torch.where(sign == previous, 0.5, 1.0)
-        short, previous = value < 0, sign
-        low, high = torch.where(short, value, fade * low), torch.where(short, fade * high, value)
-        a, b = torch.where(short, u, a), torch.where(short, b, u)
-    return u
+    return rising_root(excess, a, b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -122,3 +124,84 @@ def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
     for n in (0, 4, 2.0, True):
         with pytest.raises(otlp.InvalidInputError, match="n is"):
             batched.sample_without_replacement(q, n)
+
+
+# --- the exact law of different drafts ------------------------------------------------------------
+
+CORNERS = {
+    "plain": ([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]),
+    "zeros in the draft": ([0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.0, 0.5]),
+    "zeros in the target": ([0.0, 0.7, 0.3, 0.0], [0.4, 0.3, 0.2, 0.1]),
+    "equal": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
+    "disjoint": ([0.0, 0.0, 0.5, 0.5], [0.25, 0.75, 0.0, 0.0]),
+    "point masses": ([0.0, 1.0], [1.0, 0.0]),
+    "tiny": ([1e-300, 0.5, 0.5], [0.5, 1e-300, 0.5]),
+    "one token": ([1.0], [1.0]),
+}
+
+
+def least_number(holds, count: int):
+    """Least multiple of 2^-53 at which a monotone condition on a number holds, for each row."""
+    low, high = torch.zeros(count, dtype=torch.int64), torch.full((count,), 2**53)
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        found = holds(middle.double() * 2.0**-53) | (middle == 2**53)
+        low, high = torch.where(found, low, middle + 1), torch.where(found, middle, high)
+    return low.double() * 2.0**-53
+
+
+def law_of_different_drafts(p: list[float], q: list[float], n: int, padded: bool):
+    """The exact law, from where the output changes with each random number."""
+    tuples = np.array(list(permutations(np.flatnonzero(q), n)))
+    rows = torch.tensor(tuples)
+    if padded:
+        gap = torch.full((len(rows), 1), batched.PADDING)
+        rows = torch.cat([gap, rows[:, :1], gap, rows[:, 1:]], 1)
+    count, size, last = len(rows), rows.shape[1], 1.0 - 2.0**-53
+    target, draft = (torch.tensor(part, dtype=torch.float64).expand(count, -1) for part in (p, q))
+
+    def tokens(place: int, number):
+        # every other number rejects
+        numbers = torch.full((count, 3 * size + 2), last, dtype=torch.float64)
+        numbers[:, place] = number.clamp(max=last)
+        return batched.recursive_rejection_without_replacement(target, draft, rows, numbers)[0]
+
+    chance = torch.tensor(otlp.WithoutReplacement(np.array(q), n).probability(tuples))
+    law = torch.zeros(len(p), dtype=torch.float64)
+    for place in range(size):
+        drafted = rows[:, place]
+
+        def rejects(number, place=place, drafted=drafted):
+            return (tokens(place, number) != drafted) | (number >= last)
+
+        taken = least_number(rejects, count)
+        # the largest number there is rejects only by the rule of this test
+        taken = torch.where(taken >= last, 1.0, taken).masked_fill(drafted < 0, 0.0)
+        law.scatter_add_(0, drafted.clamp(min=0), chance * taken)
+        chance = chance * (1.0 - taken)
+    reached = torch.zeros(count, dtype=torch.float64)
+    for token in range(len(p)):
+
+        def beyond(number, token=token):
+            return tokens(3 * size + 1, number) > token
+
+        up_to = least_number(beyond, count)
+        law[token] += (chance * (up_to - reached)).sum()
+        reached = up_to
+    return law.numpy()
+
+
+@pytest.mark.parametrize(("p", "q"), CORNERS.values(), ids=CORNERS)
+def test_different_drafts_are_lossless_at_the_corners(p: list[float], q: list[float]) -> None:
+    """Where every token of the draft is drafted."""
+    law = law_of_different_drafts(p, q, int(np.count_nonzero(q)), False)
+    np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("p", "q"), CORNERS.values(), ids=CORNERS)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_different_drafts_are_lossless(p: list[float], q: list[float], padded: bool) -> None:
+    for n in range(1, int(np.count_nonzero(q)) + 1):
+        law = law_of_different_drafts(p, q, n, padded)
+        np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)

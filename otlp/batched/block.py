@@ -1,0 +1,75 @@
+"""Block verification of one path a row: elementwise passes over the vocabulary, and no sort."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otlp.batched.numerics import TINY, draw_index
+from otlp.batched.rows import PADDING
+
+__all__ = ["verify_block"]
+
+
+def verify_block(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Verify one path of L drafted tokens a row, as `otlp.batched.verify_paths` does for K = 1.
+
+    Parameters
+    ----------
+    target : Tensor, shape (B, 1, L + 1, V)
+    draft : Tensor, shape (B, 1, L, V)
+    tokens : Tensor, shape (B, 1, L), int64
+    numbers : Tensor, shape (B, L + 3), float64
+        Uniform random numbers; the first, which would select a path, is not looked at.
+
+    Returns
+    -------
+    tokens, accepted, path : Tensor
+        As the fields of `BatchedRound`.
+
+    Notes
+    -----
+    The prefix x of i tokens has weight w_i = min(1, w_{i-1} p(x_i) / q(x_i)) and residual
+    (w_i p - q)^+ of mass e_i; the longest that passes with probability e_i / (e_i + 1 - w_i) is
+    accepted (Sun et al. 2024, Block Verification Accelerates Speculative Decoding, Algorithm 2).
+    """
+    batch, _, length = tokens.shape
+    path, rows = tokens[:, 0], torch.arange(batch, device=tokens.device)
+    p, p_sum = _wide(target[:, 0])
+    q, q_sum = _wide(draft[:, 0])
+    ratio = _at(p[:, :-1], path) * q_sum / (_at(q, path) * p_sum[:, :-1]).clamp(min=TINY)
+    weights = [torch.ones_like(numbers[:, 0])]
+    for level in range(length):
+        weights.append((weights[-1] * ratio[:, level]).clamp(max=1.0))
+    weight = torch.stack(weights, 1)
+    # of each prefix but the whole path, per unit of p's and q's own sums
+    scale = (weight[:, :-1] / p_sum[:, :-1])[..., None]
+    left = torch.addcmul(q.mul(-1.0 / q_sum[..., None]), p[:, :-1], scale).clamp_(min=0.0)
+    mass = left.sum(2)
+    # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
+    stop = mass / (mass + (1.0 - weight[:, :-1])).clamp(min=TINY)
+    stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weight[:, -1:]], 1)
+    passed = numbers[:, 1 : length + 2] < stop
+    depth = torch.arange(length + 1, device=tokens.device)
+    accepted = torch.where(passed, depth, 0).amax(1)
+    # a prefix without residual is the longest accepted by rounding only
+    inside = accepted.clamp(max=length - 1)
+    bare = (accepted == length) | (mass[rows, inside] <= 0.0)
+    weights_left = torch.where(bare[:, None], p[rows, accepted], left[rows, inside])
+    last, _ = draw_index(weights_left, numbers[:, -1:])
+    prefix = torch.nn.functional.pad(path, (0, 1), value=PADDING)
+    output = torch.where(depth < accepted[:, None], prefix, PADDING)
+    output = torch.where(depth == accepted[:, None], last, output)
+    return output, accepted, torch.zeros_like(accepted)
+
+
+def _wide(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows in float64 and their sums."""
+    wide = rows.double()
+    return wide, wide.sum(-1)
+
+
+def _at(rows: Tensor, path: Tensor) -> Tensor:
+    return rows.gather(2, path[..., None])[..., 0]
