@@ -8,7 +8,8 @@ meet the same contexts, and their differences are paired.  `hub` alone drafts ot
 binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2.  The speed-up is
 what the measured times of the round's parts give: block efficiency x time of an autoregressive
 round / (draft + target + this algorithm's verification).  Beside the table stand the figures that
-papers give for their own, much larger models.
+papers give for their own, much larger models.  What verification costs where the vocabulary is
+large: `bench/verification_cost.py`.
 """
 
 from __future__ import annotations
@@ -28,19 +29,17 @@ from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
-    DraftTree,
     RandomChooser,
     Sampling,
-    TabularModel,
-    iid_paths,
     no_draft,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.verification.top_down import LARGEST_HUB_TREE
-from otlp.distribution import IntArray, softmax
+from otlp.distribution import IntArray
 from otlp.studies.canvas import figure
 from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, ratio
+from otlp.studies.style import look
 
 LEADER = "martingale"
 HUB = "hub"
@@ -149,42 +148,6 @@ def plain_round(
     return float(np.median(found))
 
 
-def large_vocabulary(
-    names: Sequence[str], paths: int, length: int, vocab_size: int, repeats: int
-) -> list[tuple[str, float]]:
-    """Median milliseconds of a verification on synthetic distributions over a large vocabulary."""
-    rng = np.random.default_rng(2)
-    trees = [synthetic_round(paths, length, vocab_size, rng) for _ in range(repeats)]
-    found = []
-    for name in names:
-        chooser = RandomChooser(np.random.default_rng(3))
-        times = []
-        for tree, laws in [trees[0], *trees]:
-            begin = perf_counter()
-            ALGORITHMS[name].verify(tree, laws, chooser)
-            times.append(perf_counter() - begin)
-        found.append((name, 1e3 * float(np.median(times[1:]))))
-    return found
-
-
-def synthetic_round(
-    paths: int, length: int, vocab_size: int, rng: np.random.Generator
-) -> tuple[DraftTree, np.ndarray]:
-    """Draft from made-up laws: the target's logits are normal, the draft's add noise to them."""
-    logits = 3.0 * rng.standard_normal((length + 1, vocab_size))
-    noisy = logits + rng.standard_normal(logits.shape)
-
-    class ByDepth(TabularModel):
-        def __init__(self) -> None:
-            super().__init__([np.full(2, 0.5)])
-
-        def distributions(self, tree, nodes):  # type: ignore[no-untyped-def]
-            return softmax(noisy[tree.depths[nodes]])
-
-    tree = iid_paths(paths, length).draft(ByDepth(), RandomChooser(rng))
-    return tree, softmax(logits[tree.depths])
-
-
 def show(rows: Sequence[Row]) -> None:
     heads = ("K", "L", "T", "block eff.", "speed-up", "draft ms", "target", "verify", "share")
     made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
@@ -231,22 +194,22 @@ def against_leader(rows: Sequence[Row]) -> Table:
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw mean block efficiencies over K, for each L, and over the temperature, for K > 1."""
     lengths = sorted({row.length for row in rows})
-    with figure(path, 4.4 * (len(lengths) + 1), 4.2, dpi=80) as canvas:
+    with figure(path, 3.4 * (len(lengths) + 1), 3.6) as canvas:
         panels = canvas.subplots(1, len(lengths) + 1, sharey=True, squeeze=False)[0]
-        for number, name in enumerate(dict.fromkeys(row.algorithm for row in rows)):
-            style = f"{'os'[number // 10]}-C{number % 10}"
+        for name in dict.fromkeys(row.algorithm for row in rows):
+            style = look(name)
             own = [row for row in rows if row.algorithm == name]
             for panel, length in zip(panels, lengths, strict=False):
-                panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), style)
+                panel.plot(*means(own, "paths", lambda row, n=length: row.length == n), **style)
             single = name in SINGLE
             over = means(own, "temperature", lambda row, n=single: n or row.paths > 1)
-            panels[-1].plot(*over, style, label=name)
+            panels[-1].plot(*over, label=name, **style)
         for panel, length in zip(panels, lengths, strict=False):
             panel.set(title=f"L = {length}, mean over temperatures", xlabel="paths K")
             panel.set_xticks(sorted({row.paths for row in rows}))
         panels[-1].set(title="mean over L and K > 1", xlabel="temperature")
         panels[0].set_ylabel("tokens per target call")
-        canvas.legend(loc="outside right center", fontsize="small")
+        canvas.legend(loc="outside right center")
 
 
 def means(
@@ -266,7 +229,6 @@ def means(
 @click.option("--prompts", "count", type=click.IntRange(1), default=10)
 @click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
 @click.option("--device", default="auto")
-@click.option("--vocab-size", default=128_256, help="Tokens of the synthetic laws.")
 @json_option("Write everything to this file.")
 @figure_option("Draw the block efficiencies.")
 def main(
@@ -276,7 +238,6 @@ def main(
     count: int,
     rounds: int,
     device: str,
-    vocab_size: int,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
@@ -301,7 +262,6 @@ def main(
             plain = plain_round(pair, prompts, 6)
             rows += paired_rounds(pair, prompts, setting, rounds, plain)
             step(f"{setting.algorithm}, K = {setting.paths}, L = {setting.length}")
-    synthetic = large_vocabulary(MULTIPLE, 4, 8, vocab_size, 3)
     if json_path:
         content = {
             "prompts": len(prompts),
@@ -309,7 +269,6 @@ def main(
             "rows": [
                 {**asdict(row), "block_efficiency": row.block_efficiency.record()} for row in rows
             ],
-            "synthetic": synthetic,
             "published": PUBLISHED,
         }
         write_json(json_path, content)
@@ -320,10 +279,6 @@ def main(
         "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
     )
     show(rows)
-    made = table(f"verification, synthetic laws, V = {vocab_size}, K 4, L 8", "ms")
-    for name, milliseconds in synthetic:
-        made.add_row(name, f"{milliseconds:.1f}")
-    console.print(made)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ time of their thread, so that other programs disturb less.  All data are synthet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
 import click
 import numpy as np
+from timing import seconds_of
 
 import otlp
 from otlp.cli.options import ListOf, json_option
@@ -36,12 +37,6 @@ def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
     yield "like a language model", target, draft
     flat = np.ones(vocab_size)
     yield "Dirichlet(1)", rng.dirichlet(flat), rng.dirichlet(flat)
-
-
-def seconds_of(action: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:
-    start = clock()
-    action()
-    return clock() - start
 
 
 def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
@@ -81,6 +76,14 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     }
 
 
+CELLS = (
+    *("{data}", "{vocab_size:,}", "{n}", "{argsort:.3g}", "{solve:.3g}", "{ratio:.2f}"),
+    *("{ratio_of_medians:.2f}", "{acceptance:.6f}", "{gap:.0e}", "{marginal_error:.0e}"),
+    *("{score:.1f}", "{token:.1f}", "{selection:.0f}"),
+)
+"""A row of the table: milliseconds of a solve, microseconds of a token."""
+
+
 def show(timings: list[dict[str, Any]]) -> None:
     made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
@@ -91,21 +94,13 @@ def show(timings: list[dict[str, Any]]) -> None:
     for row in timings:
         if row["n"] == fewest:
             made.add_section()
-        made.add_row(
-            row["data"],
-            f"{row['vocab_size']:,}",
-            str(row["n"]),
-            f"{1e3 * row['argsort']:.3g}",
-            f"{1e3 * row['solve']:.3g}",
-            f"{row['solve'] / row['argsort']:.2f}",
-            f"{row['ratio_of_medians']:.2f}",
-            f"{row['acceptance']:.6f}",
-            f"{row['gap']:.0e}",
-            f"{row['marginal_error']:.0e}",
-            f"{1e6 * row['score']:.1f}",
-            f"{1e6 * row['token']:.1f}",
-            f"{1e6 * row['selection']:.0f}",
-        )
+        shown = {
+            **row,
+            "ratio": row["solve"] / row["argsort"],
+            **{name: 1e3 * row[name] for name in ("argsort", "solve")},
+            **{name: 1e6 * row[name] for name in ("score", "token", "selection")},
+        }
+        made.add_row(*(cell.format(**shown) for cell in CELLS))
     console.print(made, width=None if console.is_terminal else 160)
 
 

@@ -9,13 +9,12 @@ for the target, and noise on them for the draft.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import click
 import numpy as np
+from timing import repeated
 
 import otlp
 from otlp.cli.options import ListOf, json_option
@@ -36,17 +35,6 @@ CASES = (
 )
 
 
-def milliseconds(run: Callable[[], object], repeats: int) -> float:
-    """Median time of a run; one before does not count, which compiles."""
-    run()
-    taken = []
-    for _ in range(repeats):
-        begin = perf_counter()
-        run()
-        taken.append(1e3 * (perf_counter() - begin))
-    return median(taken)
-
-
 def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tuple[float, float]:
     """Milliseconds of one token, prepared and solved."""
     rng = np.random.default_rng(0)
@@ -65,7 +53,8 @@ def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tu
         assert plan is not None
         return plan.sample(tuples[rng.integers(50)], rng)
 
-    return milliseconds(prepared, repeats), milliseconds(solved, max(3, repeats // 5))
+    quick, certified = repeated(prepared, repeats), repeated(solved, max(3, repeats // 5))
+    return 1e3 * median(quick), 1e3 * median(certified)
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import click
 import numpy as np
-from martingale import seconds_of
+from timing import seconds_of
 
 import otlp
 from otlp.cli.output import console, progress, table

@@ -10,20 +10,18 @@ as a serving engine has them, and finds the plan in the same call.  All on one c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
 
 import click
 import numpy as np
+from timing import repeated
 
 import otlp
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, table, write_json
 from otlp.data.synthetic import generate
-from otlp.distribution import IntArray
 
 ONE_BY_ONE = 20_000
 """Tuples that are verified in a loop."""
@@ -46,17 +44,6 @@ class Timing:
     acceptance: float
 
 
-def best(rounds: int, verify: Callable[[], IntArray]) -> tuple[float, IntArray]:
-    """The least time of some calls after a first one, and what the last gave."""
-    verify()
-    seconds = np.inf
-    for _ in range(rounds):
-        start = perf_counter()
-        verified = verify()
-        seconds = min(seconds, perf_counter() - start)
-    return seconds, verified
-
-
 def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> list[Timing]:
     solution = otlp.solve(problem, solver)
     plan, rng = solution.plan, np.random.default_rng(0)
@@ -69,8 +56,8 @@ def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> lis
     }
     timings = []
     for way, (rows, verify) in ways.items():
-        seconds, verified = best(rounds, verify)
-        share = float((rows == verified[:, None]).any(axis=1).mean())
+        seconds = min(repeated(verify, rounds))
+        share = float((rows == verify()[:, None]).any(axis=1).mean())
         sizes = problem.vocab_size, problem.n
         timings.append(Timing(*sizes, solver, way, len(rows), seconds, share, solution.acceptance))
     return timings
@@ -91,9 +78,10 @@ def measure_batched(problem: otlp.Problem, rounds: int) -> Timing:
     )
     generator = torch.Generator().manual_seed(0)
     drafted = batched.sample(q, problem.n, generator)
-    seconds, found = best(rounds, lambda: batched.verify(p, q, drafted, generator))
+    seconds = min(repeated(lambda: batched.verify(p, q, drafted, generator), rounds))
+    _, accepted = batched.verify(p, q, drafted, generator)
     exact = float(batched.acceptance(p, q, drafted, validate=False).acceptance.mean())
-    share = float(found[1].double().mean())
+    share = float(accepted.double().mean())
     sizes = problem.vocab_size, problem.n
     return Timing(*sizes, "martingale", "otlp.batched", count, seconds, share, exact)
 

@@ -6,12 +6,19 @@
 Problems are built from the logits of a capture in memory, which is in the time of both.  Loop and
 sweeps take turns, and each is judged by its best round, so that other programs disturb less.
 Processes are started, and code is compiled, before.  All data are synthetic.
+
+Independent loops share the rows and nothing else: what they gain is what this machine can give,
+beside whatever else it does, and no sweep can be asked for more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 
@@ -54,8 +61,46 @@ def sweep(problems: otlp.CaptureProblems, jobs: int, plans: bool) -> None:
         assert row.error is None
 
 
+def listen(calls: Connection, vocab_size: int, n: int) -> None:
+    """Solve rows, in a process that knows nothing of the others, whenever so many are asked for."""
+    problems = otlp.CaptureProblems(generate(max(2, CAPTURED // vocab_size), vocab_size), n=n)
+    loop(problems)
+    calls.send(True)
+    while rows := calls.recv():
+        for row in range(rows):
+            otlp.solve(problems[row % len(problems)])
+        calls.send(True)
+
+
+@contextmanager
+def independent_loops(count: int, vocab_size: int, n: int) -> Iterator[Callable[[int], None]]:
+    """Processes that are ready, and a function that has them solve so many rows in all."""
+    spawn = get_context("spawn")
+    pipes = [spawn.Pipe() for _ in range(count)]
+    for _, end in pipes:
+        spawn.Process(target=listen, args=(end, vocab_size, n), daemon=True).start()
+    for calls, _ in pipes:
+        calls.recv()
+
+    def solve(rows: int) -> None:
+        for number, (calls, _) in enumerate(pipes):
+            calls.send((rows + number) // count)
+        for calls, _ in pipes:
+            calls.recv()
+
+    yield solve
+    for calls, _ in pipes:
+        calls.send(0)
+
+
 def measure(
-    vocab_size: int, n: int, jobs: tuple[int, ...], seconds: float, rounds: int, step: Callable
+    vocab_size: int,
+    n: int,
+    jobs: tuple[int, ...],
+    seconds: float,
+    rounds: int,
+    step: Callable,
+    loops: ExitStack,
 ) -> list[Speed]:
     capture = generate(max(2, CAPTURED // vocab_size), vocab_size)
     once = otlp.CaptureProblems(capture, n=n)
@@ -64,6 +109,9 @@ def measure(
     problems = otlp.CaptureProblems(capture, list(range(len(capture))) * times, n=n)
     ways: dict[str, Callable[[], None]] = {"loop over solve": lambda: loop(problems)}
     for count in jobs:
+        if count > 1:
+            alone = loops.enter_context(independent_loops(count, vocab_size, n))
+            ways[f"{count} independent loops"] = partial(alone, len(problems))
         for plans in (True, False):
             name = f"jobs={count}" + ("" if plans else ", plans=False")
             ways[name] = lambda count=count, plans=plans: sweep(problems, count, plans)
@@ -74,9 +122,9 @@ def measure(
             if number:  # the first round starts processes and compiles
                 best[name] = min(best[name], taken)
             step(f"V = {vocab_size:,}, {name}")
-    alone = best["loop over solve"]
+    own = best["loop over solve"]
     rows = len(problems)
-    return [Speed(vocab_size, n, name, rows, rows / t, alone / t) for name, t in best.items()]
+    return [Speed(vocab_size, n, name, rows, rows / t, own / t) for name, t in best.items()]
 
 
 def show(speeds: list[Speed]) -> None:
@@ -111,9 +159,11 @@ def main(
     json_path: Path | None,
 ) -> None:
     speeds = []
-    with progress("solve_many", len(sizes) * (1 + 2 * len(jobs)) * (rounds + 1)) as step:
+    ways = 1 + 2 * len(jobs) + sum(count > 1 for count in jobs)
+    with progress("solve_many", len(sizes) * ways * (rounds + 1)) as step:
         for vocab_size in sizes:
-            speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step)
+            with ExitStack() as loops:
+                speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step, loops)
     if json_path:
         write_json(json_path, [asdict(speed) for speed in speeds])
     show(speeds)

@@ -99,11 +99,9 @@ def draw(
     points: dict[str, dict[str, Point]], optima: dict[str, float], labels: list[str]
 ) -> Figure:
     """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
-    figure = Figure(figsize=(11.5, 6.2))
-    markers = "osD^v<>pPX*hH8d"
+    figure = Figure(figsize=(10.0, 5.6))
     style = {
-        label: {"color": f"C{index % 10}", "marker": markers[index % len(markers)]}
-        for index, label in enumerate(labels)
+        label: {"markersize": 7.0} | cases.look_of(label) | {"linestyle": ""} for label in labels
     }
     handles = {}
     panels = figure.subplots(2, 3, sharex=True)
@@ -112,11 +110,7 @@ def draw(
         axes.axhline(100 * optima[size], color="black", linewidth=0.8, linestyle="--")
         for label, (ms, acceptance, _) in found.items():
             height = max(100 * acceptance, bottom)
-            paper = label.endswith(("HiGHS)", "(ortools)")) or "as published" in label
-            handles[label] = axes.plot(
-                ms, height, linestyle="", markersize=8, label=label, clip_on=False,
-                fillstyle="none" if paper else "full", **style[label],
-            )[0]  # fmt: skip
+            handles[label] = axes.plot(ms, height, label=label, clip_on=False, **style[label])[0]
             if height > 100 * acceptance:
                 axes.annotate(
                     f"{100 * acceptance:.0f}", (ms, bottom), (0, 7), textcoords="offset points",

@@ -9,7 +9,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.figure import Figure
-from PIL import Image
 from rich.table import Table
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
@@ -40,6 +38,7 @@ from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import settled
 from otlp.studies.compare import OPTIMUM
+from otlp.studies.style import LOOK, look
 from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows
 
@@ -51,15 +50,25 @@ PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
 """What the paper reports: milliseconds and success rates of Tables 1 and 3 by (k, n), Table 2."""
 
 console = PlainConsole(width=172, highlight=False)
-rcParams.update(
-    {
-        "figure.constrained_layout.use": True,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.alpha": 0.3,
-        "legend.fontsize": 8,
-    }
-)
+rcParams.update({**LOOK, "figure.constrained_layout.use": True})
+
+SAME = {
+    "LP": "linear-program",
+    "optimized max-flow": "slackness",
+    "global resolution": "global-resolution",
+    "global resolution as published": "global-resolution",
+    "whole published plan": "global-resolution",
+}
+"""The paper's methods by the names of the solvers that do the same."""
+
+
+def look_of(label: str) -> dict[str, Any]:
+    """Colour and marker: hollow and dashed as the paper runs it, larger for the finer tau."""
+    name = label.partition(",")[0]
+    style = look(SAME.get(name, name))
+    if name in SAME or "all tuples" in label:
+        style |= {"fillstyle": "none", "linestyle": ":" if "graph-tool" in label else "--"}
+    return style | ({"markersize": 8.0} if label.endswith("0.0001") else {})
 
 
 @dataclass(frozen=True)
@@ -143,8 +152,7 @@ def unmerged_lp(time_limit: float) -> Method:
 def unmerged_flow(engine: str) -> Method:
     """One maximum flow over all tuples, as in the paper's section 5.2."""
     return _over_tuples(
-        f"max-flow, all tuples ({engine})",
-        lambda problem: _flow_value(_relaxed(problem), engine),
+        f"max-flow, all tuples ({engine})", lambda problem: _flow_value(_relaxed(problem), engine)
     )
 
 
@@ -263,18 +271,14 @@ def shown(value: float) -> str:
 
 
 def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> None:
-    """Store a result as JSON, and its figure as PNG for the documentation."""
+    """Store a result as JSON, and its figure for the documentation."""
     machine = f"{platform.machine()}, Python {platform.python_version()}"
     write_json(RESULTS / f"{name}.json", {"machine": machine, **content})
     console.print(f"wrote {(RESULTS / f'{name}.json').relative_to(REPOSITORY)}", style="dim")
     if figure is not None:
-        path = FIGURES / f"{name}.png"
-        drawn = BytesIO()
-        figure.savefig(drawn, dpi=110)
-        # Sixty-four colours are enough for lines, at a third of the size.
-        Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
-        size = path.stat().st_size / 1000
-        console.print(f"wrote {path.relative_to(REPOSITORY)}, {size:.0f} KB", style="dim")
+        path = FIGURES / f"{name}.svg"
+        figure.savefig(path, metadata={"Date": None})
+        console.print(f"wrote {path.relative_to(REPOSITORY)}", style="dim")
 
 
 def mean_optimum(instances: Iterable[otlp.Problem]) -> float:
@@ -321,16 +325,29 @@ def over_n(
     size: tuple[float, float] = (9.0, 3.8),
 ) -> Figure:
     """Print a table and draw a panel for each name: a line a k, the values over n."""
-    figure = Figure(figsize=size)
-    panels = figure.subplots(1, len(curves), sharey=True)
-    for axes, (name, by_k) in zip(panels, curves.items(), strict=True):
+    for name, by_k in curves.items():
         table = Table("k", *(f"n={n}" for n in counts), title=f"{title}, {name}")
         for k, values in by_k.items():
             table.add_row(k, *map(show, values))
-            axes.plot(counts, values, marker="o", markersize=3, label=f"top {int(k):,}")
         console.print(table)
-        axes.set(title=name, xlabel="number of drafts n")
-        axes.legend()
+    return draw_over_n(curves, counts, size)
+
+
+def draw_over_n(
+    curves: Mapping[str, Curves], counts: Sequence[int], size: tuple[float, float] = (9.0, 3.8)
+) -> Figure:
+    """Draw a panel for each name: a line a k, the values over n."""
+    figure = Figure(figsize=size)
+    panels = figure.subplots(1, len(curves), sharey=True)
+    ks = list(dict.fromkeys(k for by_k in curves.values() for k in by_k))
+    handles = {}
+    for axes, (name, by_k) in zip(panels, curves.items(), strict=True):
+        for k, values in by_k.items():
+            (handles[k],) = axes.plot(counts, values, **look(k, ks))
+        axes.set(title=name, xlabel="n")
+        axes.set_xticks([n for n in counts if n % 2 == 0])
+    labels = [f"top {int(k):,}" for k in handles]
+    figure.legend(handles.values(), labels, loc="outside right center")
     return figure
 
 

@@ -22,6 +22,7 @@ from otlp.cli.output import progress
 from otlp.data.captures import Capture, builtin
 from otlp.data.synthetic import generate
 from otlp.solvers import GlobalResolution, Slackness
+from otlp.studies.style import BLUE, SKY
 
 LIMITS = (10.0, 100.0)
 COUNTS = range(2, 9)
@@ -105,11 +106,11 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 def draw(content: dict[str, dict[str, Best]]) -> Figure:
     """Best acceptance of each method, a panel a capture, light for 10 ms and dark for 100 ms."""
-    figure = Figure(figsize=(10, 4))
+    figure = Figure(figsize=(10, 5))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (name, results) in zip(panels, content.items(), strict=True):
         places = np.arange(len(results))
-        for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), ("C0", "C3"), strict=True):
+        for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), (SKY, BLUE), strict=True):
             heights = [100 * best[limit][0] for best in results.values()]
             bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
             settings = [best[limit][1] for best in results.values()]
@@ -117,7 +118,7 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
         axes.set_yticks(places, list(results), fontsize=8)
         axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))
     panels[0].invert_yaxis()
-    panels[0].legend()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 

@@ -20,6 +20,7 @@ from otlp.cli.options import rows_option, workers_options
 from otlp.cli.output import progress
 from otlp.data.captures import builtin
 from otlp.solvers import GlobalResolution
+from otlp.studies.style import look
 from otlp.studies.sweep import Grid
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -73,11 +74,13 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
     figure = Figure(figsize=(11, 5))
     grid = figure.subplots(2, len(ks), sharex=True, sharey="row")
     for column, k in enumerate(ks):
-        for (index, n), (label, cells) in product(enumerate(DRAFTS), results.items()):
+        for n, (label, cells) in product(DRAFTS, results.items()):
             cell, style = cells[f"({k}, {n})"], "-" if label == "as published" else ":"
-            style += f"C{index}"
-            grid[0, column].semilogy(TEMPERATURES, cell["all_ms"], style, label=f"n = {n}, {label}")
-            grid[1, column].plot(TEMPERATURES, cell["failures"], style)
+            line = {**look(f"{n}", [str(n) for n in DRAFTS]), "linestyle": style}
+            grid[0, column].semilogy(
+                TEMPERATURES, cell["all_ms"], label=f"n = {n}, {label}", **line
+            )
+            grid[1, column].plot(TEMPERATURES, cell["failures"], **line)
         grid[0, column].set_title(f"top {k:,}")
         grid[1, column].set(xlabel="target temperature", ylim=(-0.03, 1.03))
     grid[0, 0].set_ylabel("median ms a token")

@@ -195,13 +195,9 @@ def draw(methods: dict[str, list[dict[str, Any]]]) -> Figure:
     """Median milliseconds over (k, n): dashed as the paper ran it, solid this library."""
     figure = Figure(figsize=(9.5, 4.5))
     axes = figure.subplots()
-    for index, (label, cells) in enumerate(methods.items()):
-        if label.startswith("whole published"):
-            continue
-        as_published = "all tuples" in label or label.startswith("global resolution,")
-        style, fill = ("o--", "none") if as_published else ("s-", "full")
-        milliseconds = [cell["median_ms"] for cell in cells]
-        axes.plot(milliseconds, f"{style}C{index % 10}", fillstyle=fill, label=label)
+    for label, cells in methods.items():
+        if not label.startswith("whole published"):
+            axes.plot([cell["median_ms"] for cell in cells], label=label, **cases.look_of(label))
     axes.set_yscale("log")
     axes.set_xticks(range(len(SIZES)), map(str, SIZES))
     axes.set(xlabel="(k, n)", ylabel="median ms a token, of the solved rows")

@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "Sweep rules over settings and many rows: resumable, on many workers.",
     "compare": "Compare the acceptance of rules under every draft scheme.",
     "decode": "Decode with verification algorithms on real models, measured.",
+    "design": "Choose the draft tree for a budget of nodes, with what it will give.",
     "cascade": "Measure speculative cascades: quality against cost over the threshold.",
     "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",

@@ -111,8 +111,7 @@ def command(
         )
     console.print(_parts(cells))
     widest = None if 0 in top_k else max(top_k)
-    cut = {"temperature": temperature, "top_k": widest}
-    say_truncations(data, truncations(data, spread(data, rows), **cut))
+    say_truncations(data, truncations(data, chosen, temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"

@@ -9,7 +9,9 @@ import click
 from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import console, progress, warn
 from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
+from otlp.errors import InvalidInputError
 from otlp.studies.capturing import capture, parts_folder
 
 __all__ = ["command"]
@@ -58,12 +60,17 @@ def command(
     """
     sampling = Sampling(temperature, top_k, top_p)
     texts = models.texts()
-    pair = models.open(sampling)
-    prompts = encode_prompts(pair[1], texts)
+    draft, target = models.open(sampling)
+    if not isinstance(draft, HuggingFaceModel):
+        raise InvalidInputError(
+            f"--draft {models.draft} is no network: a capture holds the logits of two networks"
+        )
+    prompts = encode_prompts(target, texts)
     try:
         with progress("capturing", len(prompts)) as step:
             made = capture(
-                *pair,
+                draft,
+                target,
                 prompts,
                 output,
                 steps=steps,

@@ -12,7 +12,7 @@ from otlp.cli.options import ListOf, figure_option, json_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
 from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
@@ -31,6 +31,7 @@ Examples:
   otlp decode                                   the trained pair, six algorithms, K = 1, 2, 4
   otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
+  otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
   otlp decode --tokens 128 --seeds 0,1,2 --json runs.json --figure efficiency.png
 """
 )
@@ -116,7 +117,7 @@ def _settings(
 
 
 def _measure(
-    pair: tuple[HuggingFaceModel, HuggingFaceModel],
+    pair: tuple[Model, HuggingFaceModel],
     prompts: Sequence[IntArray],
     settings: Sequence[Setting],
     tokens: int,

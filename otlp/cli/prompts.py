@@ -14,7 +14,7 @@ import click
 from otlp.data.captures import builtin
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR, load_pair
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 
@@ -32,7 +32,7 @@ class Models:
     dtype: str
     limit: int | None
 
-    def open(self, sampling: Sampling) -> tuple[HuggingFaceModel, HuggingFaceModel]:
+    def open(self, sampling: Sampling) -> tuple[Model, HuggingFaceModel]:
         """Load draft and target."""
         return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
 
@@ -77,7 +77,12 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
                 help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
                 'with "prompt", a line. [default: passages of the built-in capture]',
             ),
-            click.option("--draft", default=TRAINED_PAIR[1]),
+            click.option(
+                "--draft",
+                default=TRAINED_PAIR[1],
+                help="A model; ngram or ngram:FILE, counted in the text or a file too; lookup; or "
+                "a mixture such as 0.7*trained:draft+0.3*ngram.",
+            ),
             click.option(
                 "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
             ),
@@ -90,7 +95,7 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
 
 def open_pair(
     draft: str, target: str, device: str, dtype: str, sampling: Sampling
-) -> tuple[HuggingFaceModel, HuggingFaceModel]:
+) -> tuple[Model, HuggingFaceModel]:
     """Load draft and target without the loader's own progress bars."""
     try:
         from transformers.utils import logging

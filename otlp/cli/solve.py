@@ -59,14 +59,15 @@ def command(
     """Solve one row of a capture and print its certificate."""
     data = open_capture(capture)
     instance = problem(data, row, n, **cut)
-    unknown = truncations(data, [row], **cut)
     chosen = make_solver(solver, **dict(map(_parse_option, options)))
     warm([chosen], small_problems(data))
     solution = settled(lambda: chosen.solve(instance))
     if json_path:
-        write_json(json_path, certificate(solution) | {"truncation": unknown[0]})
+        write_json(
+            json_path, certificate(solution) | {"truncation": truncations(data, [row], **cut)[0]}
+        )
     console.print(_table(solution))
-    say_truncations(data, unknown)
+    say_truncations(data, truncations(data, [row], **cut))
     if solution.plan is None:
         raise SystemExit(1)
 

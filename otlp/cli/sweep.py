@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from otlp.cli.options import (
     figure_option,
     json_option,
     open_capture,
+    say_truncations,
     spread,
     time_limit_option,
     workers,
     workers_options,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.errors import OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, SCHEMES
 from otlp.studies.figures import draw_sweep
 from otlp.studies.sweep import AXES, Grid, SweepPoint, by_panel, sweep, varying
@@ -98,6 +101,9 @@ def command(
     """
     grid = Grid(drafts, top_k=[k or None for k in top_k], **same)
     source = _rows(capture, rows, synthetic, vocab_size, seed)
+    if isinstance(source, CaptureRows):
+        for k in grid.top_k:
+            source.capture.check_top_k(k)
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
     total = len(source.numbers) * len(grid.settings)
@@ -115,14 +121,31 @@ def command(
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, chosen, title))
     console.print(f"Mean acceptance: {title}")
-    for label, found in by_panel(points, chosen).items():
-        console.print(_table(label, found, chosen))
+    for label, panel in by_panel(points, chosen).items():
+        console.print(_table(label, panel, chosen))
         console.print()
     console.print("±: half of a 95% interval over the rows.", style="dim")
     if any(point.partial for point in points):
         console.print("*: a mean over fewer rows than the optimum's.", style="dim")
+    if isinstance(source, CaptureRows) and (found := _left_open(source, grid)):
+        say_truncations(source.capture, found)
     for line in _reasons(points):
         console.print(line, soft_wrap=True, style="dim")
+
+
+def _left_open(rows: CaptureRows, grid: Grid) -> list[float]:
+    """The most that each row leaves open at a setting; nothing for whole rows."""
+    widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
+    same: dict[str, Any] = {
+        "draft_temperature": grid.draft_temperature,
+        "top_k": widest,
+        "top_p": grid.top_p,
+    }
+    found = []
+    for row in rows.numbers if rows.capture.kept else ():
+        with suppress(OTLPError):  # a row that cannot be used has its reason
+            found.append(max(rows.capture.truncation(row, t, **same) for t in grid.temperature))
+    return found
 
 
 def _rows(

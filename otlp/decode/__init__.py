@@ -4,7 +4,8 @@ A round of decoding has three parts, and one small interface each.
 
 - `Model`: next-token distributions at the nodes of a token tree, after a context.
   ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
-  model written out as tables, for exact tests.
+  model written out as tables, for exact tests; `NGram` and `PromptLookup` draft for next to
+  nothing, `Mixture` mixes models, `TextModel` is the base of a model that is a function of a text.
 - `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
   `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
   `tree_shape(parents, kind)`, `no_draft()`.  Of a shape that follows the draft:
@@ -46,6 +47,7 @@ from otlp.decode.drafting import (
     greedy_distribution,
     hub_pairs,
     iid_paths,
+    mixed_shape,
     mixed_tree,
     no_draft,
     prefix_tree,
@@ -54,8 +56,12 @@ from otlp.decode.drafting import (
     without_replacement,
 )
 from otlp.decode.generating import generate
+from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
+from otlp.decode.models.n_gram import NGram
+from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.decode.models.tabular import TabularModel, random_pair
+from otlp.decode.models.text_model import TextModel
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.verification import (
@@ -85,10 +91,13 @@ __all__ = [
     "DraftTree",
     "Drafting",
     "GreedyMultipath",
+    "Mixture",
     "Model",
     "MultipathMartingale",
     "MultipathOptimum",
+    "NGram",
     "Outcome",
+    "PromptLookup",
     "RandomChooser",
     "Round",
     "RuledDrafting",
@@ -98,6 +107,7 @@ __all__ = [
     "Speculative",
     "TabularModel",
     "TargetOnly",
+    "TextModel",
     "TokenTree",
     "TopDown",
     "TopTree",
@@ -115,6 +125,7 @@ __all__ = [
     "greedy_distribution",
     "hub_pairs",
     "iid_paths",
+    "mixed_shape",
     "mixed_tree",
     "multipath_optimum",
     "no_draft",

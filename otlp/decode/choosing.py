@@ -22,7 +22,15 @@ Result = TypeVar("Result")
 
 
 class Chooser(ABC):
-    """Takes random decisions."""
+    """Takes random decisions.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> runs = decode.enumerate_choices(lambda chooser: chooser.accept(0.25))
+    >>> [(result, probability) for result, probability in runs]
+    [(True, 0.25), (False, 0.75)]
+    """
 
     @abstractmethod
     def choose(self, masses: FloatArray) -> int:
@@ -59,6 +67,14 @@ class RandomChooser(Chooser):
     ------
     InvalidInputError
         If it is something else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> chooser = decode.RandomChooser(np.random.default_rng(0))
+    >>> chooser.choose(np.array([0.0, 1.0]))
+    1
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -121,6 +137,15 @@ def enumerate_choices(run: Callable[[Chooser], Result]) -> Iterator[tuple[Result
     Notes
     -----
     One run a leaf of the tree of decisions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> coin = np.array([0.5, 0.5])
+    >>> runs = decode.enumerate_choices(lambda chooser: chooser.choose(coin) + chooser.choose(coin))
+    >>> [(result, probability) for result, probability in runs]
+    [(0, 0.25), (1, 0.25), (1, 0.25), (2, 0.25)]
     """
     script: list[int] | None = []
     while script is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from otlp.decode.drafting import Drafting, iid_paths, no_draft
 from otlp.decode.generation_options import check_options, kept_back
 from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round, play_round
 from otlp.decode.tree import TokenTree
 from otlp.decode.verification import Autoregressive, Verification, find_verification
@@ -71,8 +71,9 @@ def generate(
     input_ids : torch.Tensor, shape (1, T)
     logits_processor, stopping_criteria, generation_config
         As ``generate`` prepares them: temperature, top-k, penalties, lengths, end tokens.
-    draft_model : transformers.PreTrainedModel
-        Drafts with the same processors, over the same vocabulary.
+    draft_model : transformers.PreTrainedModel or Model
+        Drafts over the same vocabulary: a network with the same processors, or a model such as
+        `NGram` with its own `sampling`.
     paths, length : int
         K and L.
     verification : str or Verification
@@ -102,6 +103,23 @@ def generate(
     Random numbers come from a generator seeded by torch's, so ``transformers.set_seed`` fixes
     them.  A round near the limit drafts shorter paths; beyond the draft model's context nothing is
     drafted.  Both models decode in evaluation mode and are left in the mode they came in.
+
+    Examples
+    --------
+    >>> import torch, transformers
+    >>> from otlp import decode
+    >>> config = transformers.LlamaConfig(
+    ...     vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+    ...     num_attention_heads=2, bos_token_id=None, eos_token_id=None,
+    ... )
+    >>> _ = torch.manual_seed(0)
+    >>> large, small = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
+    >>> text = large.generate(
+    ...     torch.tensor([[1, 2, 3]]), do_sample=True, max_new_tokens=5, pad_token_id=0,
+    ...     custom_generate=decode.generate, draft_model=small, paths=2, length=2,
+    ... )
+    >>> text.shape
+    torch.Size([1, 8])
     """
     import torch
 
@@ -111,10 +129,12 @@ def generate(
     wanted = iid_paths(paths, length)
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
-    with _evaluating(draft_model, model):
-        draft, target = (
-            _ProcessedModel(one, logits_processor, sampling) for one in (draft_model, model)
-        )
+    networks = [one for one in (draft_model, model) if not isinstance(one, Model)]
+    with _evaluating(*networks):
+        target = _ProcessedModel(model, logits_processor, sampling)
+        draft = draft_model
+        if not isinstance(draft, Model):
+            draft = _ProcessedModel(draft_model, logits_processor, sampling)
         check_round(draft, target, wanted, verification)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
         for one in (draft, target):
@@ -150,9 +170,10 @@ def _check_call(config: Any, draft_model: Any, stop_strings: Any) -> None:
         )
     if draft_model is None:
         raise InvalidInputError("generate needs draft_model=, a small model of the same vocabulary")
-    if not hasattr(draft_model, "generate"):
+    if not (hasattr(draft_model, "generate") or isinstance(draft_model, Model)):
         raise InvalidInputError(
-            f"draft_model is {type(draft_model).__name__}: give a model of transformers"
+            f"draft_model is {type(draft_model).__name__}: give a model of transformers, or an "
+            "otlp.decode.Model such as NGram(vocab_size)"
         )
     if stop_strings is not None:
         raise InvalidInputError(
@@ -172,13 +193,11 @@ def _check_room(target: HuggingFaceModel, wanted: int) -> None:
         )
 
 
-def _drafting(
-    draft: HuggingFaceModel, target: HuggingFaceModel, wanted: Drafting, room: int
-) -> Drafting:
+def _drafting(draft: Model, target: HuggingFaceModel, wanted: Drafting, room: int) -> Drafting:
     """Draft no longer than the wanted text and the models' contexts leave room for."""
     for one in (draft, target):
         if one.context_limit is not None:
-            room = min(room, one.context_limit - one.context.size)
+            room = min(room, one.context_limit - target.context.size)
     length = min(wanted.length, room - 1)
     return iid_paths(wanted.paths, length) if length > 0 else no_draft()
 

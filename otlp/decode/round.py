@@ -20,7 +20,16 @@ from otlp.errors import InvalidInputError
 __all__ = ["Round", "Transform", "aim", "check_round", "play_round"]
 
 Transform = Callable[[FloatArray, FloatArray], FloatArray]
-"""From the draft's and the target's next-token distributions q and p to the one aimed at."""
+"""From the draft's and the target's next-token distributions q and p to the one aimed at.
+
+Examples
+--------
+>>> import numpy as np
+>>> def halfway(q, p):
+...     return (q + p) / 2
+>>> halfway(np.array([0.8, 0.2]), np.array([0.4, 0.6])).round(6).tolist()
+[0.6, 0.4]
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +46,18 @@ class Round:
         The correction token.
     draft_seconds, target_seconds, verify_seconds : float
         Wall time of drafting, of the target's call, and of verification.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> rng = np.random.default_rng(0)
+    >>> draft, target = decode.random_pair(4, 3, rng)
+    >>> draft.start(()); target.start(())
+    >>> draft.start(()); target.start(())
+    >>> played = decode.play_round(draft, target, decode.iid_paths(2, 2), decode.Traversal(), rng)
+    >>> played.tokens.size == played.accepted.size + 1, played.verify_seconds > 0
+    (True, True)
     """
 
     tree: DraftTree
@@ -68,6 +89,16 @@ def check_round(
         If one of them is something else, or the vocabularies differ.
     UnsupportedProblemError
         If the algorithm does not take the drafting; says why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> rng = np.random.default_rng(0)
+    >>> draft, target = decode.random_pair(4, 3, rng)
+    >>> decode.check_round(draft, target, decode.iid_paths(2, 2), decode.Block())
+    Traceback (most recent call last):
+    otlp.errors.UnsupportedProblemError: block: block verifies one i.i.d. path, not 2 ...
     """
     check_pair(draft, target)
     is_a(drafting, Drafting, "drafting")
@@ -121,6 +152,18 @@ def play_round(
     ------
     InvalidInputError, UnsupportedProblemError
         If an argument is of another type, or see `check_round`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> rng = np.random.default_rng(0)
+    >>> draft, target = decode.random_pair(4, 3, rng)
+    >>> draft.start(()); target.start(())
+    >>> draft.start(()); target.start(())
+    >>> played = decode.play_round(draft, target, decode.iid_paths(2, 2), decode.Traversal(), rng)
+    >>> 1 <= played.tokens.size <= 3
+    True
     """
     chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
     check_round(draft, target, drafting, verification)

@@ -24,6 +24,14 @@ class TokenTree:
         The token of each node.  Node 0, the root, stands for the context; its entry is -1.
     parents : ndarray, shape (N,), int64
         The parent of each node, which stands before it; -1 for the root.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode import TokenTree
+    >>> tree = TokenTree(np.array([-1, 5, 7, 7]), np.array([-1, 0, 0, 1]))
+    >>> tree.depths.tolist(), tree.path(3)
+    ([0, 1, 1, 2], array([5, 7]))
     """
 
     tokens: IntArray
@@ -104,6 +112,17 @@ class DraftTree(TokenTree):
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
     slots : Slots
         What was filled with these nodes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.iid_paths(2, 2)
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> sorted(tree.draws)[0], tree.draws[0].size    # the children of the root, in the order drawn
+    (0, 2)
     """
 
     schemes: Mapping[int, DraftScheme]

@@ -44,7 +44,9 @@ def best_of(counts: IntArray, offsets: IntArray, cells: IntArray, mass: FloatArr
     ndarray, shape (G,)
         O(G) for each cell that one group has alone, O(G K) where K scores may meet.
     """
-    return _best_of(counts, offsets, cells, mass, *_gauss_rules((int(counts.sum()) + 1) // 2))
+    # Python's own sum: a few numbers are no work for numpy
+    rules = _gauss_rules((sum(counts.tolist()) + 1) // 2)
+    return _best_of(counts, offsets, cells, mass, *rules)
 
 
 @compiled(error_model="numpy")

@@ -36,7 +36,7 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function."""
-        if not kwargs and not self.known:
+        if not self.known and not kwargs:
             # The first compilation is in no time limit: nobody could choose a limit for it.
             with uncounted():
                 from numba import typeof

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otlp.errors import EngineNotFoundError
+from otlp.studies.style import LOOK
 
 __all__ = ["figure", "file_types"]
 
@@ -33,8 +34,13 @@ def figure(path: Path, width: float, height: float, dpi: int = 150) -> Iterator[
         If matplotlib is missing.
     """
     canvas = _empty(width, height)
-    yield canvas
-    canvas.savefig(path, dpi=dpi)
+    from matplotlib import rc_context
+
+    with rc_context(LOOK):
+        yield canvas
+        # without the date the same figure is the same file
+        metadata = {"Date": None} if str(path).endswith(".svg") else None
+        canvas.savefig(path, dpi=dpi, metadata=metadata)
 
 
 def _empty(width: float, height: float) -> Any:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from otlp.data.capture_file import join_files, open_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.shards import index_path
-from otlp.data.whole_file import is_temporary, whole_file
+from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.tree import ROOT
 from otlp.distribution import IntArray, invert_cdf, whole_number
@@ -161,7 +161,17 @@ def capture(
     for name, number in (("shard_bytes", shard_bytes), ("top_logprobs", top_logprobs)):
         if number is not None:
             whole_number(number, name)
-    _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
+    plan = {  # all that the passages depend on
+        "target": target.name,
+        "draft": draft.name,
+        "dtype": [str(model.model.dtype) for model in (target, draft)],
+        "sampling": str(target.sampling),
+        "steps": steps,
+        "seed": seed,
+        "top_logprobs": top_logprobs,
+        "prompts": [prompt.tolist() for prompt in prompts],
+    }
+    _begin(folder, plan)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
         return _finish(path, parts, steps)
@@ -169,25 +179,15 @@ def capture(
         if not part.exists():
             rng = np.random.default_rng([seed, index])
             passage = capture_passage(draft, target, prompt, steps, rng)
-            _save_part(passage if top_logprobs is None else keep_top(passage, top_logprobs), part)
+            kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
+            with writing_to(part), whole_file(part) as temporary:
+                write(temporary, kept)  # so that its texts need not be read with its header
         if progress is not None:
             progress()
     files = [open_capture_file(os.path.abspath(part)) for part in parts]
     save(join_files(files), path, shard_bytes=shard_bytes)
     _remove(folder, parts)
     return load(path)
-
-
-def _save_part(passage: Capture, part: Path) -> None:
-    """Write a passage so that its texts need not be read with its header."""
-    try:
-        with whole_file(part) as temporary:
-            write(temporary, passage)
-    except OSError as error:
-        raise CaptureError(
-            f"{part}: cannot be written ({error.strerror}); choose a folder that exists, is "
-            "writable and has room"
-        ) from error
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path], steps: int) -> Capture:
@@ -221,27 +221,6 @@ def _check_room(models: Sequence[HuggingFaceModel], prompt: IntArray, steps: int
                 f"a prompt of {prompt.size} tokens and {steps} steps exceed the context of "
                 f"{model.name}, {model.context_limit}: shorten the prompt or take fewer steps"
             )
-
-
-def _plan(
-    draft: HuggingFaceModel,
-    target: HuggingFaceModel,
-    prompts: Sequence[IntArray],
-    steps: int,
-    seed: int,
-    top_logprobs: int | None,
-) -> dict[str, object]:
-    """Everything that the passages depend on."""
-    return {
-        "target": target.name,
-        "draft": draft.name,
-        "dtype": [str(model.model.dtype) for model in (target, draft)],
-        "sampling": str(target.sampling),
-        "steps": steps,
-        "seed": seed,
-        "top_logprobs": top_logprobs,
-        "prompts": [prompt.tolist() for prompt in prompts],
-    }
 
 
 def _begin(folder: Path, plan: dict[str, object]) -> None:

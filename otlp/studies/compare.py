@@ -48,6 +48,8 @@ OPTIMUM = "optimum"
 BOUND = "information bound"
 """sum_i min(p_i, P(i is drafted)): SpecTr's Lemma 3 with all tokens in its subset."""
 
+Where = tuple[int, str, int]
+"""A combination: row, scheme and n."""
 RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
 """The published rules of a single step."""
 
@@ -159,27 +161,18 @@ def compare(
     """
     check_names(schemes, rules)
     tasks = (
-        (row, name, count, target, draft)
-        for row, (target, draft) in enumerate(pairs)
+        ((row, name, count), pair)
+        for row, pair in enumerate(pairs)
         for name in schemes
         for count in n
     )
-    work = partial(_combination, rules=tuple(rules), time_limit=time_limit)
-    combinations = (
-        (row, name, count) for row in itertools.count() for name in schemes for count in n
-    )
-    for found, (row, name, count) in zip(in_order(work, tasks, jobs), combinations, strict=False):
-        progress(f"{name}, n = {count}")
+    asked, given = itertools.tee(tasks)
+    work = partial(measure_rules, rules=tuple(rules), time_limit=time_limit)
+    for found, (where, _) in zip(in_order(work, asked, jobs), given, strict=True):
+        progress(f"{where[1]}, n = {where[2]}")
         if isinstance(found, OTLPError):  # its worker died
-            found = no_results(row, name, count, rules, str(found))
+            found = no_results(where, rules, str(found))
         yield from found
-
-
-def _combination(
-    task: tuple[int, str, int, FloatArray, FloatArray], rules: Sequence[str], time_limit: float
-) -> list[RuleResult]:
-    row, scheme, n, target, draft = task
-    return measure_rules(row, scheme, n, (target, draft), rules, time_limit)
 
 
 def check_names(schemes: Iterable[str], rules: Iterable[str]) -> None:
@@ -197,51 +190,43 @@ def check_names(schemes: Iterable[str], rules: Iterable[str]) -> None:
 
 
 def measure_rules(
-    row: int,
-    scheme: str,
-    n: int,
-    pair: tuple[FloatArray, FloatArray],
-    rules: Sequence[str],
-    time_limit: float,
+    task: tuple[Where, tuple[FloatArray, FloatArray]], rules: Sequence[str], time_limit: float
 ) -> list[RuleResult]:
     """Measure the rules, the optimum and the bound at one combination; see `compare`."""
+    where, (target, draft) = task
     try:
-        problem = Problem(pair[0], make_scheme(scheme, pair[1], n))
+        problem = Problem(target, make_scheme(where[1], draft, where[2]))
     except InvalidInputError as error:
-        return no_results(row, scheme, n, rules, str(error))
+        return no_results(where, rules, str(error))
     return [
-        *(_measure(row, scheme, problem, rule, time_limit) for rule in rules),
-        *_references(row, scheme, problem),
+        *(_measure(where, problem, rule, time_limit) for rule in rules),
+        *_references(where, problem),
     ]
 
 
-def no_results(
-    row: int, scheme: str, n: int, rules: Sequence[str], reason: str
-) -> list[RuleResult]:
+def no_results(where: Where, rules: Sequence[str], reason: str) -> list[RuleResult]:
     """Say of every rule why there is no acceptance."""
-    return [
-        RuleResult(row, scheme, n, rule, math.nan, reason=reason)
-        for rule in (*rules, OPTIMUM, BOUND)
-    ]
+    every = (*rules, OPTIMUM, BOUND)
+    return [RuleResult(*where, rule, math.nan, reason=reason) for rule in every]
 
 
-def _measure(row: int, scheme: str, problem: Problem, rule: str, limit: float) -> RuleResult:
+def _measure(where: Where, problem: Problem, rule: str, limit: float) -> RuleResult:
     found = attempt(with_time_limit(rule, limit), problem)
     acceptance, guarantee = math.nan, ""
     if found.solution is not None:
         acceptance, guarantee = found.solution.acceptance, found.solution.guarantee.name
-    return RuleResult(row, scheme, problem.n, rule, acceptance, guarantee, found.reason)
+    return RuleResult(*where, rule, acceptance, guarantee, found.reason)
 
 
-def _references(row: int, scheme: str, problem: Problem) -> Iterator[RuleResult]:
+def _references(where: Where, problem: Problem) -> Iterator[RuleResult]:
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
         try:
             best, doubt = optimal_acceptance(problem)[0], "".join(str(w.message) for w in doubts)
         except OTLPError as error:
             best, doubt = math.nan, str(error)
-    yield RuleResult(row, scheme, problem.n, OPTIMUM, best, reason=doubt)
-    yield RuleResult(row, scheme, problem.n, BOUND, upper_bound(problem))
+    yield RuleResult(*where, OPTIMUM, best, reason=doubt)
+    yield RuleResult(*where, BOUND, upper_bound(problem))
 
 
 def summarise(measurements: Iterable[RuleResult]) -> list[Summary]:

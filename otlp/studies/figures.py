@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.cascade_curve import Point
-from otlp.studies.compare import BOUND, OPTIMUM, Summary
+from otlp.studies.compare import OPTIMUM, Summary
 from otlp.studies.decoding import BASELINE, Measurement, Setting
+from otlp.studies.style import BLUE, GREY, ORANGE, SKY, look
 from otlp.studies.sweep import AXES as SWEPT
 from otlp.studies.sweep import SweepPoint, by_panel, varying
 
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
-SPLIT = ("draft", "target", "verification", "rest")
+SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
 
 
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
@@ -33,34 +35,29 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
     sizes = list(dict.fromkeys(cell.size for cell in cells))
     with figure(path, 8.0, 4.5) as canvas:
         axes = canvas.subplots()
-        for number, solver in enumerate(dict.fromkeys(cell.solver for cell in cells)):
+        solvers = list(dict.fromkeys(cell.solver for cell in cells))
+        for solver in solvers:
+            style = look(solver, solvers)
             own = [cell for cell in cells if cell.solver == solver and cell.solved]
             points = [(sizes.index(cell.size), cell.milliseconds()) for cell in own]
             if points:
-                axes.plot(*zip(*points, strict=True), f"o-C{number % 10}", label=solver)
+                axes.plot(*zip(*points, strict=True), label=solver, **style)
             for place, cell in zip(points, own, strict=True):
                 if cell.partial:
-                    axes.plot(*place, "o", markerfacecolor="white", color=f"C{number % 10}")
+                    axes.plot(*place, markerfacecolor="white", **style)
         axes.set_yscale("log")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
         axes.set_ylabel("median ms a token")
-        axes.grid(alpha=0.3, which="both")
-        axes.legend()
+        canvas.legend(loc="outside right center")
 
 
 def draw_acceptance(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
     """Draw mean acceptance over n, a panel a scheme and a line a rule."""
     schemes = list(dict.fromkeys(found.scheme for found in summaries))
     rules = list(dict.fromkeys(found.rule for found in summaries))
-    columns = min(3, len(schemes))
-    lines = math.ceil(len(schemes) / columns)
-    with figure(path, 2.5 + 3.0 * columns, 0.5 + 3.0 * lines) as canvas:
-        panels = canvas.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        handles = {}
-        for axes in panels.flat[len(schemes) :]:
-            axes.set_axis_off()
-        for axes, scheme in zip(panels.flat, schemes, strict=False):
+    with _panels(path, schemes, "n, number of drafts", title, sharex=True) as (panels, handles):
+        for scheme, axes in panels.items():
             for rule in rules:
                 points = [
                     (found.n, found.acceptance)
@@ -69,13 +66,7 @@ def draw_acceptance(path: Path, summaries: Sequence[Summary], title: str = "") -
                 ]
                 if points:
                     (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
-            axes.set_title(scheme)
             axes.set_xticks(sorted({found.n for found in summaries}))
-            axes.grid(alpha=0.3)
-        canvas.supxlabel("n, number of drafts")
-        canvas.supylabel("mean acceptance")
-        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
-        canvas.suptitle(title, parse_math=False)
 
 
 def draw_sweep(
@@ -99,16 +90,11 @@ def draw_sweep(
         If there is nothing to draw.
     """
     over = over or varying(points)
-    panels = by_panel(points, over)
+    groups = by_panel(points, over)
     rules = list(dict.fromkeys(point.rule for point in points))
-    columns = min(3, len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels))))
-    lines = math.ceil(len(panels) / columns)
-    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
-        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False)
-        handles: dict[str, Any] = {}
-        for axes in grid.flat[len(panels) :]:
-            axes.set_axis_off()
-        for axes, (label, found) in zip(grid.flat, panels.items(), strict=False):
+    across = f"{SWEPT[over]}; bars: 95% intervals over rows"
+    with _panels(path, list(groups), across, title) as (panels, handles):
+        for axes, found in zip(panels.values(), groups.values(), strict=True):
             values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
             numbers = over != "top_k"  # sizes span decades, and one of them is "all"
             for rule in rules:
@@ -119,7 +105,6 @@ def draw_sweep(
                     [point.acceptance.mean for point in own],
                     [point.acceptance.high - point.acceptance.mean for point in own],
                     elinewidth=1.0,
-                    capsize=2.0,
                     capthick=1.0,
                     **_style(rule, rules),
                 )
@@ -129,20 +114,32 @@ def draw_sweep(
                 values if numbers else range(len(values)),
                 [f"{value:g}" if value is not None else "V" for value in values],
             )
+
+
+@contextmanager
+def _panels(
+    path: Path, labels: Sequence[str], across: str, title: str, **shared: bool
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Panels of mean acceptances by label, and the handles of their lines for one legend."""
+    columns = min(3, len(labels) if len(labels) <= 3 else math.ceil(math.sqrt(len(labels))))
+    lines = math.ceil(len(labels) / columns)
+    handles: dict[str, Any] = {}
+    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
+        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False, **shared).ravel()
+        for axes in grid[len(labels) :]:
+            axes.set_axis_off()
+        for axes, label in zip(grid, labels, strict=False):
             axes.set_title(label, fontsize="medium", parse_math=False)
-            axes.grid(alpha=0.3)
-        canvas.supxlabel(f"{SWEPT[over]}; bars: 95% intervals over rows", fontsize="medium")
+        yield dict(zip(labels, grid, strict=False)), handles
+        canvas.supxlabel(across, fontsize="medium")
         canvas.supylabel("mean acceptance", fontsize="medium")
         canvas.legend(handles.values(), handles.keys(), loc="outside right center")
         canvas.suptitle(title, fontsize="medium", parse_math=False)
 
 
 def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
-    if rule == OPTIMUM:
-        return {"color": "0.7", "linewidth": 5.0, "marker": "s", "zorder": 1}
-    if rule == BOUND:
-        return {"color": "black", "linestyle": ":", "marker": "_"}
-    return {"color": f"C{rules.index(rule) % 10}", "marker": "o", "markersize": 4.0}
+    wide = {"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {}
+    return look(rule, rules) | wide
 
 
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
@@ -160,7 +157,11 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
             panel.set_xlabel(AXES[axis])
             panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
         panels[0].set_ylabel("tokens per target call")
-        panels[0].legend(fontsize="small")
+        handles: dict[str, Any] = {}
+        for panel in panels:
+            lines, names = panel.get_legend_handles_labels()
+            handles |= dict(zip(names, lines, strict=True))
+        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
         canvas.suptitle(title, parse_math=False)
 
 
@@ -174,13 +175,13 @@ def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> Non
     with figure(path, 8.0, 1.0 + 0.3 * len(found)) as canvas:
         panel = canvas.subplots()
         left = [0.0] * len(found)
-        for part in SPLIT:
+        for part, colour in SPLIT.items():
             widths = [one.milliseconds_per_token * one.time_split[part] for one in found]
-            panel.barh(labels, widths, left=left, label=part)
+            panel.barh(labels, widths, left=left, label=part, color=colour)
             left = [before + width for before, width in zip(left, widths, strict=True)]
         panel.invert_yaxis()
         panel.set_xlabel("milliseconds a token")
-        panel.legend()
+        canvas.legend(loc="outside right center")
         panel.set_title(title, parse_math=False)
 
 
@@ -193,15 +194,18 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
     with figure(path, 10.0, 4.0) as canvas:
         panels = canvas.subplots(1, 2)
         for panel, (what, label) in zip(panels, quality.items(), strict=True):
-            for number, name in enumerate(dict.fromkeys(point.method for point in points)):
+            names = list(dict.fromkeys(point.method for point in points))
+            for name in names:
+                style = look(name, names)
                 own = [point for point in points if point.method == name]
                 found = [getattr(point, what) for point in own]
                 heights = [one.mean for one in found]
-                panel.plot([point.calls.mean for point in own], heights, f".-C{number}", label=name)
+                panel.plot([point.calls.mean for point in own], heights, label=name, **style)
                 shares = [point.deferral.mean for point in own if point.deferral is not None]
                 if shares:
                     kind = "sequential" if name.startswith("chow") else "oracle"
-                    panel.plot(shares, heights, f"--C{number}", lw=0.8, label=f"{name}, {kind}")
+                    thin = style | {"linestyle": "--", "marker": ""}
+                    panel.plot(shares, heights, lw=0.8, label=f"{name}, {kind}", **thin)
             panel.set_xlabel("target calls a token")
             panel.set_ylabel(label)
         canvas.legend(
@@ -230,7 +234,6 @@ def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
             [estimate.mean - estimate.low for estimate in estimates],
             [estimate.high - estimate.mean for estimate in estimates],
         ],
-        marker="o",
-        capsize=2,
         label=found[0].setting.algorithm,
+        **look(found[0].setting.algorithm),
     )

@@ -24,18 +24,11 @@ from otlp.distribution import FloatArray, real_number, softmax, whole_number
 from otlp.distribution import top_p as keep_top_p
 from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, JournalError, OTLPError
-from otlp.studies.compare import (
-    BOUND,
-    OPTIMUM,
-    RuleResult,
-    check_names,
-    measure_rules,
-    no_results,
-)
+from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, check_names, measure_rules, no_results
 from otlp.studies.estimate import Estimate, estimate
 from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
-from otlp.sweeps.workers import in_order
+from otlp.sweeps.workers import in_order, one_by_one
 
 __all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "by_panel", "sweep", "varying"]
 
@@ -321,10 +314,11 @@ def _finished(
             yield found
             continue
         pieces = [([row], (setting,)) for row in task[0] for setting in task[1]]
-        for single, piece in zip(in_order(work, pieces, jobs), pieces, strict=True):
+        for single, piece in zip(one_by_one(work, pieces), pieces, strict=True):
             if isinstance(single, OTLPError):
                 row, setting = piece[0][0][0], piece[1][0]
-                results = no_results(row, setting.scheme, setting.n, grid.rules, str(single))
+                where = (row, setting.scheme, setting.n)
+                results = no_results(where, grid.rules, str(single))
                 single = [_entry(row, setting, results)]
             yield single
 
@@ -344,10 +338,10 @@ def _measured(task: Task, grid: Grid) -> list[Entry]:
                     pair = pair or capture.distributions(
                         0, temperature, grid.draft_temperature, top_k, grid.top_p
                     )
-                    results = measure_rules(*where, pair, grid.rules, grid.time_limit)
+                    results = measure_rules((where, pair), grid.rules, grid.time_limit)
                 except Exception as error:  # whatever is wrong with a row, the others go on
                     kind = "" if isinstance(error, OTLPError) else f"{type(error).__name__}: "
-                    results = no_results(*where, grid.rules, f"{kind}{error}")
+                    results = no_results(where, grid.rules, f"{kind}{error}")
                 entries.append(_entry(number, setting, results))
     return entries
 

@@ -112,6 +112,17 @@ def adaptive_depth(paths: int, length: int, threshold: float) -> RuledDrafting:
     ------
     InvalidInputError
         If K or L is less than 1, or the threshold is not in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.adaptive_depth(2, 3, threshold=0.2)
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> int(tree.depths.max()) <= 3
+    True
     """
     whole_number(paths, "the number of paths K")
     whole_number(length, "the path length L")
@@ -138,6 +149,17 @@ def adaptive_branching(nodes: int, length: int, coverage: float = 0.5) -> RuledD
     ------
     InvalidInputError
         If N is negative, L less than 1, or the coverage not in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.adaptive_branching(6, 3)
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> tree.tokens.size <= 7
+    True
     """
     check_slots(whole_number(nodes, "the number of nodes N", 0))
     whole_number(length, "the path length L")

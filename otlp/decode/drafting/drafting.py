@@ -22,6 +22,13 @@ class Drafting(ABC):
     """Base class of the ways to draft a tree; subclasses are frozen dataclasses.
 
     A drafting is given the draft model alone: no shape can depend on the target.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> drafting = decode.iid_paths(2, 3)
+    >>> isinstance(drafting, decode.Drafting), drafting.length, drafting.kind_name
+    (True, 3, 'iid')
     """
 
     @property

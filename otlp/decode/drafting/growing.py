@@ -55,6 +55,12 @@ class Children:
     drawn : int
         How many more are drawn i.i.d. from the draft's distribution without the certain ones;
         none are if nothing is left there.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.Children(certain=(7,), drawn=2)
+    Children(certain=(7,), drawn=2)
     """
 
     certain: tuple[int, ...] = ()
@@ -67,6 +73,20 @@ class ShapeRule(ABC, Generic[State]):
     The state of a slot is a function of its own path: it is folded from the root down, and the
     rule is given the draft's distributions and nothing else.  What other slots drew, and what the
     target thinks, it cannot see.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> class WhileSure(decode.ShapeRule):     # one path of up to three tokens
+    ...     length = 3
+    ...     def root(self):
+    ...         return 0
+    ...     def children(self, depth, q):
+    ...         return decode.Children(drawn=1 if depth < 3 and q.max() > 0.5 else 0)
+    ...     def below(self, depth, q, place, token):
+    ...         return depth + 1
+    >>> decode.RuledDrafting(WhileSure()).length
+    3
     """
 
     certain: ClassVar[bool] = False
@@ -145,6 +165,7 @@ def grow(
     rule: ShapeRule[Any],
     kind: str | SchemeMaker = "iid",
     adjust: Callable[[FloatArray], FloatArray] = same_distribution,
+    roots: Sequence[Any] | None = None,
 ) -> DraftTree:
     """Grow one tree by a rule; see `Drafting.draft`.
 
@@ -157,6 +178,8 @@ def grow(
         How the children of a node are drawn where none is certain; see `ShapedDrafting`.
     adjust : callable
         From the draft model's next-token distribution to the one drafted from.
+    roots : sequence of states, optional
+        Of the slots that the first node fills; by default one, with the rule's root.
 
     Raises
     ------
@@ -164,8 +187,10 @@ def grow(
         If the rule asks for what cannot be drafted, or for too much.
     """
     tokens, parents = [-1], [-1]
-    states, homes, above, certain, last = [rule.root()], [0], [-1], [False], [False]
-    slots: list[list[int]] = [[0]]
+    states = [rule.root()] if roots is None else list(roots)
+    homes, above = [0] * len(states), [-1] * len(states)
+    certain, last = [False] * len(states), [False] * len(states)
+    slots: list[list[int]] = [list(range(len(states)))]
     schemes: dict[int, DraftScheme] = {}
     distributions: dict[int, FloatArray] = {}
     model_distributions: dict[int, FloatArray] = {}

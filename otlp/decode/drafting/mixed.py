@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["MixedNodes", "mixed_tree", "top_tokens"]
+__all__ = ["MixedNodes", "MixedShape", "count_slots", "mixed_shape", "mixed_tree", "top_tokens"]
+
+Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]
+"""What is below a slot: below each certain child, the likeliest first, and each drawn one."""
+LEAF: Mixed = ((), ())
 
 
 def top_tokens(q: FloatArray, count: int) -> IntArray:
@@ -65,6 +69,94 @@ class MixedNodes(ShapeRule[int]):
         return state + 1 == self.length
 
 
+@dataclass(frozen=True)
+class MixedShape(ShapeRule[Mixed]):
+    """Certain and drawn children by slot; the state is the shape below it.
+
+    Parameters
+    ----------
+    shape : (certain, drawn)
+        What is below the draft's most likely tokens, in this order, and below the tokens that are
+        drawn i.i.d. from the rest; each again such a pair, and two empty tuples below a leaf.
+    """
+
+    certain: ClassVar[bool] = True
+    shape: Mixed
+
+    @property
+    def length(self) -> int:
+        """Length of the longest path."""
+        return _depth(self.shape)
+
+    def root(self) -> Mixed | None:
+        """The whole shape."""
+        return None if self.shape == LEAF else self.shape
+
+    def children(self, state: Mixed, q: FloatArray) -> Children:
+        """So many of each as the slot has."""
+        return Children(tuple(top_tokens(q, len(state[0])).tolist()), len(state[1]))
+
+    def below(self, state: Mixed, q: FloatArray, place: int, token: int) -> Mixed | None:
+        """The shape below this child."""
+        found = self._child(state, q, place)
+        return None if found == LEAF else found
+
+    def ends(self, state: Mixed, q: FloatArray, place: int) -> bool:
+        """Whether nothing is below."""
+        return self._child(state, q, place) == LEAF
+
+    def _child(self, state: Mixed, q: FloatArray, place: int) -> Mixed:
+        sure = min(len(state[0]), q.size)
+        return state[0][place] if place < sure else state[1][place - sure]
+
+
+def _depth(shape: Mixed) -> int:
+    return max((1 + _depth(child) for kind in shape for child in kind), default=0)
+
+
+def count_slots(shape: Any) -> int:
+    """Slots of a shape with its root, each checked."""
+    try:
+        certain, drawn = (tuple(kind) for kind in shape)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"shape is {shape!r:.60}: give a pair for each slot, what is below its certain and "
+            "what is below its drawn children"
+        ) from None
+    return 1 + sum(count_slots(child) for child in (*certain, *drawn))
+
+
+def mixed_shape(shape: Mixed) -> RuledDrafting:
+    """Draft a tree of mixed nodes in which every slot has children of its own; see `MixedShape`.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no nested pair of tuples, has only a root, or is too large or too deep.
+
+    Examples
+    --------
+    A certain token with a drawn one below it, and beside it a drawn token:
+
+    >>> from otlp.decode import mixed_shape
+    >>> leaf = ((), ())
+    >>> mixed_shape(((((), (leaf,)),), (leaf,))).length
+    2
+    """
+    try:
+        slots = count_slots(shape)
+    except RecursionError:
+        raise InvalidInputError("shape is too deep to be a tree of drafted tokens") from None
+    check_slots(slots)
+    whole_number(slots - 1, "the number of slots below the root")
+    return RuledDrafting(MixedShape(_frozen(shape)))
+
+
+def _frozen(shape: Any) -> Mixed:
+    certain, drawn = (tuple(map(_frozen, kind)) for kind in shape)
+    return certain, drawn
+
+
 def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
     """Draft a tree of mixed nodes.
 
@@ -78,6 +170,17 @@ def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
     ------
     InvalidInputError
         If the sequence is empty, a depth has no children, or a number is negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.mixed_tree([(1, 1), (0, 1)])
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> int(tree.tokens[1]) == int(draft.distribution(()).argmax())
+    True
     """
     try:
         pairs = [tuple(pair) for pair in branching]

@@ -41,6 +41,17 @@ class TopTree(Drafting):
     ------
     InvalidInputError
         If N is negative, or L or the width less than 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.TopTree(nodes=4, most=3)
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> tree.tokens.size
+    5
     """
 
     nodes: int
@@ -130,5 +141,12 @@ def _most_likely(worth: list[float] | FloatArray, count: int) -> IntArray:
 
 
 def top_tree(nodes: int, length: int, width: int | None = None) -> TopTree:
-    """Draft a deterministic tree of N nodes, the draft's most likely prefixes; see `TopTree`."""
+    """Draft a deterministic tree of N nodes, the draft's most likely prefixes; see `TopTree`.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.top_tree(4, 3)
+    TopTree(nodes=4, most=3, width=None)
+    """
     return TopTree(nodes, length, width)

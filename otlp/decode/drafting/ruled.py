@@ -36,6 +36,13 @@ class RuledDrafting(Drafting):
     ------
     InvalidInputError
         If `rule` is no `ShapeRule`.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> drafting = decode.mixed_tree([(1, 2), (0, 1)])
+    >>> isinstance(drafting, decode.RuledDrafting), drafting.length
+    (True, 2)
     """
 
     rule: ShapeRule[Any]

@@ -33,7 +33,15 @@ __all__ = [
 
 
 def greedy_distribution(q: FloatArray) -> FloatArray:
-    """Draft the most likely token, whatever the model's temperature; ties go to the lowest id."""
+    """Draft the most likely token, whatever the model's temperature; ties go to the lowest id.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> decode.greedy_distribution(np.array([0.3, 0.5, 0.2])).tolist()
+    [0.0, 1.0, 0.0]
+    """
     given = real_array(q, "q", 1)
     point = np.zeros(given.shape)
     point[int(np.argmax(given))] = 1.0
@@ -63,6 +71,14 @@ class ShapedDrafting(Drafting):
     ------
     InvalidInputError
         If the shape is no tree, or the scheme cannot draft the children of a node.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.ShapedDrafting((-1, 0, 0, 1)).length
+    2
+    >>> decode.tree_shape([-1, 0, 0, 1]).shape
+    (-1, 0, 0, 1)
     """
 
     shape: tuple[int, ...]
@@ -166,6 +182,17 @@ def iid_paths(paths: int, length: int) -> ShapedDrafting:
     ------
     InvalidInputError
         If `paths` or `length` is less than 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.iid_paths(2, 3)
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> drafting.shape, [tree.depths[leaf].item() for leaf in tree.leaves]
+    ((-1, 0, 1, 2, 0, 4, 5), [3, 3])
     """
     whole_number(paths, "the number of paths K")
     whole_number(length, "the path length L")
@@ -189,17 +216,37 @@ def prefix_tree(branching: Sequence[int]) -> ShapedDrafting:
     ------
     InvalidInputError
         If the sequence is empty or an entry is less than 1.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.prefix_tree([2, 1]).shape
+    (-1, 0, 0, 1, 2)
     """
     return ShapedDrafting(_full_tree(branching))
 
 
 def without_replacement(branching: Sequence[int]) -> ShapedDrafting:
-    """Draft a prefix tree whose siblings are drawn without replacement; see `prefix_tree`."""
+    """Draft a prefix tree whose siblings are drawn without replacement; see `prefix_tree`.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.without_replacement([2, 1]).kind_name
+    'without-replacement'
+    """
     return ShapedDrafting(_full_tree(branching), "without-replacement")
 
 
 def hub_pairs(length: int) -> ShapedDrafting:
-    """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4)."""
+    """Draft SpecHub's pairs on a full binary tree of depth L (SpecHub, section 4).
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.hub_pairs(2).shape
+    (-1, 0, 0, 1, 1, 2, 2)
+    """
     check_slots(2 ** min(whole_number(length, "the path length L"), 100))
     return ShapedDrafting(_full_tree([2] * length), "hub")
 
@@ -221,6 +268,13 @@ def tree_shape(
     ------
     InvalidInputError
         If it is no tree, has only a root, or does not suit the kind.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> drafting = decode.tree_shape([-1, 0, 0, 0, 1])
+    >>> drafting.length, drafting.kind_name
+    (2, 'without-replacement')
     """
     shape = _whole_numbers(parents, "parents")
     whole_number(len(shape) - 1, "the number of slots below the root")
@@ -228,7 +282,19 @@ def tree_shape(
 
 
 def no_draft() -> ShapedDrafting:
-    """Draft nothing: what the autoregressive baseline runs on."""
+    """Draft nothing: what the autoregressive baseline runs on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
+    >>> draft.start(())
+    >>> drafting = decode.no_draft()
+    >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
+    >>> tree.tokens.tolist()                # the root alone
+    [-1]
+    """
     return ShapedDrafting((-1,))
 
 

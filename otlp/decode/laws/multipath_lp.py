@@ -36,6 +36,15 @@ class MultipathOptimum:
         is accepted.
     slopes : tuple of float
         Slopes at which the antichain bounds were imposed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, target = decode.random_pair(3, 2, np.random.default_rng(0))
+    >>> optimum = decode.multipath_optimum(draft, target, paths=2, length=2)
+    >>> [mass.shape for mass in optimum.accepted]
+    [(3,), (3, 3)]
     """
 
     block_efficiency: float
@@ -81,6 +90,14 @@ def multipath_optimum(
     of c(m) - s m over m.  The former is a dynamic programme on the tree, hence a few linear rows
     for each prefix.  Slopes are added where the solution breaks an antichain's bound by more than
     `VIOLATION`, until none is left; HiGHS solves the linear programs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, target = decode.random_pair(3, 2, np.random.default_rng(0))
+    >>> round(decode.multipath_optimum(draft, target, paths=2, length=2).block_efficiency, 4)
+    2.705
     """
     _check(draft, target, paths, length)
     whole_number(rounds, "rounds")

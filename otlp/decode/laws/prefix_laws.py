@@ -2,7 +2,7 @@
 
 `round_law` lists whole draft trees, V^(K L) of them.  Whether an algorithm reaches a subtree
 depends on the draws above and before it, never on those in it, so these can be listed when it is
-reached: V^n for each prefix that n paths share.  The steps at a prefix are the algorithms' own code
+reached: V^n for each prefix that n slots share.  The steps at a prefix are the algorithms' own code
 (plans, attempts, scores and picks, block verification); the walk over the prefixes is written here,
 and is tied to `round_law` where that can be had.
 """
@@ -11,30 +11,37 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from otlp.decode.choosing import enumerate_choices
-from otlp.decode.drafting import Drafting, ShapedDrafting, iid_paths
-from otlp.decode.laws.round_laws import (
-    RoundLaw,
-    Tally,
-    check_tabular,
-    draft_trees,
-    round_law,
+from otlp.decode.choosing import Chooser, enumerate_choices
+from otlp.decode.drafting import (
+    Children,
+    Drafting,
+    RuledDrafting,
+    ShapedDrafting,
+    ShapeRule,
+    iid_paths,
 )
+from otlp.decode.drafting.growing import grow
+from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular, round_law
+from otlp.decode.laws.slot_laws import tournament_law
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.round import check_round
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
 from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown
+from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal, attempts
 from otlp.decode.verification.verification import Verification
+from otlp.distribution import FloatArray
 
 __all__ = [
     "prefix_law",
@@ -45,8 +52,10 @@ __all__ = [
 ]
 
 Shape = tuple[Any, ...]
-"""The tree below a slot of a drafting: the shapes of its child slots; () for a leaf."""
-Stars = list[tuple[DraftTree, dict[int, Shape], float]]
+"""The tree below a slot of a fixed shape: the shapes of its child slots; () for a leaf."""
+States = tuple[Any, ...]
+"""What the slots that fill one prefix ask for below it."""
+Stars = list[tuple[DraftTree, dict[int, States], float]]
 """Ways to draw the children of one prefix: the one-level tree, what is below each, its chance."""
 
 
@@ -60,39 +69,47 @@ def prefix_law(
     """
     check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
-    if not isinstance(drafting, ShapedDrafting):
-        return round_law(draft, target, drafting, verification)
-    if isinstance(verification, TopDown):
-        return top_down_law(draft, target, drafting, verification)
-    if isinstance(verification, Traversal):
-        return traversal_law(draft, target, drafting)
-    if isinstance(verification, PathSelection):
-        return selection_law(draft, target, drafting, verification)
+    if isinstance(drafting, (ShapedDrafting, RuledDrafting)):
+        if isinstance(verification, Tournament):
+            return tournament_law(draft, target, drafting)
+        if isinstance(verification, PathSelection) and isinstance(drafting, ShapedDrafting):
+            return selection_law(draft, target, drafting, verification)
+        # the slots of a prefix are told apart by their states
+        if isinstance(drafting.rule, Hashable) and isinstance(drafting.rule.root(), Hashable):
+            if isinstance(verification, (TopDown, TargetOnly)):
+                return top_down_law(draft, target, drafting, verification)
+            if isinstance(verification, Traversal):
+                return traversal_law(draft, target, drafting)
     return round_law(draft, target, drafting, verification)
 
 
 def top_down_law(
-    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting, top_down: TopDown
+    draft: TabularModel,
+    target: TabularModel,
+    drafting: ShapedDrafting | RuledDrafting,
+    top_down: TopDown | TargetOnly,
 ) -> RoundLaw:
     """Law of a round of top-down verification: one plan, and its draws, for each prefix.
 
-    Arguments as in `prefix_law`, which checks them.
+    Target-only verification is the plan that looks at no draft.  Arguments as in `prefix_law`,
+    which checks them.
     """
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
-    level: dict[tuple[tuple[int, ...], Shape], float] = {((), (_shape(drafting),)): 1.0}
+    level: dict[tuple[tuple[int, ...], States], float] = {((), _root(drafting)): 1.0}
     while level:
-        deeper: defaultdict[tuple[tuple[int, ...], Shape], float] = defaultdict(float)
+        deeper: defaultdict[tuple[tuple[int, ...], States], float] = defaultdict(float)
         for (prefix, below), mass in level.items():
             p = target.distribution(prefix)
-            if not _open(below):
-                tally.add(prefix, mass, p)
-                continue
             found = stars(prefix, below)
             # how many tokens are drawn, and so the scheme, is the same in all of them
-            plan = top_down.plan(found[0][0].schemes[0], p)
+            scheme = found[0][0].schemes.get(0)
+            if scheme is None:
+                tally.add(prefix, mass, p)
+                continue
+            plan = top_down.plan(scheme, p) if isinstance(top_down, TopDown) else None
             for star, under, chance in found:
-                conditional = plan.conditional(star.drawn(0))
+                conditional = p if plan is None else plan.conditional(star.drawn(0))
                 for child, shapes in under.items():
                     token = int(star.tokens[child])
                     share = float(conditional[token])
@@ -105,7 +122,9 @@ def top_down_law(
     return tally.law
 
 
-def traversal_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> RoundLaw:
+def traversal_law(
+    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
+) -> RoundLaw:
     """Law of a round of traversal verification.
 
     A subtree that is tried with weight w accepts with probability w on average over its draws, and
@@ -116,10 +135,10 @@ def traversal_law(draft: TabularModel, target: TabularModel, drafting: ShapedDra
     stars = _star_lister(draft, drafting)
     tally = Tally(target, drafting.length)
 
-    level: dict[tuple[tuple[int, ...], Shape, float], float]
-    level = {((), (_shape(drafting),), 1.0): 1.0}
+    level: dict[tuple[tuple[int, ...], States, float], float]
+    level = {((), _root(drafting), 1.0): 1.0}
     while level:
-        deeper: defaultdict[tuple[tuple[int, ...], Shape, float], float] = defaultdict(float)
+        deeper: defaultdict[tuple[tuple[int, ...], States, float], float] = defaultdict(float)
         for (prefix, below, weight), mass in level.items():
             for star, under, chance in stars(prefix, below):
                 reached = mass * chance
@@ -218,32 +237,85 @@ def _prefixes(
             stack.append((*child, chance * drawn, gamma * skewed, longer, [*skews, skew]))
 
 
-def _shape(drafting: ShapedDrafting, slot: int = 0) -> Shape:
-    return tuple(_shape(drafting, child) for child in drafting.children[slot])
+@dataclass(frozen=True)
+class _Shapes(ShapeRule[Shape]):
+    """A fixed shape as a rule that cannot tell slots of equal shapes apart."""
+
+    drafting: ShapedDrafting
+
+    @property
+    def length(self) -> int:
+        return self.drafting.length
+
+    def root(self) -> Shape | None:
+        return self._shape(0) or None
+
+    def _shape(self, slot: int) -> Shape:
+        return tuple(self._shape(child) for child in self.drafting.children[slot])
+
+    def children(self, state: Shape, q: FloatArray) -> Children:
+        return Children(drawn=len(state))
+
+    def below(self, state: Shape, q: FloatArray, place: int, token: int) -> Shape | None:
+        return state[place] or None
 
 
-def _open(shapes: Shape) -> Shape:
-    """Shapes of the slots to be filled below a prefix that fills slots of the given shapes."""
-    return tuple(child for shape in shapes for child in shape)
+@dataclass(frozen=True)
+class _OneLevel(ShapeRule[Any]):
+    """What a rule asks for, and nothing below it."""
+
+    rule: ShapeRule[Any]
+
+    @property
+    def length(self) -> int:
+        return 1
+
+    def root(self) -> Any:
+        return self.rule.root()
+
+    def children(self, state: Any, q: FloatArray) -> Children:
+        return self.rule.children(state, q)
+
+    def below(self, state: Any, q: FloatArray, place: int, token: int) -> Any:
+        return None
+
+
+def _rule(drafting: ShapedDrafting | RuledDrafting) -> ShapeRule[Any]:
+    return _Shapes(drafting) if isinstance(drafting, ShapedDrafting) else drafting.rule
+
+
+def _root(drafting: ShapedDrafting | RuledDrafting) -> States:
+    root = _rule(drafting).root()
+    return () if root is None else (root,)
 
 
 # the algorithms of one comparison, one after the other, draw the same stars: twice as fast
 @lru_cache(maxsize=1)
 def _star_lister(
-    draft: TabularModel, drafting: ShapedDrafting
-) -> Callable[[tuple[int, ...], Shape], Stars]:
-    """Lists, for a prefix and the shapes it fills, the ways its children can be drawn."""
+    draft: TabularModel, drafting: ShapedDrafting | RuledDrafting
+) -> Callable[[tuple[int, ...], States], Stars]:
+    """Lists, for a prefix and what the slots there ask for, the ways its children can be drawn."""
+    rule = _rule(drafting)
+    kind = drafting.kind if isinstance(drafting, ShapedDrafting) else "iid"
 
     @cache
-    def stars(prefix: tuple[int, ...], shapes: Shape) -> Stars:
-        below = _open(shapes)
-        one_level = ShapedDrafting((-1, *[0] * len(below)), drafting.kind, drafting.adjust)
+    def stars(prefix: tuple[int, ...], states: States) -> Stars:
         found = []
-        for star, chance in draft_trees(draft, one_level, prefix):
-            under: dict[int, Shape] = {}
-            drawn = star.draws[0].tolist() if below else []
-            for child, shape in zip(drawn, below, strict=False):
-                under[child] = (*under.get(child, ()), shape)
+        draft.start(np.array(prefix, dtype=np.int64))
+
+        def one(chooser: Chooser) -> DraftTree:
+            return grow(draft, chooser, _OneLevel(rule), kind, drafting.adjust, states)
+
+        for star, chance in enumerate_choices(one):
+            under: dict[int, States] = {
+                int(child): () for child in np.unique(star.slots.nodes[len(states) :])
+            }
+            for state, slots in zip(states, star.slots.children, strict=False):
+                for place, slot in enumerate(slots):
+                    child = int(star.slots.nodes[slot])
+                    below = rule.below(state, star.distributions[0], place, int(star.tokens[child]))
+                    if below is not None:
+                        under[child] += (below,)
             found.append((star, under, chance))
         return found
 

@@ -1,29 +1,37 @@
-"""Exact block efficiency of tournament verification, slot by slot instead of tree by tree."""
+"""Exact laws of tournament verification, slot by slot instead of tree by tree.
+
+What a slot knows is a function of its own path, and so is the probability Gamma that it wins: its
+share of its parent's wins.  How much of a path is accepted depends on the path alone.  So every
+slot with every path is visited once.  That the winner, picked among all drafted slots, is one with
+the probability Gamma is what `round_law` shows, where that can be had.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from otlp.decode.choosing import Chooser, enumerate_choices
 from otlp.decode.drafting import RuledDrafting, ShapedDrafting
 from otlp.decode.drafting.growing import siblings_below
-from otlp.decode.laws.round_laws import check_tabular
+from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular
 from otlp.decode.models.tabular import TabularModel
+from otlp.decode.verification.block import accept_prefix
 from otlp.decode.verification.tournament import Branch, Standing, Tournament
+from otlp.decode.verification.verification import Outcome
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
-__all__ = ["tournament_efficiency"]
+__all__ = ["tournament_efficiency", "tournament_law"]
 
 
 def tournament_efficiency(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> float:
-    """Sum over all slots and paths of the mass that is accepted there, Gamma(path) w(path).
-
-    What a slot knows is a function of its own path, so every slot with every path is visited once:
-    this reaches larger models than `round_law`, and gives the same.
+    """Block efficiency: the sum over slots and paths of the mass accepted there, Gamma w.
 
     Parameters
     ----------
@@ -37,15 +45,62 @@ def tournament_efficiency(
         If the tables end too early, or it is another drafting.
     UnsupportedProblemError
         If siblings are not drawn independently.
+
+    Notes
+    -----
+    One step for each slot and path: this reaches larger models than `round_law`.
     """
+    return sum(place.gamma * place.weights[-1] for place in _places(draft, target, drafting))
+
+
+def tournament_law(
+    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
+) -> RoundLaw:
+    """Law of a round: block verification of every path, as often as it wins.
+
+    Arguments and errors as in `tournament_efficiency`.
+    """
+    tally = None
+    for place in _places(draft, target, drafting):
+        tally = tally or Tally(target, drafting.length)
+        if not place.ends:
+            continue
+        path = place.prefix
+        targets = np.stack([target.distribution(path[:at]) for at in range(len(path) + 1)])
+
+        def run(chooser: Chooser, place: _Place = place, targets: Any = targets) -> Outcome:
+            nodes = range(len(place.weights))
+            return accept_prefix(nodes, place.weights, targets, place.distribution, chooser)
+
+        for outcome, chance in enumerate_choices(run):
+            tally.add(path[: outcome.node], place.gamma * chance, outcome.correction)
+    assert tally is not None, "the root is a place"
+    return tally.law
+
+
+class _Place(NamedTuple):
+    """A slot with its path: how often it wins, and block verification's weights down to it."""
+
+    prefix: tuple[int, ...]
+    gamma: float
+    weights: tuple[float, ...]
+    branches: tuple[Branch, ...]
+    ends: bool
+
+    def distribution(self, at: int) -> FloatArray:
+        """Next-token distribution of the winner's path after so many tokens, shape (V,)."""
+        return self.branches[at].distribution()
+
+
+def _places(
+    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
+) -> Iterator[_Place]:
+    """Every slot with every path that can win; see `tournament_efficiency`."""
     check_tabular(draft, target, drafting)
     if not isinstance(drafting, (ShapedDrafting, RuledDrafting)):
         raise InvalidInputError(f"drafting is {drafting!r:.60}: it must grow by a rule")
     Tournament().supports(drafting).require(Tournament.name)
     rule: Any = drafting.rule
-    total = 0.0
-    stack: list[tuple[tuple[int, ...], Any, Standing, float]]
-    stack = [((), rule.root(), Standing(root_score(), 1.0), 1.0)]
 
     def asked(prefix: tuple[int, ...], state: Any) -> Any:
         if state is None:
@@ -54,10 +109,13 @@ def tournament_efficiency(
         siblings = siblings_below(rule.children(state, q), q)
         return (q, siblings) if siblings.places else None
 
+    stack: list[tuple[tuple[int, ...], Any, Standing, float, tuple[float, ...], tuple[Branch, ...]]]
+    stack = [((), rule.root(), Standing(root_score(), 1.0), 1.0, (), ())]
     while stack:
-        prefix, state, standing, gamma = stack.pop()
-        total += gamma * standing.weight
+        prefix, state, standing, gamma, above, branches = stack.pop()
+        weights = (*above, standing.weight)
         below = asked(prefix, state)
+        yield _Place(prefix, gamma, weights, branches, below is None)
         if below is None or standing.score is None:
             continue
         q, siblings = below
@@ -72,9 +130,11 @@ def tournament_efficiency(
         ending = [rule.ends(state, q, place) for place in range(sure, siblings.places)]
         rest = siblings.rest if ending else None
         branch = Branch(standing, p, on, last, rest, ending.count(False), ending.count(True))
+        longer = weights, (*branches, branch)
         for token, child in states.items():
             found = branch.child(token, True, token in last)
-            stack.append(((*prefix, token), child, found, gamma * branch.certain[token]))
+            won = gamma * branch.certain[token]
+            stack.append(((*prefix, token), child, found, won, *longer))
         for place, ends in enumerate(ending, start=sure):
             draws = branch.ending_draws if ends else branch.draws
             if draws is None:
@@ -82,5 +142,5 @@ def tournament_efficiency(
             masses = draws.masses() / ending.count(ends)
             for token in np.flatnonzero(siblings.rest).tolist():
                 child, found = rule.below(state, q, place, token), draws.child(token)
-                stack.append(((*prefix, token), child, found, gamma * float(masses[token])))
-    return total
+                won = gamma * float(masses[token])
+                stack.append(((*prefix, token), child, found, won, *longer))

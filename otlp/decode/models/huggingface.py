@@ -72,8 +72,8 @@ class HuggingFaceModel(CachedModel):
         self.calls = 0
         self.reset()
 
-    def encode(self, text: str) -> IntArray:
-        """Token ids of a text, shape (T,).
+    def encode(self, text: str, what: str = "the prompt") -> IntArray:
+        """Token ids of a text, shape (T,); `what` is its name in an error.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class HuggingFaceModel(CachedModel):
         """
         if self.tokenizer is None:
             raise InvalidInputError(f"{self.name} has no tokenizer: give token ids, not text")
-        ids = np.asarray(self.tokenizer(text)["input_ids"], dtype=np.int64)
+        ids = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
         if not ids.size:
-            raise InvalidInputError("the prompt is empty: give at least one token")
+            raise InvalidInputError(f"{what} is empty: give at least one token")
         return ids

@@ -1,4 +1,4 @@
-"""Loading a causal language model, or a pair of them over one tokenizer."""
+"""Loading a causal language model, a draft for it, or a pair of them over one tokenizer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Any
 
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
-from otlp.decode.models.model import Sampling, check_pair
+from otlp.decode.models.mixture import Mixture
+from otlp.decode.models.model import Model, Sampling, check_pair
+from otlp.decode.models.n_gram import NGram
+from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.errors import EngineNotFoundError, InvalidInputError, SizeLimitError
 
-__all__ = ["TRAINED_PAIR", "check_tokenizers", "find_model", "load_model", "load_pair"]
+__all__ = [
+    "TRAINED_PAIR",
+    "check_tokenizers",
+    "find_model",
+    "load_draft",
+    "load_model",
+    "load_pair",
+]
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
 """Names of the pair that ships with the package: target and draft."""
@@ -89,12 +99,14 @@ def load_pair(
     dtype: str = "auto",
     sampling: Sampling | None = None,
     draft_sampling: Sampling | None = None,
-) -> tuple[HuggingFaceModel, HuggingFaceModel]:
-    """Load a draft and a target model over one tokenizer; by default the trained pair.
+) -> tuple[Model, HuggingFaceModel]:
+    """Load a target and a draft for it; by default the trained pair.
 
     Parameters
     ----------
-    draft, target : str
+    draft : str
+        See `load_draft`.
+    target : str
         See `load_model`.
     device, dtype : str
         For both.
@@ -108,12 +120,74 @@ def load_pair(
     InvalidInputError
         If their vocabularies or tokenizers differ, and whatever `load_model` raises.
     """
-    found = (
-        load_model(draft, device=device, dtype=dtype, sampling=draft_sampling or sampling),
-        load_model(target, device=device, dtype=dtype, sampling=sampling),
-    )
-    check_tokenizers(*found)
-    return found
+    found = load_model(target, device=device, dtype=dtype, sampling=sampling)
+    wanted = draft_sampling or sampling
+    return load_draft(draft, found, device=device, dtype=dtype, sampling=wanted), found
+
+
+def load_draft(
+    source: str,
+    target: HuggingFaceModel,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    sampling: Sampling | None = None,
+) -> Model:
+    """Make a draft model for a target.
+
+    Parameters
+    ----------
+    source : str
+        A network as in `load_model`; ``"ngram"``, n-grams of the text so far; ``"ngram:FILE"``,
+        also of a text file; ``"lookup"``, which copies from the text so far; or a mixture such as
+        ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given.
+    target : HuggingFaceModel
+        Whose tokens are drafted.
+    device, dtype : str
+        Of networks.
+    sampling : Sampling, optional
+        From logits, or from the logarithms of the mixture, to next-token distributions.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, some parts of a mixture have weights and others none, or their
+        sum is not one; and whatever `load_model` and `check_tokenizers` raise.
+    """
+    parts = [source] if Path(source).expanduser().is_dir() else source.split("+")
+    if len(parts) == 1:
+        return _drafting_model(source, target, device, dtype, sampling)
+    weighted = [part.rpartition("*") for part in parts]
+    models = [_drafting_model(name, target, device, dtype, None) for *_, name in weighted]
+    try:
+        weights = [float(weight) for weight, *_ in weighted] if "*" in source else None
+    except ValueError:
+        raise InvalidInputError(
+            f"the draft {source!r} gives some weights and not others, or one that is no number: "
+            "write it as 0.7*trained:draft+0.3*ngram, or without weights"
+        ) from None
+    return Mixture(models, weights, sampling)
+
+
+def _drafting_model(
+    source: str, target: HuggingFaceModel, device: str, dtype: str, sampling: Sampling | None
+) -> Model:
+    if source == "lookup":
+        return PromptLookup(target.vocab_size, sampling=sampling)
+    if source == "ngram":
+        return NGram(target.vocab_size, sampling=sampling)
+    if source.startswith("ngram:"):
+        file = Path(source.removeprefix("ngram:")).expanduser()
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise InvalidInputError(f"cannot read the corpus {file}: {reason}") from error
+        corpus = target.encode(text, "the corpus")
+        return NGram(target.vocab_size, corpus=corpus, sampling=sampling, name=source)
+    network = load_model(source, device=device, dtype=dtype, sampling=sampling)
+    check_tokenizers(network, target)
+    return network
 
 
 def find_model(source: str) -> str:

@@ -33,6 +33,14 @@ class Sampling:
     ------
     InvalidInputError
         If a value is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> sampling = decode.Sampling(temperature=0.5, top_k=2)
+    >>> sampling.distributions(np.array([[2.0, 1.0, 0.0]])).round(3).tolist()
+    [[0.881, 0.119, 0.0]]
     """
 
     temperature: float = 1.0
@@ -73,6 +81,24 @@ class Model(ABC):
     ----------
     sampling : Sampling
         How `distributions` come from `logits`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> class Unigram(decode.Model):     # the same logits everywhere
+    ...     name, vocab_size = "unigram", 3
+    ...     def start(self, context):
+    ...         pass
+    ...     def logits(self, tree, nodes):
+    ...         return np.tile(np.log([0.5, 0.3, 0.2]), (len(nodes), 1))
+    ...     def advance(self, tree, node, token):
+    ...         pass
+    >>> model = Unigram()
+    >>> decode.play_round(
+    ...     model, model, decode.iid_paths(1, 2), decode.Block(), np.random.default_rng(0)
+    ... ).accepted.size
+    2
     """
 
     sampling: Sampling = Sampling()
@@ -134,6 +160,16 @@ def check_pair(draft: Model, target: Model) -> None:
     ------
     InvalidInputError
         Naming both sizes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> small, _ = decode.random_pair(3, 2, np.random.default_rng(0))
+    >>> large, _ = decode.random_pair(4, 2, np.random.default_rng(0))
+    >>> decode.check_pair(small, large)
+    Traceback (most recent call last):
+    otlp.errors.InvalidInputError: the draft model draft has 3 tokens and the target ...
     """
     is_a(draft, Model, "the draft model")
     is_a(target, Model, "the target model")

@@ -32,6 +32,14 @@ class TabularModel(Model):
     ------
     InvalidInputError, InvalidDistributionError
         If a table has the wrong shape or a row is no distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> model = decode.TabularModel([[0.9, 0.1], [[0.5, 0.5], [0.2, 0.8]]])
+    >>> model.distribution((1,)).tolist(), model.vocab_size, model.length
+    ([0.2, 0.8], 2, 2)
     """
 
     def __init__(self, tables: Sequence[npt.ArrayLike], name: str = "tabular") -> None:
@@ -150,6 +158,14 @@ def random_pair(
     InvalidInputError
         If `vocab_size` or `length` is less than 1, V^length above `MOST_NUMBERS`, or an argument
         of another type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> draft, target = decode.random_pair(4, 3, np.random.default_rng(0))
+    >>> draft.vocab_size, target.distribution((0, 1)).shape
+    (4, (4,))
     """
     whole_number(vocab_size, "vocab_size")
     whole_number(length, "length")

@@ -43,13 +43,22 @@ ALGORITHMS: Mapping[str, Verification] = {
     "k-seq": TopDown("k-seq"),
     "hub": TopDown("hub", fallback="auto", drafts=draft_hub_pairs),
     "optimal": TopDown("auto"),
-    "global-resolution": TopDown("global-resolution", fallback="naive"),
+    "global-resolution": TopDown("global-resolution"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
     "martingale": MultipathMartingale(),
     "tournament": Tournament(),
 }
-"""All algorithms by name, with their default settings."""
+"""All algorithms by name, with their default settings.
+
+Examples
+--------
+>>> from otlp import decode
+>>> "traversal" in decode.ALGORITHMS
+True
+>>> decode.ALGORITHMS["block"]
+Block()
+"""
 
 
 def find_verification(wanted: str | Verification) -> Verification:
@@ -59,6 +68,15 @@ def find_verification(wanted: str | Verification) -> Verification:
     ------
     InvalidInputError
         If there is no algorithm of this name; names those there are.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.find_verification("traversal")
+    Traversal()
+    >>> decode.find_verification("best")
+    Traceback (most recent call last):
+    otlp.errors.InvalidInputError: there is no verification algorithm 'best': choose ...
     """
     if isinstance(wanted, Verification):
         return wanted

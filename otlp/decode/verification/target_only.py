@@ -24,6 +24,16 @@ class TargetOnly(Verification):
     What engines do with deterministic trees (EAGLE-2, SGLang; the
     naive sampling of SpecInfer, Miao et al. 2024), where nothing accepts more.  The draft's
     distributions are not looked at.  O(V) for each accepted token.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> from otlp.decode.laws.round_laws import round_law
+    >>> draft, target = decode.random_pair(3, 3, np.random.default_rng(0))
+    >>> law = round_law(draft, target, decode.iid_paths(2, 2), decode.TargetOnly())
+    >>> round(float(law.block_efficiency), 4)          # exact, by enumeration
+    1.9506
     """
 
     name: ClassVar[str] = "target-only"

@@ -49,6 +49,9 @@ FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, and taken as none: rounding hides as much."""
+SLIGHT = 1e-7
+"""A share of the wins that children give up: scores to so small a power, or to one so near to 1,
+cost more accuracy than the share is worth.  Any shares are lossless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +169,9 @@ class Branch:
             free = max(1.0 - float(asked.sum()), 0.0)
         elif not asked.any():
             asked = np.ones(tokens.size)
-        asked[asked < NEGLIGIBLE * (asked.sum() + free)] = 0.0
+        least = SLIGHT * (float(asked.sum()) + free)
+        asked[asked < least] = 0.0
+        free = free if free >= least else 0.0
         total = float(asked.sum()) + free
         self.certain = dict(zip(tokens.tolist(), (asked / total).tolist(), strict=True))
         on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
@@ -180,6 +185,8 @@ class Branch:
                 powered(top, free / drawn / (on + free)), free, self.weight, p, rest
             ).wasted()
         high, low = free * kept, free * (1.0 - kept)
+        if min(high, low) < SLIGHT:
+            high, low = (free, 0.0) if high > low else (0.0, free)
         below, above = _parted(score, ends + low, on + high)
         self.end, middle = _parted(below, ends, low)
         self.above, self.above_share = above, on + high
@@ -255,6 +262,16 @@ class Tournament(Verification):
     -----
     O(V) for each node below which tokens were drawn, some 10 passes over the vocabulary, no sort;
     O(S^2 L^2) for the selection among S leaves, some 100 evaluations of each F on each cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> from otlp.decode.laws.round_laws import round_law
+    >>> draft, target = decode.random_pair(3, 3, np.random.default_rng(0))
+    >>> law = round_law(draft, target, decode.prefix_tree([2, 1]), decode.Tournament())
+    >>> round(float(law.block_efficiency), 4)          # exact, by enumeration
+    2.6887
     """
 
     name: ClassVar[str] = "tournament"

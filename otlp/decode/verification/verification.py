@@ -25,6 +25,13 @@ class Outcome:
         The tokens on the path from the root to this node of the draft tree are accepted.
     correction : ndarray, shape (V,)
         Distribution of the next token; sums to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode import Outcome
+    >>> Outcome(node=0, correction=np.array([0.25, 0.75])).node     # nothing was accepted
+    0
     """
 
     node: int
@@ -37,6 +44,19 @@ class Verification(ABC):
     An algorithm is lossless if the accepted tokens, the correction, and then tokens sampled from
     the target follow the target's distribution.  It sees only what one call of each model gives:
     the distributions at the nodes of the draft tree.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import decode
+    >>> class AcceptNothing(decode.Verification):     # draws from the target
+    ...     name = "accept-nothing"
+    ...     def supports(self, drafting):
+    ...         return otlp.Capability(True)
+    ...     def verify(self, tree, targets, chooser):
+    ...         return decode.Outcome(0, targets[0])
+    >>> bool(AcceptNothing().supports(decode.iid_paths(2, 3)))
+    True
     """
 
     name: ClassVar[str]

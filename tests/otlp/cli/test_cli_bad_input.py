@@ -66,6 +66,13 @@ WORDS = {
         "--target /nowhere", "--draft /nowhere", "--prompts /nowhere", "--prompts .",
         "--figure x", "--time-figure x.json", "--json .", f"--length {HUGE} --limit 1",
     ),
+    "design": (
+        "--nodes 0", "--nodes x", "--nodes ,", f"--nodes {HUGE}", "--temperature -1",
+        "--temperature nan", "--tokens 1", "--tokens 5 --length 5", "--length 0", "--limit 0",
+        "--seed -1", "--draft-cost -1", "--draft-cost nan", "--node-cost x", "--statistics .",
+        "--statistics /proc/x", "--target /nowhere", "--prompts /nowhere", "--device none",
+        "/nowhere",
+    ),
     "cascade": (
         "--cascade none", "--cascade ,", "--threshold x", "--threshold nan", "--threshold -1",
         "--length 0", "--temperature -1", "--limit 0", "--seed -1", "--prompts /nowhere",

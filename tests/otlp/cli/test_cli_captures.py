@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "CAPTURE --rows 2 --solvers martingale,max-flow",
     "bench": "CAPTURE --rows 2 --top-k 10 --n 2 --solvers martingale",
     "compare": "CAPTURE --rows 2 --n 2 --schemes iid --rules naive --top-k 10",
+    "sweep": "CAPTURE --rows 2 --n 2 --temperature 1,0.7 --rules naive --top-k 5,10",
     "info": "CAPTURE",
     "audit": "martingale --capture CAPTURE --row 1 --top-k 5",
 }
@@ -49,7 +50,11 @@ def words_of(command: str, capture: Path) -> list[str]:
     ("command", "name"),
     [
         *((command, name) for command in ("solve", "info") for name in FORMS),
-        *((command, name) for command in ("check", "bench", "compare") for name in FORMS[::3]),
+        *(
+            (command, name)
+            for command in ("check", "bench", "compare", "sweep")
+            for name in FORMS[::3]
+        ),
         pytest.param("audit", FORMS[-1], marks=pytest.mark.slow),
     ],
 )
@@ -68,7 +73,7 @@ def test_shards_give_the_figures_of_the_file(folder: Path, tmp_path: Path) -> No
     assert found[0]["truncation"] == 0.0
 
 
-@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare"])
+@pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep"])
 def test_what_a_cut_capture_leaves_open_is_said(command: str, folder: Path) -> None:
     said = " ".join(run(*words_of(command, folder / "top.safetensors")).output.split())
     assert "keeps the 30 likeliest tokens" in said and "higher by at most" in said
@@ -85,7 +90,7 @@ def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
     assert low - 1e-6 <= best["acceptance"] <= low + least["truncation"] + 1e-6
 
 
-@pytest.mark.parametrize("command", ["solve", "bench", "compare"])
+@pytest.mark.parametrize("command", ["solve", "bench", "compare", "sweep"])
 def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> None:
     result = run(*words_of(command, folder / "top.safetensors"), "--top-k", "31")
     assert result.exit_code == 2

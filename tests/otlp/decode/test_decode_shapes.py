@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,21 @@ from otlp.decode import (
     ShapeRule,
     TabularModel,
     Tournament,
+    Traversal,
     adaptive_branching,
     adaptive_depth,
+    drafting,
+    hub_pairs,
     iid_paths,
+    mixed_shape,
     mixed_tree,
+    no_draft,
     play_round,
     prefix_tree,
     random_pair,
     top_tree,
     tree_shape,
+    without_replacement,
 )
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.decode.tree import DraftTree
@@ -31,12 +38,14 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from tests.tiny_models import name_of
 
+LEAF: Any = ((), ())
 RULED: list[Drafting] = [
     mixed_tree([(1, 1), (0, 2)]),
     adaptive_depth(3, 3, 0.3),
     adaptive_branching(6, 3, 0.6),
     top_tree(5, 3),
     top_tree(6, 3, 2),
+    mixed_shape(((((LEAF,), ()), LEAF), (((), (LEAF,)),))),
 ]
 
 
@@ -86,8 +95,33 @@ def same(one: DraftTree, other: DraftTree) -> bool:
     )
 
 
-@pytest.mark.parametrize("drafting", [*RULED, iid_paths(2, 3), prefix_tree([2, 2, 1])], ids=name_of)
-def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
+EVERY: dict[str, Drafting] = {
+    "iid_paths": iid_paths(2, 3),
+    "prefix_tree": prefix_tree([2, 2, 1]),
+    "without_replacement": without_replacement([2, 2, 1]),
+    "hub_pairs": hub_pairs(2),
+    "tree_shape": tree_shape([-1, 0, 0, 1, 1, 3]),
+    "no_draft": no_draft(),
+    "mixed_tree": RULED[0],
+    "mixed_shape": RULED[-1],
+    "adaptive_depth": RULED[1],
+    "adaptive_branching": RULED[2],
+    "top_tree": RULED[3],
+}
+"""What each function that makes a drafting makes."""
+
+
+def test_every_drafting_is_looked_at() -> None:
+    makers = {
+        name
+        for name in drafting.__all__
+        if inspect.isfunction(getattr(drafting, name)) and name != "greedy_distribution"
+    }
+    assert makers == set(EVERY)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_shape_looks_at_the_target(name: str) -> None:
     """The same seed drafts the same tree, whatever the target is."""
     draft, one = random_pair(4, 6, np.random.default_rng(0))
     _, other = random_pair(4, 6, np.random.default_rng(1))
@@ -97,7 +131,7 @@ def test_no_shape_looks_at_the_target(drafting: Drafting) -> None:
             for model in (draft, target):
                 model.start(np.empty(0, dtype=np.int64))
             rng = np.random.default_rng(seed)
-            trees.append(play_round(draft, target, drafting, Tournament(), rng).tree)
+            trees.append(play_round(draft, target, EVERY[name], Traversal(), rng).tree)
         assert same(*trees)
 
 

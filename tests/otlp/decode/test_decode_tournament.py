@@ -92,7 +92,11 @@ def cut(pair: Pair, rng: np.random.Generator) -> Pair:
 
 
 def assert_lossless(pair: Pair, drafting: Drafting, verification: object = None) -> float:
+    """By whole rounds, and prefix by prefix to the same law."""
     law = round_law(*pair, drafting, verification or Tournament())  # type: ignore[arg-type]
+    again = prefix_law(*pair, drafting, verification or Tournament())  # type: ignore[arg-type]
+    np.testing.assert_allclose(again.tokens, law.tokens, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(again.lengths, law.lengths, rtol=0.0, atol=1e-12)
     assert np.abs(law.tokens - pair[1].joint(drafting.length + 1)).sum() <= TOLERANCE
     assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
     return law.block_efficiency
@@ -140,6 +144,27 @@ def test_tiny_probabilities(drafting: Drafting, tiny: float) -> None:
     assert_lossless((target, draft), drafting)
 
 
+def hardly_wanted(tiny: float) -> Pair:
+    """Models of which the target gives next to nothing to the draft's most likely token."""
+    draft, target = random_pair(3, 3, np.random.default_rng(0))
+    first = target.tables[0].copy()
+    likeliest = int(draft.tables[0].argmax())
+    first[likeliest] = 0.0
+    first *= (1.0 - tiny) / first.sum()
+    first[likeliest] = tiny
+    return draft, TabularModel([first, *target.tables[1:]])
+
+
+UNWANTED = [mixed_tree([(1, 1), (0, 2)]), mixed_tree([(1, 1), (1, 1)])]
+
+
+@pytest.mark.parametrize("tiny", [1e-6, 1e-8, 1e-11, 1e-13])
+@pytest.mark.parametrize("drafting", UNWANTED, ids=name_of)
+def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: float) -> None:
+    """Its share is a power so small that scores lost eight digits to it, and the law with them."""
+    assert_lossless(hardly_wanted(tiny), drafting)
+
+
 @pytest.mark.parametrize("size", [(2, 3, 2), (3, 2, 2), (4, 1, 3), (2, 2, 3)])
 def test_iid_paths_are_martingale(size: tuple[int, int, int]) -> None:
     vocab_size, length, paths = size
@@ -161,6 +186,27 @@ def test_the_accepted_masses_are_those_of_the_rounds(drafting: Drafting) -> None
     pair = random_pair(3, drafting.length + 1, np.random.default_rng(4))
     found = tournament_efficiency(*pair, drafting)  # type: ignore[arg-type]
     assert found == pytest.approx(assert_lossless(pair, drafting), abs=1e-12)
+
+
+DEEP: list[tuple[Drafting, int]] = [
+    (prefix_tree([2, 2, 1]), 3),
+    (iid_paths(3, 3), 4),
+    (mixed_tree([(1, 1), (1, 1), (1, 1)]), 4),
+    (adaptive_depth(3, 4, 0.05), 3),
+    (adaptive_branching(5, 3, 0.5), 3),
+]
+
+
+@pytest.mark.parametrize("name", ["tournament", "target-only"])
+@pytest.mark.parametrize(("drafting", "size"), DEEP, ids=name_of)
+def test_the_target_is_kept_where_trees_are_too_many(
+    drafting: Drafting, size: int, name: str
+) -> None:
+    """Prefix by prefix, which the tests of whole rounds tie to what decodes."""
+    pair = random_pair(size, drafting.length + 1, np.random.default_rng(size))
+    law = prefix_law(*pair, drafting, ALGORITHMS[name])
+    assert np.abs(law.tokens - pair[1].joint(drafting.length + 1)).sum() <= TOLERANCE
+    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["optimal", "traversal", "target-only", "naive"])
@@ -202,30 +248,6 @@ def test_the_optimum_of_a_drafting_is_that_of_iid_paths() -> None:
     assert found == pytest.approx(multipath_optimum(*pair, 2, 2).block_efficiency, abs=2e-5)
 
 
-ORDERED = [(2, [2, 2]), (2, [2, 1, 2]), (2, [1, 2, 2]), (3, [2, 1]), (3, [1, 2]), (4, [2, 1])]
-
-
-@pytest.mark.slow
-def test_tournament_is_near_the_optimum_and_above_the_optimum_at_every_node() -> None:
-    """On prefix trees, on average: within 1% of the drafting's LP, and above exact top-down."""
-    found = []
-    for size, branching in ORDERED:
-        for seed in range(3):
-            rng, noise = np.random.default_rng(seed), (0.5, 1.0, 2.0)[seed]
-            pair, drafting = (
-                random_pair(size, len(branching) + 1, rng, noise=noise),
-                prefix_tree(branching),
-            )
-            own = tournament_efficiency(*pair, drafting)
-            other = prefix_law(*pair, drafting, ALGORITHMS["optimal"]).block_efficiency
-            best = drafting_optimum(*pair, drafting)
-            assert own <= best + 1e-6
-            found.append((own, other, best))
-    own, other, best = np.array(found).T
-    assert own.mean() > other.mean()
-    assert np.mean(1.0 - own / best) < 0.01
-
-
 @pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=name_of)
 def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
     pair = random_pair(3, 3, np.random.default_rng(0))
@@ -262,6 +284,7 @@ def test_tokens_mix_to_the_slot(
         child = draws.child(int(token))
         if child.score is None:
             assert masses[token] <= 1e-15
+            mixed += q_[token]  # all of it lies below the cut
             continue
         score = child.score
         assert score.wins.sum() == pytest.approx(1.0, abs=1e-12)
@@ -274,4 +297,6 @@ def test_tokens_mix_to_the_slot(
         count = int(np.sum(score.edges[1:] <= place + 1e-12))
         mixed += q_[token] * (float(np.exp(score.left[-1, 0])) + score.masses[:count].sum())
     if not draws.flat:
-        assert mixed == pytest.approx(below, abs=1e-12)
+        # shares are of the slices' means, which may be near each other
+        exact = 1e-12 + 4e-16 / (draws.high - draws.low)
+        assert mixed == pytest.approx(below, abs=exact)

@@ -42,9 +42,8 @@ SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2
 SELECTIONS = [GreedyMultipath(), MultipathMartingale()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
-WHOLE = ["hub", "tournament", "target-only"]
-"""Drafts its own trees; or is listed as whole trees only, in `test_decode_tournament`."""
-MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, *WHOLE)]
+MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, "hub")]
+"""All that take K paths; `hub` drafts its own trees."""
 
 
 def assert_law_of(target, law):
@@ -78,8 +77,9 @@ def with_zeros(draft, target, rng):
 
 
 def slow_if_many(name, size):
-    """Both selections pick from all V^(K L) sets of paths."""
-    many = size == (4, 3, 3) and isinstance(ALGORITHMS[name], PathSelection)
+    """Both selections pick from all V^(K L) sets of paths; tournament verifies every path."""
+    long = name == "tournament" or isinstance(ALGORITHMS[name], PathSelection)
+    many = size == (4, 3, 3) and long
     return pytest.param(name, size, marks=pytest.mark.slow if many else ())
 
 
@@ -253,7 +253,7 @@ def test_selection_efficiency_is_that_of_the_outcomes(selection, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MULTIPLE)
+@pytest.mark.parametrize("name", [name for name in MULTIPLE if name != "tournament"])
 @pytest.mark.parametrize("size", [(2, 3, 3), (3, 3, 2), (4, 2, 3)])
 def test_whole_rounds_of_more_paths(name, size):
     vocab_size, length, paths = size

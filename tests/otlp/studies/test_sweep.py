@@ -238,8 +238,8 @@ def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path:
     assert len(by_panel(points, over)) == 4
     draw_sweep(tmp_path / "x.svg", points, over, "a $title")
     text = (tmp_path / "x.svg").read_text()
-    assert "<!-- k-seq -->" in text
-    assert "<!-- hub -->" not in text
+    assert ">k-seq</text>" in text
+    assert ">hub</text>" not in text
     with pytest.raises(InvalidInputError, match="one of n, temp"):
         draw_sweep(tmp_path / "y.svg", points, "rows")
     with pytest.raises(InvalidInputError, match="0 points"):

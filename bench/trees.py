@@ -1,0 +1,289 @@
+"""Which tree to draft: every scheme at 8, 16 and 32 nodes, on the trained pair and an aligned one.
+
+    python bench/trees.py --json bench/results/trees.json --figure docs/figures/trees.svg
+
+The target writes text after held-out prompts; the first prompts choose every scheme's setting, the
+others measure it, by text renewal, all schemes on the same text.  The well-aligned pair has the
+target mixed into the draft.  Then the recommended design and its rivals decode for themselves, as a
+check of the predictions.  Each finished setting is written at once; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from otlp.cli.options import ListOf, OutputFile, figure_option
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompts import open_pair
+from otlp.data.captures import load
+from otlp.decode import ALGORITHMS, Model, Sampling
+from otlp.decode.design import Renewal, WrittenText, gather_statistics
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.mixture import Mixture
+from otlp.distribution import IntArray
+from otlp.studies.canvas import figure
+from otlp.studies.decoding import decode
+from otlp.studies.estimate import ratio
+from otlp.studies.style import look
+from otlp.studies.trees import Scheme, blended, gain, schemes, value, write_text
+
+CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
+SHARE = 0.6
+"""Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
+LEADER = "i.i.d. paths, two-slice"
+CHECKED = (LEADER, "recommended", "Sequoia's tree, traversal")
+RULES = {"paths": "martingale"}
+
+
+def prompts_of(model: HuggingFaceModel) -> list[IntArray]:
+    """The text before the first row of each passage of the large capture, held out in training."""
+    capture = load(CAPTURE)
+    positions = np.asarray(capture.positions)
+    firsts = np.flatnonzero(np.append(True, np.diff(positions) != 1))
+    return [model.encode(capture.contexts[int(row)]) for row in firsts]
+
+
+class Study:
+    """The pair, its texts at one temperature, and what is already known."""
+
+    def __init__(self, options: dict[str, Any], path: Path | None) -> None:
+        self.options, self.path = options, path
+        self.pair = open_pair("trained:draft", "trained:target", "cpu", "auto", Sampling())
+        self.second = HuggingFaceModel(self.pair[1].model, self.pair[1].tokenizer)
+        self.prompts = prompts_of(self.pair[1])
+        self.found: dict[str, Any] = {"options": options, "settings": {}, "checks": {}}
+        if path is not None and path.exists():
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known["options"] != options:
+                raise click.UsageError(f"{path} is of other options: {known['options']}")
+            self.found = known
+
+    def keep(self, part: str, key: str, content: Any) -> None:
+        """Remember a result, and write everything."""
+        self.found[part][key] = content
+        if self.path is not None:
+            write_json(self.path, self.found)
+
+    def sample(self, temperature: float) -> None:
+        """Let all models sample at this temperature."""
+        for model in (*self.pair, self.second):
+            model.sampling = Sampling(temperature)
+
+    def draft(self, aligned: bool) -> Model:
+        """The draft model of one of the pairs."""
+        if not aligned:
+            return self.pair[0]
+        return Mixture([self.pair[0], self.second], [1.0 - SHARE, SHARE])
+
+    def texts(self, step: Callable[..., None]) -> list[WrittenText]:
+        """Let the target write after each prompt."""
+        found = []
+        count = self.options["choosing"] + self.options["measuring"]
+        for index, prompt in enumerate(self.prompts[:count]):
+            rng = np.random.default_rng([1, index])
+            found.append(write_text(*self.pair, prompt, self.options["tokens"], rng))
+            step(f"T = {self.pair[0].sampling.temperature:g}: text {index}", 0)
+        return found
+
+
+def setting(
+    study: Study, texts: Sequence[WrittenText], temperature: float, aligned: bool,
+    step: Callable[..., None],
+) -> None:  # fmt: skip
+    """Choose every scheme's setting on some texts, and value it on the others."""
+    first, length = study.options["choosing"], study.options["length"]
+    rng = np.random.default_rng(2)
+    used = [blended(text, SHARE) for text in texts] if aligned else list(texts)
+    budgets = study.options["nodes"]
+    keys = {nodes: key_of(aligned, temperature, nodes) for nodes in budgets}
+    if all(key in study.found["settings"] for key in keys.values()):
+        return
+    draft = study.draft(aligned)
+    statistics = gather_statistics(
+        used[:first], draft=draft.name, target=study.pair[1].name, sampling=Sampling(temperature),
+        budgets=budgets, length=length, progress=lambda words: step(words, 0),
+    )  # fmt: skip
+
+    def model(text: int) -> Model:
+        draft.start(study.prompts[first + text])
+        return draft
+
+    overlap = float(np.mean([np.minimum(t.targets, t.drafts).sum(axis=1).mean() for t in used]))
+    for nodes, key in keys.items():
+        if key in study.found["settings"]:
+            continue
+        rows: list[dict[str, Any]] = []
+        renewals: dict[str, Renewal] = {}
+        known: dict[tuple[Any, str], Renewal] = {}
+        for scheme in schemes(statistics, used[:first], nodes, length, rng):
+            step(f"{key}: {scheme.name}", 0)
+            same = scheme.drafting, scheme.rule
+            if same not in known:
+                known[same] = value(scheme, used[first:], length, rng, model)
+            renewals[scheme.name] = known[same]
+            rows.append({**describe(scheme), "renewal": asdict(known[same])})
+        for row in rows:
+            renewal = renewals[row["name"]]
+            row["efficiency"] = ratio(np.array(renewal.tokens), np.array(renewal.calls)).record()
+            row["gain"] = gain(renewal, renewals[LEADER]).record()
+        study.keep("settings", key, {"overlap": overlap, "rows": rows})
+        if nodes == 16:
+            chosen = [s for s in schemes(statistics, used[:first], nodes, length, rng)]
+            check(study, [s for s in chosen if s.name in CHECKED], temperature, aligned, step)
+
+
+def check(
+    study: Study, wanted: Sequence[Scheme], temperature: float, aligned: bool,
+    step: Callable[..., None],
+) -> None:  # fmt: skip
+    """Decode for real with some schemes, after the prompts that they were measured on."""
+    first = study.options["choosing"]
+    prompts = study.prompts[first : first + study.options["checking"]]
+    tokens = study.options["tokens"] - study.options["length"]
+    rows = []
+    for scheme in wanted:
+        step(f"decoding: {scheme.name}", 0)
+        verification = ALGORITHMS[RULES.get(scheme.rule, scheme.rule)]
+        decoded, calls, nodes, distinct = [], [], [], []
+        for index, prompt in enumerate(prompts):
+            rng = np.random.default_rng([3, index])
+            draft = study.draft(aligned)
+            played, _ = decode(
+                draft, study.pair[1], prompt, scheme.drafting, verification, rng, tokens
+            )
+            decoded.append(sum(one.tokens.size for one in played))
+            calls.append(len(played))
+            nodes += [one.tree.slots.nodes.size - 1 for one in played]
+            distinct += [len(one.tree) - 1 for one in played]
+        rows.append({
+            **describe(scheme), "decoded": ratio(np.array(decoded), np.array(calls)).record(),
+            "slots": float(np.mean(nodes)), "most slots": max(nodes),
+            "distinct": float(np.mean(distinct)),
+        })  # fmt: skip
+    study.keep("checks", key_of(aligned, temperature, 16), rows)
+
+
+def key_of(aligned: bool, temperature: float, nodes: int) -> str:
+    return f"{'aligned' if aligned else 'trained'} T={temperature:g} N={nodes}"
+
+
+def describe(scheme: Scheme) -> dict[str, Any]:
+    return {
+        "name": scheme.name,
+        "drafting": short(scheme),
+        "rule": scheme.rule,
+        "nodes": scheme.nodes,
+        "depth": scheme.drafting.length,
+        "predicted": scheme.predicted,
+    }
+
+
+def short(scheme: Scheme) -> str:
+    """A drafting in a few characters."""
+    made = scheme.drafting
+    if getattr(made, "is_iid_paths", False):
+        return f"{made.paths} x {made.length}"
+    rule = getattr(made, "rule", None)
+    values = getattr(rule, "__dict__", {})
+    if hasattr(made, "shape"):
+        return f"{len(made.shape) - 1} nodes, depth {made.length}"
+    return " ".join(str(value) for value in values.values()) or f"depth {made.length}"
+
+
+def show(found: dict[str, Any]) -> Table:
+    columns = list(found["settings"])
+    made = table("scheme", *columns, box=None, padding=(0, 1, 0, 0))
+    names = [row["name"] for row in found["settings"][columns[0]]["rows"]] if columns else []
+    for name in names:
+        cells = []
+        for column in columns:
+            row = next(r for r in found["settings"][column]["rows"] if r["name"] == name)
+            mean, low, high = row["gain"]
+            cells.append(f"{row['efficiency'][0]:.2f} {100 * mean:+.0f}±{50 * (high - low):.0f}")
+        made.add_row(name, *cells)
+    return made
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw tokens a call over the nodes, a panel for each pair and temperature."""
+    groups: dict[str, dict[int, Any]] = {}
+    for key, content in found["settings"].items():
+        where, _, nodes = key.rpartition(" N=")
+        groups.setdefault(where, {})[int(nodes)] = content["rows"]
+    columns = max(1, (len(groups) + 1) // 2)
+    with figure(path, 3.6 * columns, 7.4) as canvas:
+        panels = canvas.subplots(2, columns, squeeze=False).ravel()
+        for panel, (where, content) in zip(panels, groups.items(), strict=False):
+            names = [row["name"] for row in next(iter(content.values()))]
+            for name in names:
+                at = sorted(content)
+                rows = [next(r for r in content[n] if r["name"] == name) for n in at]
+                panel.plot(at, [r["efficiency"][0] for r in rows], label=name, **look(name, names))
+            panel.set(title=where, xlabel="nodes N", xticks=sorted(content))
+        for panel in panels[len(groups) :]:
+            panel.set_axis_off()
+        panels[0].set_ylabel("tokens per target call")
+        handles, labels = panels[0].get_legend_handles_labels()
+        canvas.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
+@click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
+@click.option(
+    "--pair", type=ListOf(click.Choice(["trained", "aligned"])), default="trained,aligned"
+)
+@click.option("--choosing", type=click.IntRange(2), default=12, help="Texts that choose.")
+@click.option("--measuring", type=click.IntRange(2), default=24, help="Texts that measure.")
+@click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
+@click.option("--tokens", type=click.IntRange(2), default=60, help="Of a text.")
+@click.option("--length", type=click.IntRange(1), default=10, help="Longest path.")
+@click.option("--json", "json_path", type=OutputFile(), help="Keep everything here, and go on.")
+@figure_option("Draw the table.")
+def main(
+    nodes: tuple[int, ...],
+    temperature: tuple[float, ...],
+    pair: tuple[str, ...],
+    choosing: int,
+    measuring: int,
+    checking: int,
+    tokens: int,
+    length: int,
+    json_path: Path | None,
+    figure_path: Path | None,
+) -> None:
+    options = {
+        "nodes": list(nodes),
+        "choosing": choosing,
+        "measuring": measuring,
+        "checking": checking,
+        "tokens": tokens,
+        "length": length,
+    }
+    study = Study(options, json_path)
+    pairs = [name == "aligned" for name in pair]
+    with progress("trees", len(temperature) * len(pairs)) as step:
+        for value_of in temperature:
+            study.sample(value_of)
+            keys = [key_of(a, value_of, n) for a in pairs for n in nodes]
+            if all(key in study.found["settings"] for key in keys):
+                continue
+            texts = study.texts(step)
+            for aligned in pairs:
+                setting(study, texts, value_of, aligned, step)
+                step(f"T = {value_of:g}")
+    console.print(show(study.found), soft_wrap=True)
+    if figure_path:
+        write_whole(figure_path, lambda path: draw(study.found, path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What verification costs, and which algorithms cost too much: two minutes on an idle machine.
+
+    OMP_NUM_THREADS=1 python bench/verification_cost.py
+
+Two figures an algorithm.  "Share" is the largest part of a round's wall time that it took in any
+setting (K, L, temperature) on the trained pair, by medians of the round's parts; all verify the
+same trees.  "ms" and "processor ms" are one verification on synthetic distributions over a large
+vocabulary: of each round the least of some runs, then the mean over rounds; "worst" is the largest
+of them.  What is above the limits, its worst round included, is marked, and named under the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter, process_time
+
+import click
+import numpy as np
+from decode import HUB, LEADER, MULTIPLE, SINGLE, paired_rounds
+
+from otlp.cli.options import json_option
+from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.decode import (
+    ALGORITHMS,
+    DraftTree,
+    RandomChooser,
+    Sampling,
+    TabularModel,
+    iid_paths,
+)
+from otlp.distribution import FloatArray, softmax
+from otlp.studies.decoding import Setting
+
+SHARE_LIMIT, MS_LIMIT = 0.05, 30.0
+ROUNDS_A_TREE = 4
+NAMES = (*SINGLE, *MULTIPLE, HUB)
+SETTINGS = [
+    Setting(name, paths, length, temperature)
+    for temperature in (0.2, 1.0)
+    for name, paths, length in (
+        (LEADER, 1, 8), (LEADER, 2, 4), (LEADER, 2, 8), (LEADER, 4, 4), (LEADER, 4, 8), (HUB, 2, 4),
+    )
+]  # fmt: skip
+
+
+def shares(prompts: int, rounds: int, step: Callable[[str], None]) -> dict[str, float]:
+    """Largest share of a round's wall time on the trained pair, by algorithm."""
+    pair = open_pair("trained:draft", "trained:target", "cpu", "auto", Sampling())
+    texts = encode_prompts(pair[1], read_prompts(None, prompts))
+    for setting in {(s.algorithm, s.paths): s for s in SETTINGS}.values():
+        paired_rounds(pair, texts[:1], setting, 1, 1.0)  # what is compiled on first use
+    found: dict[str, float] = {}
+    for setting in SETTINGS:
+        for model in pair:
+            model.sampling = Sampling(setting.temperature)
+        for row in paired_rounds(pair, texts, setting, rounds, 1.0):
+            whole = row.draft_seconds + row.target_seconds + row.verify_seconds
+            found[row.algorithm] = max(found.get(row.algorithm, 0.0), row.verify_seconds / whole)
+        step(f"{setting.algorithm}, K {setting.paths}, L {setting.length}")
+    return found
+
+
+def milliseconds(
+    names: Sequence[str], trees: Sequence[tuple[DraftTree, FloatArray]], repeats: int
+) -> dict[str, tuple[float, float, float]]:
+    """Mean, largest and processor milliseconds of a round, the least of `repeats` runs of each."""
+    found = {}
+    for name in names:
+        algorithm, rounds = ALGORITHMS[name], []
+        algorithm.verify(*trees[0], RandomChooser(np.random.default_rng(0)))
+        for tree, laws in trees:
+            for seed in range(ROUNDS_A_TREE):
+                runs = []
+                for _ in range(repeats):
+                    chooser = RandomChooser(np.random.default_rng(seed))
+                    begin = perf_counter(), process_time()
+                    algorithm.verify(tree, laws, chooser)
+                    runs.append((perf_counter() - begin[0], process_time() - begin[1]))
+                rounds.append(np.min(runs, axis=0))
+        wall, processor = 1e3 * np.array(rounds).T
+        found[name] = float(wall.mean()), float(wall.max()), float(processor.mean())
+    return found
+
+
+def synthetic_round(
+    paths: int, length: int, vocab_size: int, rng: np.random.Generator
+) -> tuple[DraftTree, FloatArray]:
+    """Draft from made-up laws: the target's logits are normal, the draft's add noise to them."""
+    logits = 3.0 * rng.standard_normal((length + 1, vocab_size))
+    noisy = logits + rng.standard_normal(logits.shape)
+
+    class ByDepth(TabularModel):
+        def __init__(self) -> None:
+            super().__init__([np.full(2, 0.5)])
+
+        def distributions(self, tree, nodes):  # type: ignore[no-untyped-def]
+            return softmax(noisy[tree.depths[nodes]])
+
+    tree = iid_paths(paths, length).draft(ByDepth(), RandomChooser(rng))
+    return tree, softmax(logits[tree.depths])
+
+
+def measure(
+    paths: int, length: int, vocab_size: int, trees: int, repeats: int
+) -> dict[str, tuple[float, float, float]]:
+    """Milliseconds of all algorithms for K paths, on the same synthetic trees."""
+    rng = np.random.default_rng(2)
+    drafted = [synthetic_round(paths, length, vocab_size, rng) for _ in range(trees)]
+    single = [synthetic_round(1, length, vocab_size, rng) for _ in range(trees)]
+    return milliseconds(MULTIPLE, drafted, repeats) | milliseconds(SINGLE, single, repeats)
+
+
+def show(
+    found: Mapping[str, float], times: Mapping[str, tuple[float, float, float]], title: str
+) -> None:
+    heads = ("share of a round", "ms", "worst", "processor ms")
+    made = table("algorithm", *heads, title=title)
+    late = [name for name in NAMES if found[name] > SHARE_LIMIT]
+    slow = [name for name, (_, worst, _) in times.items() if worst > MS_LIMIT]
+    for name in NAMES:
+        share = f"{found[name]:.1%}{' !' if name in late else ''}"
+        cells = [f"{value:.1f}" for value in times.get(name, ())] or [""] * 3
+        cells[1] += " !" if name in slow else ""
+        made.add_row(name, share, *cells)
+    console.print(made)
+    console.print(f"above {SHARE_LIMIT:.0%} of a round: {', '.join(late) or 'none'}")
+    console.print(f"above {MS_LIMIT:.0f} ms: {', '.join(slow) or 'none'}")
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--prompts", type=click.IntRange(1), default=3)
+@click.option("--rounds", type=click.IntRange(1), default=8, help="For each prompt.")
+@click.option("--vocab-size", type=click.IntRange(2), default=128_256)
+@click.option("--paths", type=click.IntRange(1), default=4, help="Of the synthetic trees.")
+@click.option("--length", type=click.IntRange(1), default=8, help="Of the synthetic trees.")
+@click.option("--repeats", type=click.IntRange(1), default=3, help="Of each synthetic round.")
+@json_option("Write the figures to this file.")
+def main(
+    prompts: int,
+    rounds: int,
+    vocab_size: int,
+    paths: int,
+    length: int,
+    repeats: int,
+    json_path: Path | None,
+) -> None:
+    with progress("measuring", len(SETTINGS) + 1) as step:
+        found = shares(prompts, rounds, step)
+        times = measure(paths, length, vocab_size, 3, repeats)
+        step("synthetic distributions")
+    show(found, times, f"ms: synthetic distributions, V = {vocab_size:,}, K {paths}, L {length}")
+    if json_path:
+        write_json(json_path, {"shares": found, "milliseconds": times})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""``otlp design``: which tree to draft for a pair of models and a budget of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from otlp.cli.options import ListOf, OutputFile, open_capture
+from otlp.cli.output import console, progress, table, warn, write_whole
+from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.data.captures import Capture
+from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
+from otlp.decode.design.statistics import passes
+from otlp.decode.design.text_renewal import WrittenText
+from otlp.decode.drafting.growing import check_slots
+from otlp.decode.models.model import Sampling
+from otlp.errors import InvalidInputError
+from otlp.studies.trees import captured_texts, write_text
+
+__all__ = ["command"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp design                                   the trained pair, 8, 16 and 32 nodes
+  otlp design --nodes 24 --temperature 0.3 --statistics pair.json
+  otlp design --target my/model --draft my/small-model --device cuda --prompts prompts.txt
+  otlp design --draft-cost 0.05 --node-cost 0.002    by tokens a second
+  otlp capture mine.safetensors && otlp design mine.safetensors
+"""
+)
+@click.argument("capture", required=False, type=click.Path())
+@model_options(limit=10)
+@click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N.")
+@click.option("--temperature", type=float, default=1.0, help="Of both models and of the text.")
+@click.option("--tokens", type=click.IntRange(2), default=64, help="Written after each prompt.")
+@click.option("--length", type=click.IntRange(1), default=12, help="The longest path.")
+@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option(
+    "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
+)
+@click.option("--draft-cost", type=click.FloatRange(0), help="A draft call, in target calls.")
+@click.option(
+    "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
+)
+def command(
+    capture: str | None,
+    models: Models,
+    nodes: tuple[int, ...],
+    temperature: float,
+    tokens: int,
+    length: int,
+    seed: int,
+    kept: Path | None,
+    draft_cost: float | None,
+    node_cost: float | None,
+) -> None:
+    """Choose the draft tree that gives most tokens a target call, or a second.
+
+    The target writes text after each prompt, or has written the CAPTURE; what every way of drafting
+    would give follows from what both models say along it, by text renewal, without decoding. The
+    best of each family is shown, with its standard error over the texts; a star marks the choice.
+    """
+    check_slots(max(nodes))
+    if capture is None and tokens <= length:
+        raise InvalidInputError(
+            f"--tokens {tokens} is too short for paths of {length}: write more, or give --length"
+        )
+    costs = None
+    if draft_cost is not None or node_cost is not None:
+        each = node_cost or 0.0
+        calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
+        costs = CostCurve(calls, draft_cost or 0.0)
+    statistics = _known(kept, capture, models, Sampling(temperature))
+    if statistics is None:
+        statistics = _gather(capture, models, Sampling(temperature), nodes, tokens, length, seed)
+        if kept is not None:
+            content = statistics.to_json().encode()
+            write_whole(kept, lambda path: path.write_bytes(content))
+    chosen = [_designs(statistics, budget, costs) for budget in nodes]
+    console.print(_table(statistics, nodes, chosen), soft_wrap=True)
+    for budget, found in zip(nodes, chosen, strict=True):
+        best = found[0]
+        console.print(f"N = {budget}: {best.candidate}, {best.verification.name}", soft_wrap=True)
+
+
+def _known(
+    kept: Path | None, capture: str | None, models: Models, sampling: Sampling
+) -> Statistics | None:
+    """Statistics that were kept, if they are of this pair and sampling; None if there are none."""
+    if kept is None or not kept.exists():
+        return None
+    found = Statistics.read(kept)
+    pair = models.target, models.draft
+    if capture is not None:
+        rows = open_capture(capture)
+        pair = rows.target_model, rows.draft_model
+    if (found.target, found.draft) != pair or found.sampling != sampling:
+        raise InvalidInputError(
+            f"{kept} is of target {found.target} with draft {found.draft} and {found.sampling}, "
+            f"not of target {pair[0]} with draft {pair[1]} and {sampling}: name another file"
+        )
+    return found
+
+
+def _gather(
+    capture: str | None,
+    models: Models,
+    sampling: Sampling,
+    nodes: Sequence[int],
+    tokens: int,
+    length: int,
+    seed: int,
+) -> Statistics:
+    if capture is not None:
+        rows = open_capture(capture)
+        texts = _captured(rows, sampling.temperature, length)
+        names = rows.draft_model, rows.target_model
+    else:
+        prompts = models.texts()
+        pair = models.open(sampling)
+        texts = []
+        with progress("writing text", len(prompts)) as step:
+            for index, prompt in enumerate(encode_prompts(pair[1], prompts)):
+                rng = np.random.default_rng([seed, index])
+                texts.append(write_text(*pair, prompt, tokens, rng))
+                step("writing text")
+        names = models.draft, models.target
+    with progress("text renewal", passes(nodes)) as step:
+        return gather_statistics(
+            texts,
+            draft=names[0],
+            target=names[1],
+            sampling=sampling,
+            budgets=nodes,
+            length=length,
+            progress=step,
+        )
+
+
+def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
+    if rows.synthetic or not rows.source.startswith("text decoded"):
+        warn(f"the capture is of {rows.source!r:.60}: predictions hold for text the target wrote")
+    texts = list(captured_texts(rows, temperature))
+    long = [text for text in texts if len(text) > length]
+    if not long:
+        texts[0].starts(length)  # says how long a text must be
+    if len(long) < len(texts):
+        warn(f"{len(texts) - len(long)} of {len(texts)} texts are shorter than {length + 1} tokens")
+    return long
+
+
+def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Design]:
+    """The best of each family that fits, the very best first."""
+    found = []
+    for family in FAMILIES:
+        fitting = [c for c in statistics.candidates if c.family == family and c.nodes <= nodes]
+        if fitting:
+            found.append(design(statistics, nodes, costs=costs, families=[family]))
+    if not found:
+        design(statistics, nodes, costs=costs)  # says what fits
+    worth = [one.tokens_per_second or one.tokens_per_call for one in found]
+    return [found[at] for at in np.argsort(-np.array(worth), kind="stable")]
+
+
+def _table(
+    statistics: Statistics, nodes: Sequence[int], chosen: Sequence[Sequence[Design]]
+) -> Table:
+    title = (
+        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
+        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}"
+    )
+    timed = chosen[0][0].tokens_per_second is not None
+    heads = ("nodes", "depth", "tokens/call", *(["tokens/time"] if timed else []))
+    left = {"title_justify": "left", "pad_edge": False}
+    made = table("family", "N", *heads, "verification", title=title, box=None, **left)
+    for budget, found in zip(nodes, chosen, strict=True):
+        for rank, one in enumerate(found):
+            made.add_row(
+                f"{one.candidate.family}{'' if rank else ' *'}",
+                str(budget),
+                f"{one.nodes:.4g}",
+                str(one.drafting.length),
+                f"{one.tokens_per_call:.2f} ±{one.error:.2f}",
+                *([f"{one.tokens_per_second:.2f}"] if timed else []),
+                one.verification.name,
+            )
+    return made

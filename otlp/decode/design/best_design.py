@@ -1,0 +1,207 @@
+"""Which tree to draft: the candidate that gives most tokens a target call, or a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from otlp.decode.checks import is_a, number
+from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
+from otlp.decode.drafting import Drafting
+from otlp.decode.models.model import Model
+from otlp.decode.verification import ALGORITHMS, Verification
+from otlp.distribution import whole_number
+from otlp.errors import InvalidInputError
+
+__all__ = ["CostCurve", "Design", "design"]
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """What the models' calls take.
+
+    Parameters
+    ----------
+    target_seconds : sequence of float
+        Of a target call on a tree of 0, 1, 2, ... drafted nodes, each greater than 0.
+    draft_seconds : float
+        Of a draft call: one for each level of the tree.
+
+    Raises
+    ------
+    InvalidInputError
+        If an entry is missing (None or NaN), not positive, or there is none but that of 0 nodes.
+
+    Examples
+    --------
+    >>> from otlp.decode.design import CostCurve
+    >>> CostCurve([1.0, 1.1, 1.2], draft_seconds=0.2).nodes
+    2
+    """
+
+    target_seconds: tuple[float, ...]
+    draft_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        try:
+            entries = tuple(self.target_seconds)
+        except TypeError:
+            entries = ()
+        if len(entries) < 2:
+            raise InvalidInputError(
+                f"target_seconds is {self.target_seconds!r:.60}: give the seconds of a target call "
+                "for 0, 1, ... nodes"
+            )
+        for nodes, seconds in enumerate(entries):
+            what = f"target_seconds[{nodes}], of a target call on {nodes} nodes,"
+            if number(seconds, what, 0.0) == 0.0:
+                raise InvalidInputError(f"{what} is 0: it must be greater")
+        object.__setattr__(self, "target_seconds", tuple(map(float, entries)))
+        object.__setattr__(self, "draft_seconds", number(self.draft_seconds, "draft_seconds", 0.0))
+
+    @property
+    def nodes(self) -> int:
+        """The most nodes that it knows the cost of."""
+        return len(self.target_seconds) - 1
+
+    def seconds(self, nodes: float, depth: int) -> float:
+        """Seconds of a round: one target call, and a draft call for each level."""
+        at = np.arange(len(self.target_seconds))
+        return float(np.interp(nodes, at, self.target_seconds)) + depth * self.draft_seconds
+
+
+@dataclass(frozen=True)
+class Design:
+    """What to draft, and what that is predicted to give.
+
+    Attributes
+    ----------
+    drafting : Drafting
+    verification : Verification
+        That the prediction is of: `martingale` for paths, else `tournament`.
+    nodes : float
+        Drafted tokens a round: the most, or for adaptive depth the mean.
+    tokens_per_call, error : float
+        Tokens a target call, and the standard error over the texts.
+    tokens_per_second : float or None
+        None without a cost curve.
+    candidate : Candidate
+        Where all this comes from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode.design import WrittenText, design, gather_statistics
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
+    >>> from otlp.decode import Sampling
+    >>> statistics = gather_statistics(
+    ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
+    >>> found = design(statistics, nodes=2)
+    >>> found.drafting.length, found.verification.name, found.tokens_per_call
+    (2, 'martingale', 3.0)
+    """
+
+    drafting: Drafting
+    verification: Verification
+    nodes: float
+    tokens_per_call: float
+    error: float
+    tokens_per_second: float | None
+    candidate: Candidate
+
+
+def design(
+    statistics: Statistics,
+    nodes: int | None = None,
+    *,
+    costs: CostCurve | None = None,
+    families: Iterable[str] = tuple(FAMILIES),
+    pair: tuple[Model, Model] | None = None,
+) -> Design:
+    """Choose the drafting that gives most.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    nodes : int, optional
+        Budget N of drafted tokens a round; with a cost curve it may be left out.
+    costs : CostCurve, optional
+        Choose by tokens a second, rather than by tokens a target call.
+    families : list, tuple or set of str
+        Which of `FAMILIES` may be chosen.  All but ``"adaptive-depth"`` draft at most N tokens in
+        every round; that does so on average.
+    pair : (Model, Model), optional
+        Draft and target that it is for: refused if the statistics are of others.
+
+    Returns
+    -------
+    Design
+        Of equally good ones that with fewer nodes.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no budget, it is less than 1 or less than every candidate, a family is unknown,
+        or the statistics are of another pair.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode.design import WrittenText, CostCurve, design, gather_statistics
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
+    >>> from otlp.decode import Sampling
+    >>> statistics = gather_statistics(
+    ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
+    >>> str(design(statistics, nodes=2).candidate)
+    'iid_paths(1, 2)'
+    >>> design(statistics, costs=CostCurve([1.0, 1.1, 1.2], draft_seconds=0.2)).tokens_per_second
+    1.875
+    """
+    is_a(statistics, Statistics, "statistics")
+    if pair is not None:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise InvalidInputError(f"pair is {pair!r:.60}: give the draft and the target model")
+        statistics.check_pair(*pair)
+    if nodes is None and costs is None:
+        raise InvalidInputError("there is no budget: give nodes, or costs")
+    if costs is not None:
+        is_a(costs, CostCurve, "costs")
+    most = np.inf if nodes is None else whole_number(nodes, "the number of nodes N")
+    most = min(most, np.inf if costs is None else costs.nodes)
+    wanted = _known(families)
+    fitting = [c for c in statistics.candidates if c.family in wanted and c.nodes <= most]
+    if not fitting:
+        least = min((c.nodes for c in statistics.candidates if c.family in wanted), default=None)
+        raise InvalidInputError(
+            f"no candidate of {', '.join(wanted)} has at most {most:g} nodes"
+            + ("" if least is None else f": the smallest has {least:g}")
+            + "; raise the budget, or gather statistics for it"
+        )
+
+    def worth(one: Candidate) -> tuple[float, float]:
+        seconds = 1.0 if costs is None else costs.seconds(one.nodes, one.depth)
+        return one.efficiency / seconds, -one.nodes
+
+    best = max(fitting, key=worth)
+    return Design(
+        best.drafting,
+        ALGORITHMS["martingale" if best.family == "paths" else "tournament"],
+        best.nodes,
+        best.efficiency,
+        best.error,
+        None if costs is None else worth(best)[0],
+        best,
+    )
+
+
+def _known(families: Iterable[str]) -> Sequence[str]:
+    wanted = [families] if isinstance(families, str) else families
+    wanted = list(wanted) if isinstance(wanted, (list, tuple, set, dict)) else []
+    odd = [name for name in wanted if not isinstance(name, str) or name not in FAMILIES]
+    if odd or not wanted:
+        raise InvalidInputError(f"families is {families!r:.60}: choose from {', '.join(FAMILIES)}")
+    return wanted

@@ -1,0 +1,215 @@
+"""Accepted mass along a text, A/P of its next l tokens, for rules that need no look off the text.
+
+Everything here is the algorithms' own code, asked about the one token that the text goes on with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otlp.decode.checks import is_a
+from otlp.decode.design.text_renewal import WrittenText
+from otlp.decode.drafting import Children, Drafting, RuledDrafting, ShapedDrafting, ShapeRule
+from otlp.decode.drafting.growing import check_slots, siblings_below
+from otlp.decode.verification import MultipathMartingale, Tournament
+from otlp.decode.verification.block import next_weight
+from otlp.decode.verification.tournament import Branch, Standing
+from otlp.distribution import FloatArray, whole_number
+from otlp.errors import InvalidInputError
+from otlp.numerics.score_chains import root_score
+
+__all__ = ["NEGLIGIBLE", "path_profile", "tournament_profile"]
+
+NEGLIGIBLE = 1e-4
+"""Where A/P is less, what follows is left out: it falls with every token."""
+
+Shape = tuple[Any, ...]
+
+
+def path_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
+    """A/P of K i.i.d. paths and the two-slice rule: block verification for K = 1.
+
+    A prefix is accepted with the same mass whatever the paths' length, so one pass gives the
+    profiles of all lengths up to L: ``profile[:, : l + 1]``.
+
+    Parameters
+    ----------
+    text : WrittenText
+    paths, length : int
+        K, and the greatest L.
+
+    Returns
+    -------
+    ndarray, shape (T - L, L + 1)
+
+    Raises
+    ------
+    InvalidInputError
+        If K or L is less than 1, or the text has no more than L tokens.
+
+    Notes
+    -----
+    O(T L) steps of `martingale`, at O(V) each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode.design import WrittenText, path_profile
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
+    >>> path_profile(text, paths=1, length=2)[0].tolist()      # so all is accepted
+    [1.0, 1.0, 1.0]
+    """
+    is_a(text, WrittenText, "text")
+    check_slots(whole_number(paths, "the number of paths K"))
+    rule = MultipathMartingale()
+    profile = np.zeros((text.starts(length), length + 1))
+    profile[:, 0] = 1.0
+    for start, row in enumerate(profile):
+        state, weight = rule.root(paths), 1.0
+        for depth in range(length):
+            place = start + depth
+            token = int(text.tokens[place])
+            p, q = text.targets[place], text.drafts[place]
+            if q[token] <= 0.0:
+                break
+            skew = rule.skew(state, weight, p, q)
+            skewed = float(q[token]) * skew.ratio(token)
+            row[depth + 1] = row[depth] * min(1.0, skewed / (weight * float(p[token])))
+            if row[depth + 1] < NEGLIGIBLE:
+                break
+            weight = next_weight(weight, float(p[token]), skewed)
+            state = skew.child(token)
+    return profile
+
+
+def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> FloatArray:
+    """A/P of `tournament` on the trees of a drafting.
+
+    Parameters
+    ----------
+    text : WrittenText
+    drafting : ShapedDrafting or RuledDrafting
+        A shape rule whose slots always have children where `below` gives them a state: those of
+        this library do.
+    length : int
+        At least the drafting's; profiles of the same length are over the same rounds.
+
+    Returns
+    -------
+    ndarray, shape (T - length, length + 1)
+
+    Raises
+    ------
+    InvalidInputError
+        If it is another drafting, longer than `length`, or the text has no more tokens.
+    UnsupportedProblemError
+        If siblings are not drawn independently.
+
+    Notes
+    -----
+    What a slot knows is a function of its own path: slots that know the same are counted, not
+    listed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode.design import WrittenText, tournament_profile
+    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
+    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
+    >>> from otlp.decode import prefix_tree
+    >>> tournament_profile(text, prefix_tree([2, 1]), 2)[0].tolist()      # so all is accepted
+    [1.0, 1.0, 1.0]
+    """
+    is_a(text, WrittenText, "text")
+    if not isinstance(drafting, (ShapedDrafting, RuledDrafting)):
+        raise InvalidInputError(f"drafting is {drafting!r:.60}: it must grow by a rule")
+    Tournament().supports(drafting).require(Tournament.name)
+    profile = np.zeros((text.starts(length), length + 1))
+    if drafting.length > length:
+        raise InvalidInputError(
+            f"length is {length}: the drafting has paths of {drafting.length} tokens"
+        )
+    rule = _Subtrees(drafting) if isinstance(drafting, ShapedDrafting) else drafting.rule
+    profile[:, 0] = 1.0
+    for start, row in enumerate(profile):
+        level: _Level = {(rule.root(), "root"): [1.0, Standing(root_score(), 1.0)]}
+        for depth in range(drafting.length):
+            place = start + depth
+            q = drafting.adjust(text.drafts[place])
+            level = _below(rule, level, int(text.tokens[place]), text.targets[place], q)
+            row[depth + 1] = sum(mass * standing.weight for mass, standing in level.values())
+            if row[depth + 1] < NEGLIGIBLE:
+                break
+    return profile
+
+
+_Level = dict[tuple[Any, Hashable], list[Any]]
+"""Slots of one depth on the text: their state and kind, Gamma/P of them all, what each knows."""
+
+
+def _below(rule: ShapeRule[Any], level: _Level, token: int, p: FloatArray, q: FloatArray) -> _Level:
+    """The slots one token further along the text."""
+    deeper: _Level = {}
+    for (state, kind), (mass, standing) in level.items():
+        if state is None or standing.score is None:
+            continue
+        siblings = siblings_below(rule.children(state, q), q)
+        sure, ways = siblings.certain.tolist(), range(siblings.certain.size, siblings.places)
+        below = {x: rule.below(state, q, at, x) for at, x in enumerate(sure)}
+        on = [x for x in sure if below[x] is not None]
+        last = [x for x in sure if below[x] is None]
+        ends = [rule.ends(state, q, at) for at in ways]
+        rest = siblings.rest if ends else None
+        branch = Branch(standing, p, on, last, rest, ends.count(False), ends.count(True))
+        if token in below:
+            share = branch.certain[token]
+            if share > 0.0:
+                child = branch.child(token, True, token in last)
+                deeper[below[token], (kind, "certain")] = [mass * share / float(p[token]), child]
+            continue
+        counts: defaultdict[tuple[Any, bool], int] = defaultdict(int)
+        for at, ending in zip(ways, ends, strict=True):
+            counts[rule.below(state, q, at, token), ending] += 1
+        for (state_below, ending), count in counts.items():
+            draws = branch.ending_draws if ending else branch.draws
+            if draws is None or siblings.rest[token] <= 0.0:
+                continue
+            won = float(draws.masses()[token]) * (count / ends.count(ending))
+            if won > 0.0:
+                deeper[state_below, (kind, ending)] = [
+                    mass * won / float(p[token]),
+                    draws.child(token),
+                ]
+    return deeper
+
+
+@dataclass(frozen=True)
+class _Subtrees(ShapeRule[Shape]):
+    """A fixed shape whose states are the shapes below the slots: equal ones are equal."""
+
+    drafting: ShapedDrafting
+
+    @property
+    def length(self) -> int:
+        return self.drafting.length
+
+    def root(self) -> Shape | None:
+        return self._shape(0) or None
+
+    def children(self, state: Shape, q: FloatArray) -> Children:
+        return Children(drawn=len(state))
+
+    def below(self, state: Shape, q: FloatArray, place: int, token: int) -> Shape | None:
+        return state[place] or None
+
+    def ends(self, state: Shape, q: FloatArray, place: int) -> bool:
+        return not state[place]
+
+    def _shape(self, slot: int) -> Shape:
+        return tuple(self._shape(child) for child in self.drafting.children[slot])

@@ -1,0 +1,108 @@
+"""A draft model that costs next to nothing: interpolated n-grams of a corpus and of the text.
+
+Its distribution mixes what followed the last token, the last two, ... before, each length weighted
+by how predictable its followers are (Witten and Bell 1991, as in Chen and Goodman 1999, section
+2.4), down to the uniform distribution, so that every token has some probability.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.decode.checks import token_ids
+from otlp.decode.models.model import Sampling
+from otlp.decode.models.occurrences import Corpus, followers
+from otlp.decode.models.text_model import TextModel
+from otlp.distribution import FloatArray, IntArray, whole_number
+
+__all__ = ["NGram"]
+
+NOTHING: IntArray = np.empty(0, dtype=np.int64)
+
+
+class NGram(TextModel):
+    """Interpolated n-grams, counted in a corpus, the prompt, and what was generated so far.
+
+    Parameters
+    ----------
+    vocab_size : int
+        Vocabulary size V.
+    order : int
+        The longest n-gram: up to ``order - 1`` last tokens are looked for.
+    corpus : array_like of int, shape (T,), optional
+        Token ids of a text to count in beforehand.
+    sampling : Sampling, optional
+        What becomes of the distribution, whose logarithms are the logits.
+    name : str
+        What to call it.
+
+    Raises
+    ------
+    InvalidInputError
+        If V or `order` is less than 1, or the corpus holds something else than tokens.
+
+    Notes
+    -----
+    With c(h, y) how often y followed h, c(h) its sum and t(h) the number of different followers,
+    P(y | h) = (c(h, y) + t(h) P(y | h')) / (c(h) + t(h)), where h' is h without its first token;
+    below the empty h stands 1/V.  A call takes O(V + T) time a node, T the length of the text, and
+    time for the places of the last token in the corpus.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode import NGram
+    >>> model = NGram(4, order=3)
+    >>> model.distribution(np.array([0, 1, 2, 0, 1])).round(3).tolist()
+    [0.086, 0.086, 0.805, 0.023]
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        order: int = 5,
+        corpus: npt.ArrayLike = (),
+        sampling: Sampling | None = None,
+        name: str = "ngram",
+    ) -> None:
+        super().__init__(vocab_size, name, sampling)
+        self.order = whole_number(order, "order")
+        tokens = token_ids(corpus, "the corpus", self.vocab_size)
+        self._corpus = Corpus(tokens, self.vocab_size) if tokens.size else None
+
+    def distribution(self, text: IntArray) -> FloatArray:
+        """Next-token distribution after a text; see the class."""
+        counts = np.bincount(text, minlength=self.vocab_size)
+        lengths = [followers(text, self.order - 1)]
+        if self._corpus is not None:
+            counts = counts + self._corpus.counts
+            lengths.append(self._corpus.followers(text, self.order - 1))
+        seen = [np.concatenate(met) for met in zip_longest(*lengths, fillvalue=NOTHING)]
+        levels = [self._counted(tokens) for tokens in reversed(seen)]
+        return self._interpolated([*levels, _positive(counts)])
+
+    def _counted(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """Different tokens and how often each is there, in the cheaper of two ways."""
+        if tokens.size < self.vocab_size // 16:
+            found, counts = np.unique(tokens, return_counts=True)
+            return found, counts
+        return _positive(np.bincount(tokens, minlength=self.vocab_size))
+
+    def _interpolated(self, levels: list[tuple[IntArray, IntArray]]) -> FloatArray:
+        mixed = np.zeros(self.vocab_size)
+        weight = 1.0
+        for tokens, counts in levels:
+            total = int(counts.sum()) + tokens.size
+            if total:
+                mixed[tokens] += weight * counts / total
+                weight *= tokens.size / total
+        mixed += weight / self.vocab_size
+        return mixed
+
+
+def _positive(counts: IntArray) -> tuple[IntArray, IntArray]:
+    tokens = np.flatnonzero(counts)
+    return tokens, counts[tokens]

@@ -1,0 +1,87 @@
+"""Models whose next-token distribution is a plain function of the text, with nothing to cache."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from otlp.decode.checks import is_a, token_ids
+from otlp.decode.models.model import Model, Sampling
+from otlp.decode.tree import TokenTree
+from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.errors import InvalidInputError
+
+__all__ = ["TextModel"]
+
+MOST_TOKENS = 10**8
+"""Of a vocabulary; rows of probabilities have that many numbers."""
+
+
+class TextModel(Model):
+    """A model that is given by `distribution`, a function of the text so far.
+
+    Parameters
+    ----------
+    vocab_size : int
+        Vocabulary size V.
+    name : str
+        What to call it.
+    sampling : Sampling, optional
+        What becomes of the distribution, whose logarithms are the logits.
+
+    Raises
+    ------
+    InvalidInputError
+        If V is no whole number from 1 to 100,000,000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode import TextModel
+    >>> from otlp.decode.tree import ROOT
+    >>> class Repeats(TextModel):
+    ...     def distribution(self, text):
+    ...         return np.eye(self.vocab_size)[text[-1]]
+    >>> model = Repeats(3, "repeats")
+    >>> model.start(np.array([0, 2]))
+    >>> model.distributions(ROOT, np.array([0])).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+
+    def __init__(self, vocab_size: int, name: str, sampling: Sampling | None = None) -> None:
+        self._vocab_size = whole_number(vocab_size, "vocab_size")
+        if self._vocab_size > MOST_TOKENS:
+            raise InvalidInputError(f"vocab_size is {vocab_size}: at most {MOST_TOKENS:,}")
+        self._name = name
+        self.sampling = Sampling() if sampling is None else sampling
+        is_a(self.sampling, Sampling, "sampling")
+        self._context = np.empty(0, dtype=np.int64)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._name
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size V."""
+        return self._vocab_size
+
+    @abstractmethod
+    def distribution(self, text: IntArray) -> FloatArray:
+        """Next-token distribution after a text of token ids, shape (T,), T >= 0; shape (V,)."""
+
+    def start(self, context: IntArray) -> None:
+        """Begin a text."""
+        self._context = token_ids(context, "the context", self.vocab_size)
+
+    def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """Logarithms of the distributions after the given nodes, shape (m, V)."""
+        texts = (np.append(self._context, tree.path(int(node))) for node in nodes)
+        with np.errstate(divide="ignore"):
+            return np.log([self.distribution(text) for text in texts])
+
+    def advance(self, tree: TokenTree, node: int, token: int) -> None:
+        """Append the path to `node`, then `token`."""
+        self._context = np.concatenate([self._context, tree.path(node), [token]])

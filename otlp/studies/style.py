@@ -1,0 +1,87 @@
+"""The look of every figure: one colour and one marker for each algorithm, told apart by everybody.
+
+The colours are those of Okabe and Ito, which people with any kind of colour vision tell apart;
+algorithms that share one differ in marker and dashes, and so do prints in grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["BLACK", "BLUE", "GREEN", "GREY", "LOOK", "ORANGE", "PINK", "RED", "SKY", "look"]
+
+BLACK, GREY = "#000000", "#8a8a8a"
+ORANGE, SKY, GREEN, BLUE = "#e69f00", "#56b4e9", "#009e73", "#0072b2"
+RED, PINK, YELLOW = "#d55e00", "#cc79a7", "#b8a800"  # their yellow, darker: it has to show on white
+
+COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, YELLOW, BLACK)
+MARKERS = "osD^vP*X<>hd"
+
+LOOK: Any = {
+    "axes.grid": True,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "errorbar.capsize": 2.0,
+    "figure.dpi": 150,
+    "font.size": 9.5,
+    "grid.alpha": 0.25,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "otlp",
+}
+"""Settings of matplotlib.  Text stays text in an SVG, and the same figure is the same file."""
+
+ALGORITHMS: dict[str, tuple[str, str, str]] = {
+    # solvers and single-step rules
+    "martingale": (BLUE, "o", "-"),
+    "orderings": (SKY, "s", "-"),
+    "greedy": (GREEN, "P", "-."),
+    "hub": (PINK, "h", "-."),
+    "linear-program": (BLACK, "s", "--"),
+    "max-flow": (GREEN, "v", "-"),
+    "slackness": (PINK, "D", "-"),
+    "global-resolution": (ORANGE, "^", "-"),
+    "speculative-sampling": (SKY, ">", "--"),
+    "k-seq": (PINK, "P", "--"),
+    "recursive-rejection": (RED, "X", "--"),
+    "naive": (GREY, "x", ":"),
+    # verification of blocks, paths and trees
+    "speculative": (SKY, ">", "--"),
+    "block": (BLACK, "<", "--"),
+    "target-only": (YELLOW, "v", ":"),
+    "optimal": (GREEN, "s", "-"),
+    "greedy-multipath": (ORANGE, "D", "-"),
+    "traversal": (RED, "^", "-"),
+    "tournament": (BLACK, "*", "-"),
+    # what rules are held against
+    "optimum": ("#bdbdbd", "s", "-"),
+    "information bound": (BLACK, "_", ":"),
+}
+"""Colour, marker and dashes of each algorithm, in every figure."""
+
+
+def look(name: str, among: Sequence[str] = ()) -> dict[str, Any]:
+    """How a line is drawn: as its algorithm always is, else by its place among these names.
+
+    Parameters
+    ----------
+    name : str
+        An algorithm's name, perhaps followed by more after a comma or a bracket.
+    among : sequence of str
+        The names of all lines of the figure.
+    """
+    known = name if name in ALGORITHMS else name.partition(",")[0].partition(" (")[0]
+    if known in ALGORITHMS:
+        colour, marker, dashes = ALGORITHMS[known]
+    else:
+        place = list(among).index(name) if name in among else 0
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        dashes = "-" if place < len(COLOURS) else "--"
+    return {"color": colour, "marker": marker, "linestyle": dashes}

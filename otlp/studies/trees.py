@@ -1,0 +1,264 @@
+"""Which tree to draft: schemes compared on the same text, chosen on other text.
+
+The target writes texts; every scheme is then valued along them by text renewal, with what both
+models said there: no scheme decodes, and differences between them are paired.  Rules that accept
+by the distributions along a path alone are exact; recursive rejection and traversal sample the
+siblings that they reject; a deterministic tree is drafted at each place where a round begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from otlp.data.captures import Capture
+from otlp.decode.choosing import RandomChooser
+from otlp.decode.design import (
+    FAMILIES,
+    Renewal,
+    Statistics,
+    WrittenText,
+    best_static_tree,
+    design,
+    path_profile,
+    tournament_profile,
+)
+from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
+from otlp.decode.models.model import Model, check_pair
+from otlp.decode.tree import ROOT
+from otlp.distribution import IntArray, invert_cdf, whole_number
+from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
+
+__all__ = [
+    "Scheme",
+    "blended",
+    "captured_texts",
+    "gain",
+    "schemes",
+    "top_tree_renewal",
+    "value",
+    "write_text",
+]
+
+
+def write_text(
+    draft: Model, target: Model, prompt: IntArray, tokens: int, rng: np.random.Generator
+) -> WrittenText:
+    """Let the target write, and keep what both models say; one call of each a token.
+
+    Raises
+    ------
+    InvalidInputError
+        If `tokens` is less than 1, or prompt and text do not fit into a model's context.
+    """
+    check_pair(draft, target)
+    whole_number(tokens, "tokens")
+    for model in (draft, target):
+        if model.context_limit is not None and prompt.size + tokens > model.context_limit:
+            raise InvalidInputError(
+                f"a prompt of {prompt.size} tokens and {tokens} more exceed the context of "
+                f"{model.name}, {model.context_limit}: shorten the prompt or the text"
+            )
+        model.start(prompt)
+    written, rows = [], []
+    root = np.array([0])
+    for _ in range(tokens):
+        q, p = (model.distributions(ROOT, root)[0] for model in (draft, target))
+        rows.append((p, q))
+        written.append(int(invert_cdf(np.cumsum(p), rng.random())))
+        for model in (draft, target):
+            model.advance(ROOT, 0, written[-1])
+    p, q = (np.stack(some) for some in zip(*rows, strict=True))
+    return WrittenText(np.array(written), p, q)
+
+
+def captured_texts(
+    capture: Capture, temperature: float = 1.0, top_k: int | None = None
+) -> Iterator[WrittenText]:
+    """The texts of a capture: runs of rows whose positions follow each other.
+
+    Parameters
+    ----------
+    capture : Capture
+        Of text that the target wrote at this temperature, as ``otlp capture`` makes it, with the
+        next tokens.
+    temperature : float
+    top_k : int, optional
+        Cuts the draft; see `Capture.distributions`.
+
+    Raises
+    ------
+    InvalidInputError
+        If rows have no positions or next tokens.
+    """
+    positions, tokens = np.asarray(capture.positions), np.asarray(capture.next_tokens)
+    if not tokens.size or tokens.min() < 0 or positions.min() < 0:
+        raise InvalidInputError(
+            "the capture does not say which tokens its text goes on with: make one with otlp "
+            "capture"
+        )
+    ends = np.flatnonzero(np.diff(positions) != 1) + 1
+    for rows in np.split(np.arange(tokens.size), ends):
+        pairs = [capture.distributions(int(row), temperature, top_k=top_k) for row in rows]
+        p, q = (np.stack(some) for some in zip(*pairs, strict=True))
+        yield WrittenText(tokens[rows], p, q)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A drafting and the rule that verifies it.
+
+    Attributes
+    ----------
+    name : str
+    drafting : Drafting
+    rule : str
+        ``"paths"`` (the two-slice rule; block verification for one), ``"tournament"``,
+        ``"recursive-rejection"``, ``"traversal"`` or ``"target-only"``.
+    nodes : float
+        Drafted tokens a round: the most, or for adaptive depth the mean.
+    predicted : float or None
+        Tokens a target call on the text that it was chosen on.
+    """
+
+    name: str
+    drafting: Drafting
+    rule: str
+    nodes: float
+    predicted: float | None = None
+
+
+def schemes(
+    statistics: Statistics,
+    texts: Sequence[WrittenText],
+    nodes: int,
+    length: int,
+    rng: np.random.Generator,
+    most_tries: int = 16,
+) -> list[Scheme]:
+    """What to compare at a budget of N nodes, each at its choice on the same text.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        Of `texts`.
+    texts : sequence of WrittenText
+        For the choice of Sequoia's tree.
+    nodes, length : int
+        N, and the longest path.
+    rng : numpy.random.Generator
+    most_tries : int
+        The most siblings of Sequoia's tree.
+    """
+
+    def chosen(name: str, *families: str) -> Scheme:
+        found = design(statistics, nodes, families=families)
+        rule = "paths" if found.candidate.family == "paths" else "tournament"
+        return Scheme(name, found.drafting, rule, found.nodes, found.tokens_per_call)
+
+    one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
+    chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
+    tries = acceptance_by_try(texts, min(most_tries, nodes), rng)
+    shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
+    sequoia = tree_shape(shape)
+    return [
+        Scheme("chain, block", chain.drafting, "paths", chain.nodes, chain.efficiency),
+        chosen("i.i.d. paths, two-slice", "paths"),
+        chosen("prefix tree, tournament", "tree"),
+        chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
+        chosen("adaptive branching, tournament", "adaptive-branching"),
+        chosen("adaptive depth, tournament", "adaptive-depth"),
+        chosen("recommended", *(family for family in FAMILIES if family != "adaptive-depth")),
+        Scheme("Sequoia, recursive rejection", sequoia, "recursive-rejection", nodes, 1.0 + worth),
+        Scheme("Sequoia's tree, traversal", sequoia, "traversal", nodes),
+        Scheme("top tree, target-only", TopTree(nodes, min(length, nodes)), "target-only", nodes),
+    ]
+
+
+def value(
+    scheme: Scheme,
+    texts: Sequence[WrittenText],
+    length: int,
+    rng: np.random.Generator,
+    models: Callable[[int], Model],
+) -> Renewal:
+    """Tokens and calls of a scheme along texts.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    texts : sequence of WrittenText
+    length : int
+        At least the scheme's; schemes valued with the same one are paired.
+    rng : numpy.random.Generator
+    models : callable
+        From the number of a text to the draft model at its beginning; asked for deterministic
+        trees only.
+    """
+    drafting = scheme.drafting
+    if scheme.rule == "target-only":
+        assert isinstance(drafting, TopTree)
+        found = [
+            top_tree_renewal(models(at), text, drafting, length) for at, text in enumerate(texts)
+        ]
+        return Renewal(*(tuple(some) for some in zip(*found, strict=True)))
+    if scheme.rule == "tournament":
+        return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
+    assert isinstance(drafting, ShapedDrafting)
+    if scheme.rule == "paths":
+        kept = drafting.length + 1
+        return Renewal.of(path_profile(t, drafting.paths, length)[:, :kept] for t in texts)
+    rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
+    return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
+
+
+def top_tree_renewal(
+    draft: Model, text: WrittenText, drafting: TopTree, length: int
+) -> tuple[float, float]:
+    """Tokens and calls of a deterministic tree with target-only verification along a text.
+
+    Given the text nothing is random: a round accepts as much of it as was drafted.
+
+    Parameters
+    ----------
+    draft : Model
+        At the beginning of the text.
+    text : WrittenText
+    drafting : TopTree
+    length : int
+        See `value`.
+    """
+    chooser = RandomChooser(np.random.default_rng(0))
+    starts, place, calls = text.starts(length), 0, 0
+    while place < starts:
+        tree = drafting.draft(draft, chooser)
+        node, accepted, more = 0, 0, True
+        while more:
+            more = False
+            for child in tree.draws.get(node, ()):
+                if tree.tokens[child] == text.tokens[place + accepted]:
+                    node, accepted, more = int(child), accepted + 1, True
+                    break
+        draft.advance(tree, node, int(text.tokens[place + accepted]))
+        place += accepted + 1
+        calls += 1
+    return float(place), float(calls)
+
+
+def gain(one: Renewal, other: Renewal) -> Estimate:
+    """How much more tokens a call one gives than another on the same texts, as a part of it."""
+    influence = np.zeros(len(one.tokens))
+    for renewal, sign in ((one, 1.0), (other, -1.0)):
+        tokens, calls = np.array(renewal.tokens), np.array(renewal.calls)
+        influence += sign * (tokens / tokens.sum() - calls / calls.sum())
+    ratio = one.efficiency / other.efficiency
+    return estimate(ratio - 1.0, ratio * influence)
+
+
+def blended(text: WrittenText, share: float) -> WrittenText:
+    """The same text with a part of the target in the draft, as a `Mixture` of both has it."""
+    return replace(text, drafts=(1.0 - share) * text.drafts + share * text.targets)

@@ -1,0 +1,76 @@
+"""``otlp design`` on a capture of a tabular pair: a table, a choice, statistics that are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from otlp.cli import main
+from otlp.data.captures import Capture, save
+from otlp.decode import random_pair
+from otlp.decode.design import Statistics
+from otlp.studies.trees import write_text
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["design", *map(str, arguments)])
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    draft, target = random_pair(3, 9, np.random.default_rng(0))
+    rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
+    texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
+    path = tmp_path / "pair.safetensors"
+    save(
+        Capture(
+            target_logits=np.log(np.concatenate([t.targets for t in texts])).astype(np.float32),
+            draft_logits=np.log(np.concatenate([t.drafts for t in texts])).astype(np.float32),
+            target_model="large",
+            draft_model="small",
+            tokenizer="none",
+            source="text decoded from the target",
+            synthetic=False,
+            positions=np.tile(np.arange(8), 3),
+            next_tokens=np.concatenate([t.tokens for t in texts]),
+        ),
+        path,
+    )
+    return path
+
+
+def test_a_capture_is_enough(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    options = (captured, "--nodes", "2,4", "--length", 3, "--statistics", kept)
+    first = run(*options)
+    assert first.exit_code == 0, first.output
+    assert "N = 4: " in first.output and "large / small, 3 texts of 24 tokens" in first.output
+    assert Statistics.read(kept).texts == 3
+    before = kept.stat().st_mtime_ns
+    again = run(*options, "--draft-cost", 0.1)
+    assert again.exit_code == 0 and "tokens/time" in again.output
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    assert run(captured, "--nodes", 2, "--length", 3, "--statistics", kept).exit_code == 0
+    kept.write_text(kept.read_text().replace('"large"', '"huge"'))
+    refused = run(captured, "--nodes", 2, "--statistics", kept)
+    assert refused.exit_code == 2
+    assert "of target huge with draft small" in refused.output
+    assert "not of target large with draft small" in refused.output
+    other = run(captured, "--nodes", 2, "--temperature", 0.5, "--statistics", kept)
+    assert other.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--nodes", 0), ("--length", 8), ("--temperature", -1), ("--draft-cost", -1)],
+)
+def test_bad_options(captured: Path, options: tuple[object, ...]) -> None:
+    found = run(captured, *options)
+    assert found.exit_code == 2 and "Traceback" not in found.output

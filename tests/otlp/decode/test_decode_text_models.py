@@ -1,0 +1,189 @@
+"""Draft models that are functions of the text: counted by hand, and lossless as drafts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otlp.decode import (
+    Mixture,
+    Model,
+    NGram,
+    PromptLookup,
+    Sampling,
+    TabularModel,
+    enumerate_choices,
+    find_verification,
+    generate,
+    play_round,
+    random_pair,
+)
+from otlp.decode.tree import ROOT
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
+
+TEXTS = st.lists(st.integers(0, 3), max_size=12)
+V = 4
+
+
+def after(texts: list[list[int]], end: list[int]) -> Counter[int]:
+    """How often each token follows an occurrence of `end` in the texts."""
+    return Counter(
+        text[place + len(end)]
+        for text in texts
+        for place in range(len(text) - len(end))
+        if text[place : place + len(end)] == end
+    )
+
+
+def witten_bell(texts: list[list[int]], end: list[int]) -> FloatArray:
+    shorter = witten_bell(texts, end[1:]) if end else np.full(V, 1 / V)
+    counts = after(texts, end)
+    total = sum(counts.values()) + len(counts)
+    if not total:
+        return shorter
+    return np.array([counts[y] + len(counts) * shorter[y] for y in range(V)]) / total
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS, st.integers(1, 5))
+def test_n_grams_are_those_of_the_formula(text: list[int], corpus: list[int], order: int) -> None:
+    found = NGram(V, order, corpus).distribution(np.array(text, dtype=np.int64))
+    end = text[max(0, len(text) - order + 1) :]
+    np.testing.assert_allclose(found, witten_bell([corpus, text], end), atol=1e-14)
+    assert found.min() > 0.0 and abs(found.sum() - 1.0) < 1e-14
+
+
+@settings(deadline=None)
+@given(TEXTS, st.integers(1, 5))
+def test_lookup_takes_the_longest_end_that_was_there_before(text: list[int], longest: int) -> None:
+    found = PromptLookup(V, longest).distribution(np.array(text, dtype=np.int64))
+    counts = Counter(text or range(V))
+    for length in range(1, min(longest, len(text)) + 1):
+        counts = after([text], text[-length:]) or counts
+    wanted = np.array([counts[y] for y in range(V)]) / sum(counts.values())
+    np.testing.assert_allclose(found, wanted, atol=1e-15)
+
+
+def test_large_and_small_counts_agree() -> None:
+    corpus = np.random.default_rng(0).integers(0, 100, 3000)
+    model = NGram(100, 3, corpus)
+    few, many = corpus[:4], corpus
+    for tokens in (few, many):
+        found, counts = model._counted(tokens)
+        assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == Counter(tokens.tolist())
+
+
+@pytest.mark.parametrize("kind", ["ngram", "lookup", "mixture"])
+@pytest.mark.parametrize("algorithm", ["martingale", "traversal", "tournament", "k-seq"])
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_drafts_that_follow_the_text_keep_the_target(
+    kind: str, algorithm: str, temperature: float
+) -> None:
+    """All decisions of two rounds, drafting included, against the target's joint distribution."""
+    size, length = 2, 3
+    network, target = random_pair(size, length, np.random.default_rng(1))
+    made: dict[str, Model] = {
+        "ngram": NGram(size, 2, [0, 0, 1, 0, 0]),
+        "lookup": PromptLookup(size),
+        "mixture": Mixture([network, PromptLookup(size)], [0.75, 0.25]),
+    }
+    draft = made[kind]
+    draft.sampling = Sampling(temperature)
+    verification = find_verification(algorithm)
+    drafting = verification.drafting(2, 1)
+    found = np.zeros((size,) * length)
+
+    def run(chooser: Any) -> tuple[int, ...]:
+        text: tuple[int, ...] = ()
+        for model in (draft, target):
+            model.start(np.empty(0, dtype=np.int64))
+        for _ in range(2):
+            if len(text) < length - 1:
+                text += tuple(
+                    play_round(draft, target, drafting, verification, chooser).tokens.tolist()
+                )
+        return text
+
+    for text, chance in enumerate_choices(run):
+        found[text] += chance * rest(target, text)
+    np.testing.assert_allclose(found, target.joint(length), atol=1e-12)
+
+
+def rest(target: TabularModel, text: tuple[int, ...]) -> FloatArray:
+    """Distribution of what follows a text, up to the end of the tables."""
+    return target.joint(target.length)[text] / target.joint(len(text))[text]
+
+
+def test_a_mixture_weighs_and_then_tempers() -> None:
+    parts = [NGram(3), PromptLookup(3)]
+    text = np.array([0, 1, 0])
+    mixed = Mixture(parts, [0.25, 0.75], Sampling(0.5))
+    mixed.start(text)
+    plain = 0.25 * parts[0].distribution(text) + 0.75 * parts[1].distribution(text)
+    wanted = plain**2 / (plain**2).sum()
+    np.testing.assert_allclose(mixed.distributions(ROOT, np.array([0]))[0], wanted, atol=1e-14)
+    assert mixed.name == "0.25*ngram+0.75*lookup" and mixed.context_limit is None
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (lambda: NGram(0), "vocab_size"),
+        (lambda: NGram(3, 0), "order"),
+        (lambda: NGram(3, corpus=[3]), r"token 3: tokens are in \[0, 3\)"),
+        (lambda: NGram(3, sampling=0.5), "sampling"),  # type: ignore[arg-type]
+        (lambda: PromptLookup(3, 0), "longest"),
+        (lambda: Mixture([]), "at least one"),
+        (lambda: Mixture([NGram(3), NGram(4)]), "different sizes"),
+        (lambda: Mixture([NGram(3)], [0.5, 0.5]), "1 models and 2 weights"),
+        (lambda: Mixture([NGram(3), NGram(3)], [0.5, 0.6]), "sums to 1.1"),
+        (lambda: Mixture([3]), "a model of the mixture"),  # type: ignore[list-item]
+    ],
+)
+def test_what_makes_no_model_is_refused(make: Any, part: str) -> None:
+    with pytest.raises(InvalidInputError, match=part):
+        make()
+
+
+def test_drafts_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from otlp.decode.models.loading import load_draft, load_pair
+
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("import os\nimport sys\n", encoding="utf-8")
+    draft, target = load_pair("0.5*ngram+0.25*trained:draft+0.25*lookup", device="cpu")
+    assert draft.name == "0.5*ngram+0.25*trained:draft+0.25*lookup"
+    counted = load_draft(f"ngram:{corpus}", target, device="cpu", sampling=Sampling(0.0))
+    text = target.encode("import")
+    counted.start(text)
+    likeliest = int(counted.distributions(ROOT, np.array([0]))[0].argmax())
+    assert likeliest == target.encode("import os")[text.size]
+    for name, part in (
+        ("0.5*ngram+lookup", "some weights and not others"),
+        ("0.5*ngram+0.6*lookup", "sums to 1.1"),
+        ("ngram:nowhere.txt", "cannot read the corpus"),
+        ("ngram+./nowhere", "no model folder"),
+    ):
+        with pytest.raises(InvalidInputError, match=part):
+            load_draft(name, target, device="cpu")
+
+
+def test_generate_takes_a_draft_that_is_no_network() -> None:
+    transformers = pytest.importorskip("transformers")
+    from otlp.decode.models.loading import load_model
+
+    target = load_model("trained:target", device="cpu")
+    inputs = target.tokenizer("for line in lines:\n    for", return_tensors="pt")
+    options = {"do_sample": False, "max_new_tokens": 10}
+    plain = target.model.generate(**inputs, **options)
+    transformers.set_seed(0)
+    draft = NGram(target.vocab_size)
+    ours = target.model.generate(**inputs, **options, custom_generate=generate, draft_model=draft)
+    assert plain.tolist() == ours.tolist()

@@ -1,0 +1,377 @@
+"""Text renewal against enumeration, programmes for trees against brute force, the choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.decode import (
+    ALGORITHMS,
+    Drafting,
+    MultipathMartingale,
+    Sampling,
+    TabularModel,
+    Tournament,
+    adaptive_branching,
+    adaptive_depth,
+    iid_paths,
+    mixed_shape,
+    mixed_tree,
+    prefix_tree,
+    random_pair,
+    top_tree,
+    tree_shape,
+)
+from otlp.decode.design import (
+    FAMILIES,
+    Candidate,
+    CostCurve,
+    Renewal,
+    Statistics,
+    WrittenText,
+    best_static_tree,
+    design,
+    gather_statistics,
+    path_profile,
+    tournament_profile,
+)
+from otlp.decode.design.node_acceptance import (
+    best_mixed_branching,
+    best_mixed_shape,
+    mean_acceptance,
+)
+from otlp.decode.design.profiles import NEGLIGIBLE
+from otlp.decode.design.static_trees import tree_worth
+from otlp.decode.design.text_renewal import renew
+from otlp.decode.laws.round_laws import round_law
+from otlp.drafts.certain_and_drawn import CertainAndDrawn
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from tests.tiny_models import name_of
+
+LEAF: Any = ((), ())
+MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
+TREES: list[Drafting] = [
+    iid_paths(3, 2),
+    prefix_tree([2, 2]),
+    tree_shape([-1, 0, 0, 1], "iid"),
+    mixed_tree([(1, 1), (0, 2)]),
+    MIXED,
+    adaptive_depth(2, 2, 0.4),
+    adaptive_branching(4, 2, 0.7),
+]
+
+
+def every_text(
+    draft: TabularModel, target: TabularModel, length: int
+) -> list[tuple[WrittenText, float]]:
+    """All texts of so many tokens, with the target's probabilities."""
+    found = []
+    for tokens in product(range(target.vocab_size), repeat=length):
+        chance = float(target.joint(length)[tokens])
+        if chance > 0.0:
+            p, q = (
+                np.stack([model.distribution(tokens[:at]) for at in range(length)])
+                for model in (target, draft)
+            )
+            found.append((WrittenText(np.array(tokens), p, q), chance))
+    return found
+
+
+def lengths(profile: Any) -> Any:
+    """Law of the accepted length of a round that begins with the text."""
+    return profile[0] - np.append(profile[0, 1:], 0.0)
+
+
+@pytest.mark.parametrize("drafting", TREES, ids=name_of)
+def test_accepted_lengths_follow_from_the_text(drafting: Drafting) -> None:
+    draft, target = random_pair(3, 4, np.random.default_rng(1))
+    found = sum(
+        chance * lengths(tournament_profile(text, drafting, 2))
+        for text, chance in every_text(draft, target, 3)
+    )
+    law = round_law(draft, target, drafting, Tournament())
+    np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
+
+
+@pytest.mark.parametrize("paths", [1, 2, 3])
+def test_one_pass_gives_every_length(paths: int) -> None:
+    draft, target = random_pair(3, 4, np.random.default_rng(2))
+    texts = every_text(draft, target, 3)
+    profiles = [(path_profile(text, paths, 2), chance) for text, chance in texts]
+    for length in (1, 2):
+        found = sum(chance * lengths(profile[:, : length + 1]) for profile, chance in profiles)
+        law = round_law(draft, target, iid_paths(paths, length), MultipathMartingale())
+        np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
+
+
+def test_rounds_renew_along_the_text() -> None:
+    rng = np.random.default_rng(3)
+    profile = np.sort(rng.random((6, 4)), axis=1)[:, ::-1]
+    profile[:, 0] = 1.0
+
+    def walk(place: int) -> tuple[float, float]:
+        if place >= 6:
+            return 0.0, 0.0
+        exactly = profile[place] - np.append(profile[place, 1:], 0.0)
+        tokens, calls = float(profile[place].sum()), 1.0
+        for accepted, chance in enumerate(exactly):
+            more = walk(place + accepted + 1)
+            tokens, calls = tokens + chance * more[0], calls + chance * more[1]
+        return tokens, calls
+
+    np.testing.assert_allclose(renew(profile), walk(0), rtol=1e-12)
+    assert Renewal.of([profile]).efficiency == pytest.approx(walk(0)[0] / walk(0)[1])
+
+
+def test_mixed_shapes_are_lossless() -> None:
+    for seed, size in ((4, 2), (5, 3), (6, 4)):
+        draft, target = random_pair(size, 3, np.random.default_rng(seed))
+        law = round_law(draft, target, MIXED, Tournament())
+        assert np.abs(law.tokens - target.joint(law.tokens.ndim)).sum() < 1e-10
+
+
+def test_node_acceptance_is_the_optimum() -> None:
+    rng = np.random.default_rng(7)
+    p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    text = WrittenText([0], p[None], q[None])  # type: ignore[arg-type]
+    found = mean_acceptance([text], 2, 3)
+    top = np.argsort(-q)
+    for drawn in (1, 2, 3):
+        best = otlp.solve(otlp.Problem(p, otlp.IID(q, drawn))).acceptance
+        assert found[0, drawn] == pytest.approx(best, abs=1e-9)
+        for certain in (1, 2):
+            rest = q.copy()
+            rest[top[:certain]] = 0.0
+            drafts = CertainAndDrawn(top[:certain], rest / rest.sum(), drawn)
+            best = otlp.solve(otlp.Problem(p, drafts)).acceptance
+            assert found[certain, drawn] == pytest.approx(best, abs=1e-9)
+            assert found[certain, 0] == pytest.approx(p[top[:certain]].sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_static_trees_against_all_trees(nodes: int, depth: int) -> None:
+    chances = [0.6, 0.35, 0.2]
+    parents = product(*(range(slot) for slot in range(1, nodes + 1)))
+    worths = [
+        tree_worth(chances, shape)
+        for shape in ((-1, *rest) for rest in parents)
+        if tree_shape(shape).length <= depth
+    ]
+    shape, worth = best_static_tree(chances, nodes, depth)
+    assert worth == pytest.approx(max(worths), abs=1e-12)
+    assert tree_worth(chances, shape) == pytest.approx(worth, abs=1e-12)
+    assert tree_shape(shape).length <= depth and len(shape) <= nodes + 1
+
+
+def mixed_shapes(nodes: int) -> list[Any]:
+    """All shapes of at most so many slots below the root."""
+
+    def forests(slots: int) -> list[Any]:
+        if slots == 0:
+            return [()]
+        return [
+            (child, *rest)
+            for first in range(1, slots + 1)
+            for child in shapes(first - 1)
+            for rest in forests(slots - first)
+        ]
+
+    def shapes(slots: int) -> list[Any]:
+        return [
+            (certain, drawn)
+            for split in range(slots + 1)
+            for certain in forests(split)
+            for drawn in forests(slots - split)
+        ]
+
+    return [shape for slots in range(1, nodes + 1) for shape in shapes(slots)]
+
+
+ACCEPTANCE = np.array([[0.0, 0.5, 0.62], [0.4, 0.6, 0.66], [0.55, 0.68, 0.71]])
+
+
+def worth_of(shape: Any) -> float:
+    certain, drawn = len(shape[0]), len(shape[1])
+    ranks = np.diff(ACCEPTANCE[:, 0])
+    if certain > 2 or drawn > 2:
+        return -1.0
+    worth = sum(ranks[at] * (1.0 + worth_of(child)) for at, child in enumerate(shape[0]))
+    each = (ACCEPTANCE[certain, drawn] - ACCEPTANCE[certain, 0]) / max(drawn, 1)
+    return float(worth + sum(each * (1.0 + worth_of(child)) for child in shape[1]))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_mixed_programmes_against_all_shapes(nodes: int) -> None:
+    shape, worth = best_mixed_shape(ACCEPTANCE, nodes, nodes)
+    assert worth == pytest.approx(max(map(worth_of, mixed_shapes(nodes))), abs=1e-12)
+    assert worth_of(shape) == pytest.approx(worth, abs=1e-12)
+
+    def branching_worth(pairs: Any) -> float:
+        total, reached = 0.0, 1.0
+        for pair in pairs:
+            reached *= ACCEPTANCE[pair]
+            total += reached
+        return total
+
+    pairs = [pair for pair in np.ndindex(3, 3) if sum(pair)]
+    all_branchings = [
+        levels
+        for depth in range(1, nodes + 1)
+        for levels in product(pairs, repeat=depth)
+        if np.cumprod([sum(pair) for pair in levels]).sum() <= nodes
+    ]
+    branching, worth = best_mixed_branching(ACCEPTANCE, nodes, nodes)
+    assert worth == pytest.approx(max(map(branching_worth, all_branchings)), abs=1e-12)
+    assert branching_worth(branching) == pytest.approx(worth, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [8, 9])
+def test_the_design_against_all_shapes(seed: int) -> None:
+    """Without memory every place is alike, so that a few texts are as good as all."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3))
+    models = [
+        TabularModel([np.broadcast_to(row, (3,) * (t + 1)) for t in range(5)]) for row in (q, p)
+    ]
+    texts = []
+    for _ in range(40):
+        tokens = rng.choice(3, size=30, p=p)
+        texts.append(WrittenText(tokens, np.tile(p, (30, 1)), np.tile(q, (30, 1))))
+    names = {"draft": "d", "target": "t", "sampling": Sampling()}
+    statistics = gather_statistics(texts, **names, budgets=(3,), length=3)  # type: ignore[arg-type]
+    found = design(statistics, 3)
+    exact = round_law(models[0], models[1], found.drafting, found.verification).block_efficiency
+    assert found.tokens_per_call == pytest.approx(exact, abs=4 * found.error + 1e-3)
+    shapes = {shape for shape in mixed_shapes(3) if mixed_shape(shape).length <= 3}
+    rivals = [round_law(*models, mixed_shape(s), Tournament()).block_efficiency for s in shapes]
+    rivals += [
+        round_law(*models, iid_paths(k, n), MultipathMartingale()).block_efficiency
+        for k, n in ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1))
+    ]
+    # chosen by what nodes accept on average, so not always the very best
+    assert exact >= max(rivals) - 0.03
+
+
+def statistics(*candidates: Candidate) -> Statistics:
+    made = candidates or (
+        Candidate("paths", (1, 2), 2, 2, 1.5, 0.1),
+        Candidate("paths", (2, 2), 4, 2, 1.8, 0.1),
+        Candidate("mixed", ((1, 1), (0, 1)), 4, 2, 1.7, 0.1),
+        Candidate("mixed-shape", (((), ()),), 1, 1, 1.2, 0.1),
+        Candidate("adaptive-depth", (2, 3, 0.1), 3.5, 3, 1.75, 0.1),
+    )
+    return Statistics("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1), made)
+
+
+def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
+    given = statistics()
+    assert design(given, 10).candidate == given.candidates[1]
+    assert design(given, 3).candidate == given.candidates[0]
+    assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
+    assert design(given, 4).verification == ALGORITHMS["martingale"]
+    cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))  # type: ignore[arg-type]
+    assert design(given, costs=cheap_nodes).tokens_per_second == pytest.approx(1.8)
+    dear = CostCurve((1.0, 2.0, 3.0, 4.0, 5.0), 0.1)
+    found = design(given, costs=dear, families=["paths"])
+    assert (found.candidate, found.nodes) == (given.candidates[0], 2)
+    assert found.tokens_per_second == pytest.approx(1.5 / 3.2)
+
+
+def test_statistics_go_through_json_and_know_their_pair(tmp_path: Any) -> None:
+    given = statistics(
+        Candidate("mixed-shape", ((LEAF,), (((LEAF,), ()),)), 3, 2, 1.2, 0.1),
+        *statistics().candidates[:3],
+    )
+    given.write(tmp_path / "s.json")
+    assert Statistics.read(tmp_path / "s.json") == given
+    assert given.candidates[0].drafting.length == 2
+    draft, target = random_pair(3, 2, np.random.default_rng(0))
+    with pytest.raises(InvalidInputError, match=r"target large with draft small, not of target ta"):
+        design(given, 4, pair=(draft, target))
+    own = replace(given, draft=draft.name, target=target.name)
+    with pytest.raises(InvalidInputError, match="samples with"):
+        own.check_pair(draft, target)
+    for model in (draft, target):
+        model.sampling = Sampling(0.5)
+    assert design(own, 4, pair=(draft, target)).candidate in given.candidates
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-1"}', "[" * 100_000,
+             statistics().to_json().replace('"small"', "[[3]]").replace('"paths"', '"path"'),
+             statistics().to_json().replace("1.5", "null"),
+             statistics().to_json().replace('"temperature": 0.5', '"temperature": -1')]
+)  # fmt: skip
+def test_files_of_something_else(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Statistics.from_json(text)
+
+
+ROW = np.full((4, 3), 1.0 / 3.0)
+TEXT = WrittenText(np.zeros(4, dtype=int), ROW, ROW)
+NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: design(statistics(), 0),
+        lambda: design(statistics(), -1),
+        lambda: design(statistics()),
+        lambda: design(statistics(), 0.5),  # type: ignore[arg-type]
+        lambda: design(statistics(), 1, families=["paths"]),
+        lambda: design(statistics(), 4, families=["forests"]),
+        lambda: design(statistics(), 4, families=[]),
+        lambda: design("statistics", 4),  # type: ignore[arg-type]
+        lambda: design(statistics(), costs=[1.0, 2.0]),  # type: ignore[arg-type]
+        lambda: CostCurve(()),
+        lambda: CostCurve((1.0,)),
+        lambda: CostCurve((1.0, nan, 2.0)),
+        lambda: CostCurve((1.0, None, 2.0)),  # type: ignore[arg-type]
+        lambda: CostCurve((1.0, -2.0)),
+        lambda: CostCurve((1.0, 0.0)),
+        lambda: CostCurve((1.0, 2.0), -0.1),
+        lambda: CostCurve(3.0),  # type: ignore[arg-type]
+        lambda: Statistics("d", "t", Sampling(), 0, 0, (), ()),
+        lambda: gather_statistics([], **NAMES),
+        lambda: gather_statistics([TEXT], **NAMES, budgets=(), length=2),
+        lambda: gather_statistics([TEXT], **NAMES, budgets=(0,), length=2),
+        lambda: gather_statistics([TEXT], **NAMES, length=4),  # deeper than the text
+        lambda: tournament_profile(TEXT, iid_paths(1, 3), 2),
+        lambda: tournament_profile(TEXT, top_tree(3, 2), 2),
+        lambda: path_profile(TEXT, 0, 2),
+        lambda: WrittenText([0, 1], ROW, ROW),  # type: ignore[arg-type]
+        lambda: WrittenText([0, 0, 0, 3], ROW, ROW),  # type: ignore[arg-type]
+        lambda: WrittenText([0] * 4, np.eye(4, 3) * 0.0, ROW),  # type: ignore[arg-type]
+        lambda: best_static_tree([0.5], 0, 1),
+        lambda: best_static_tree([1.5], 2, 1),
+        lambda: mixed_shape(((), ())),
+        lambda: mixed_shape(3),  # type: ignore[arg-type]
+        lambda: mixed_shape(((3,), ())),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input(make: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        make()
+
+
+def test_siblings_must_be_independent() -> None:
+    with pytest.raises(UnsupportedProblemError, match="without-replacement"):
+        tournament_profile(TEXT, tree_shape([-1, 0, 0]), 2)
+
+
+def test_every_family_makes_what_it_says() -> None:
+    draft, target = random_pair(4, 5, np.random.default_rng(11))
+    texts = [text for text, _ in every_text(draft, target, 4)[:3]]
+    found = gather_statistics(texts, **NAMES, budgets=(2, 4), length=3)
+    assert {one.family for one in found.candidates} == set(FAMILIES)
+    for one in found.candidates:
+        assert one.drafting.length == one.depth
+        assert one.nodes <= 4

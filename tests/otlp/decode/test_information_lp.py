@@ -1,0 +1,131 @@
+"""What rules that see only the drafted tree can reach: orders, equalities, and the theorems."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from otlp.decode import (
+    Block,
+    Drafting,
+    TabularModel,
+    adaptive_depth,
+    iid_paths,
+    mixed_tree,
+    prefix_tree,
+    random_pair,
+    top_tree,
+    tree_shape,
+    without_replacement,
+)
+from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
+from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.laws.slot_laws import tournament_efficiency
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidDistributionError, InvalidInputError
+from otlp.studies.slices import Family, random_family
+from tests.tiny_models import name_of
+
+SLACK = 1e-9
+DRAFTINGS: list[tuple[Drafting, int]] = [
+    (iid_paths(2, 2), 2),
+    (prefix_tree([2, 2]), 2),
+    (without_replacement([2, 1]), 3),
+    (tree_shape([-1, 0, 0, 1, 1, 2]), 2),
+    (tree_shape([-1, 0, 0, 1], "iid"), 3),
+    (mixed_tree([(1, 1), (1, 1)]), 2),
+    (adaptive_depth(2, 2, 0.4), 3),
+    (top_tree(4, 2), 3),
+]
+
+
+@pytest.mark.parametrize(("drafting", "size"), DRAFTINGS, ids=name_of)
+def test_every_pair_reaches_its_bound_whatever_others_there_are(
+    drafting: Drafting, size: int
+) -> None:
+    """The theorem: only one pair counts, and the rule is lossless for all of the family.
+
+    The others share some of its distributions, so that trees look alike down to where they differ.
+    """
+    family = random_family(size, 2, 2, np.random.default_rng(size)).pairs
+    weights = np.eye(len(family))[0]
+    found = on_tree_optimum(family, drafting, weights)
+    assert found == pytest.approx(drafting_optimum(*family[0], drafting), abs=SLACK)
+
+
+@pytest.mark.parametrize(("drafting", "size"), DRAFTINGS, ids=name_of)
+def test_one_pair_is_the_optimum_of_its_drafting(drafting: Drafting, size: int) -> None:
+    pair = random_pair(size, drafting.length + 1, np.random.default_rng(2))
+    best = drafting_optimum(*pair, drafting)
+    assert on_tree_optimum([pair], drafting) == pytest.approx(best, abs=SLACK)
+
+
+def option(q: list[float], p: list[float]) -> tuple[FloatArray, FloatArray]:
+    return np.array(q), np.array(p)
+
+
+def test_not_all_pairs_reach_their_bounds_at_once() -> None:
+    """A distribution that the tree may not show decides how paths should be shared."""
+    hidden = [option([0.9, 0, 0.1], [0, 0.7, 0.3]), option([0.2, 0.8, 0], [0.2, 0.2, 0.6])]
+    family = Family(
+        2,
+        {
+            (): [option([0.5, 0.3, 0.2], [0, 0.5, 0.5])],
+            (0,): [option([0.2, 0.6, 0.2], [0.5, 0, 0.5])],
+            (1,): [option([0, 1, 0], [0.1, 0.3, 0.6])],
+            (2,): hidden,
+        },
+    )
+    drafting = iid_paths(2, 2)
+    best = np.mean([drafting_optimum(*pair, drafting) for pair in family.pairs])
+    assert on_tree_optimum(family.pairs, drafting) < best - 5e-3
+
+
+@pytest.mark.parametrize(("paths", "size"), [(2, 2), (3, 2), (2, 3)])
+def test_the_bounds_are_ordered(paths: int, size: int) -> None:
+    family = random_family(size, 2, 2, np.random.default_rng(5)).pairs
+    drafting = iid_paths(paths, 2)
+    cells = [on_path_optimum(family, paths, 2, count) for count in (1, 2, 4, 32)]
+    chain = [*cells, on_tree_optimum(family, drafting)]
+    chain.append(float(np.mean([drafting_optimum(*pair, drafting) for pair in family])))
+    assert all(a <= b + SLACK for a, b in pairwise(chain))
+    block = [prefix_law(*pair, iid_paths(1, 2), Block()).block_efficiency for pair in family]
+    assert chain[0] == pytest.approx(np.mean(block), abs=SLACK)
+    tournament = np.mean([tournament_efficiency(*pair, drafting) for pair in family])
+    assert tournament <= chain[-2] + SLACK
+
+
+@pytest.mark.parametrize("paths", [2, 3])
+def test_scores_reach_the_bound_of_one_pair(paths: int) -> None:
+    pair = random_pair(2, 4, np.random.default_rng(paths))
+    best = drafting_optimum(*pair, iid_paths(paths, 3))
+    assert 0.999 * best <= on_path_optimum([pair], paths, 3, 64) <= best + SLACK
+
+
+def test_weights_count() -> None:
+    family = random_family(2, 2, 2, np.random.default_rng(0)).pairs
+    drafting = iid_paths(2, 2)
+    twice = on_tree_optimum([family[0], family[0], family[1]], drafting)
+    assert on_tree_optimum(family[:2], drafting, [2 / 3, 1 / 3]) == pytest.approx(twice, abs=SLACK)
+
+
+def test_bad_families_are_refused() -> None:
+    pair, other = (random_pair(size, 3, np.random.default_rng(0)) for size in (2, 3))
+    drafting = iid_paths(2, 2)
+    for pairs in ([], [pair[0]], [pair, other], "ab", [(pair[0], pair[1], pair[1])]):
+        with pytest.raises(InvalidInputError):
+            on_tree_optimum(pairs, drafting)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="2 weights for 1 pairs"):
+        on_tree_optimum([pair], drafting, [0.5, 0.5])
+    with pytest.raises(InvalidDistributionError):
+        on_tree_optimum([pair], drafting, [-1.0])
+    with pytest.raises(InvalidInputError, match="greater length"):
+        on_tree_optimum([pair], iid_paths(2, 3))
+    with pytest.raises(InvalidInputError, match="cells"):
+        on_path_optimum([pair], 2, 2, 0)
+    short = TabularModel(pair[0].tables[:1])
+    with pytest.raises(InvalidInputError, match="greater length"):
+        on_path_optimum([(short, pair[1])], 2, 2, 2)

@@ -1,0 +1,114 @@
+"""Rules that reject siblings, valued along texts: against the exact law of a round."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from otlp.decode import ALGORITHMS, RandomChooser, TopTree, random_pair, tree_shape
+from otlp.decode.design import Renewal, WrittenText
+from otlp.decode.laws.round_laws import round_law
+from otlp.decode.models.mixture import Mixture
+from otlp.errors import InvalidInputError
+from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp.studies.trees import blended, gain, top_tree_renewal, write_text
+
+SAMPLES = 60
+
+
+def every_text(size: int, length: int, seed: int) -> tuple[list[tuple[WrittenText, float]], object]:
+    draft, target = random_pair(size, length + 1, np.random.default_rng(seed))
+    found = []
+    for tokens in product(range(size), repeat=length):
+        rows = [
+            np.stack([model.distribution(tokens[:at]) for at in range(length)])
+            for model in (target, draft)
+        ]
+        chance = float(target.joint(length)[tokens])
+        found.append((WrittenText(np.array(tokens), *rows), chance))
+    return found, (draft, target)
+
+
+@pytest.mark.parametrize("rule", ["recursive-rejection", "traversal"])
+def test_rejections_are_sampled_without_bias(
+    rule: Literal["recursive-rejection", "traversal"],
+) -> None:
+    texts, pair = every_text(3, 3, 1)
+    drafting = tree_shape([-1, 0, 0, 1, 1])
+    rng = np.random.default_rng(2)
+    found = np.array([
+        sum(chance * rejection_profile(text, drafting, 2, rule, rng)[0] for text, chance in texts)
+        for _ in range(SAMPLES)
+    ])  # fmt: skip
+    exact = round_law(*pair, drafting, ALGORITHMS[rule]).lengths  # type: ignore[misc]
+    reached = exact[::-1].cumsum()[::-1]
+    error = found.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
+    # five standard errors for each of two numbers: false alarms below 1e-5
+    assert np.all(np.abs(found.mean(axis=0) - reached) <= 5 * error + 1e-3)
+
+
+def test_acceptance_by_try_is_that_of_siblings() -> None:
+    texts, pair = every_text(3, 1, 3)
+    rng = np.random.default_rng(4)
+    only = [texts[0][0]]
+    found = np.array([acceptance_by_try(only, 2, rng) for _ in range(SAMPLES)])
+    law = round_law(*pair, tree_shape([-1, 0, 0]), ALGORITHMS["recursive-rejection"])  # type: ignore[misc]
+    error = found.sum(axis=1).std(ddof=1) / np.sqrt(SAMPLES)
+    assert abs(found.sum(axis=1).mean() - law.lengths[1]) <= 5 * error + 1e-9
+
+
+def test_a_deterministic_tree_accepts_what_it_holds() -> None:
+    draft, target = random_pair(3, 6, np.random.default_rng(5))
+    text = write_text_of(draft, target, 5)
+    drafting = TopTree(3, 2)
+    draft.start(np.empty(0, dtype=np.int64))
+    tokens, calls = top_tree_renewal(draft, text, drafting, 2)
+    place = count = 0
+    while place < 3:
+        draft.start(text.tokens[:place])
+        tree = drafting.draft(draft, Chooseless())
+        held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
+        place += 1 + max(n for n in range(3) if tuple(text.tokens[place : place + n]) in held)
+        count += 1
+    assert (tokens, calls) == (place, count)
+
+
+class Chooseless(RandomChooser):
+    """Nothing is to be chosen in a deterministic tree."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def write_text_of(draft: object, target: object, tokens: int) -> WrittenText:
+    none = np.empty(0, dtype=np.int64)
+    return write_text(draft, target, none, tokens, np.random.default_rng(6))  # type: ignore[arg-type]
+
+
+def test_written_text_holds_what_the_models_say() -> None:
+    draft, target = random_pair(4, 5, np.random.default_rng(7))
+    text = write_text_of(draft, target, 4)
+    for at in range(4):
+        np.testing.assert_allclose(text.targets[at], target.distribution(text.tokens[:at]))
+        np.testing.assert_allclose(text.drafts[at], draft.distribution(text.tokens[:at]))
+    with pytest.raises(InvalidInputError):
+        write_text_of(draft, target, 0)
+
+
+def test_blended_models_and_texts_agree() -> None:
+    draft, target = random_pair(4, 5, np.random.default_rng(8))
+    _, same = random_pair(4, 5, np.random.default_rng(8))
+    text = blended(write_text_of(draft, target, 4), 0.6)
+    again = write_text_of(Mixture([draft, same], [0.4, 0.6]), target, 4)
+    np.testing.assert_array_equal(text.tokens, again.tokens)
+    np.testing.assert_allclose(text.drafts, again.drafts, atol=1e-14)
+
+
+def test_gains_are_paired() -> None:
+    one, two = Renewal((2.0, 4.0), (1.0, 2.0)), Renewal((2.0, 4.0), (2.0, 4.0))
+    found = gain(one, two)
+    assert found.mean == pytest.approx(1.0)
+    assert found.high - found.low == pytest.approx(0.0, abs=1e-12)
