@@ -1,7 +1,7 @@
 """Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling."""
 
 from otlp._solve import optimal_acceptance, solve
-from otlp.auditing import AuditReport, Verdict, audit
+from otlp.auditing import AuditReport, RoundReport, Verdict, audit, audit_rounds
 from otlp.certificate import Answer
 from otlp.data import captures, synthetic
 from otlp.distribution import as_distribution, softmax
@@ -20,11 +20,14 @@ from otlp.errors import (
     EngineNotFoundError,
     InvalidDistributionError,
     InvalidInputError,
+    JournalError,
     OTLPError,
     RowOutOfRangeError,
+    SchedulerError,
     SizeLimitError,
     TaskError,
     TokenOutOfRangeError,
+    TooFewTokensError,
     UnknownSolverError,
     UnsupportedProblemError,
     ZeroProbabilityError,
@@ -37,6 +40,14 @@ from otlp.sweeps.problems import CaptureProblems, SyntheticProblems
 from otlp.sweeps.solve_many import Row, solve_many
 
 __version__ = "0.1.0"
+"""The release.
+
+Examples
+--------
+>>> import otlp
+>>> otlp.__version__.split(".")[0]
+'0'
+"""
 
 __all__ = [
     "IID",
@@ -54,11 +65,14 @@ __all__ = [
     "Independent",
     "InvalidDistributionError",
     "InvalidInputError",
+    "JournalError",
     "OTLPError",
     "Plan",
     "Problem",
+    "RoundReport",
     "Row",
     "RowOutOfRangeError",
+    "SchedulerError",
     "SizeLimitError",
     "Solution",
     "SolveError",
@@ -67,6 +81,7 @@ __all__ = [
     "SyntheticProblems",
     "TaskError",
     "TokenOutOfRangeError",
+    "TooFewTokensError",
     "UnknownSolverError",
     "UnsupportedProblemError",
     "Verdict",
@@ -75,6 +90,7 @@ __all__ = [
     "__version__",
     "as_distribution",
     "audit",
+    "audit_rounds",
     "captures",
     "optimal_acceptance",
     "softmax",

@@ -46,6 +46,19 @@ class Answer:
         Why the solver stopped.
     message, details
         See `Solution`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> class Mine(otlp.Solver):
+    ...     name = "mine"
+    ...     def answer(self, problem, clock):
+    ...         plan = otlp.solvers.Naive().prepare(problem)
+    ...         return otlp.Answer(plan, claim=otlp.Guarantee.OPTIMAL)     # claims too much
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = Mine().solve(problem)
+    >>> solution.status.name, solution.guarantee.name
+    ('CERTIFICATE_FAILED', 'LOSSLESS')
     """
 
     plan: Plan | None

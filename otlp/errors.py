@@ -40,6 +40,14 @@ class Capability:
     supported : bool
     reason : str
         If not supported: why, with the value and the limit, and what to use instead.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.WithoutReplacement([0.5, 0.3, 0.2], n=2)
+    >>> answer = otlp.solvers.Martingale().supports(otlp.Problem([0.1, 0.6, 0.3], drafts))
+    >>> bool(answer), "i.i.d." in answer.reason
+    (False, True)
     """
 
     supported: bool
@@ -62,7 +70,16 @@ class Capability:
 
 
 def fits(what: str, needed: float, memory_limit: float) -> Capability:
-    """Whether so many bytes are within the limit, or the reason why not with the ways out."""
+    """Whether so many bytes are within the limit, or the reason why not with the ways out.
+
+    Examples
+    --------
+    >>> from otlp.errors import fits
+    >>> bool(fits("the list of tuples", 1024**2, 2 * 1024**2))
+    True
+    >>> fits("the list of tuples", 3 * 1024**2, 2 * 1024**2).reason[:49]
+    'the list of tuples would need 3 MiB, more than me'
+    """
     if needed <= memory_limit:
         return Capability(True)
     needed = min(needed, 1e300)  # a whole number may be too large for a float
@@ -78,6 +95,12 @@ def clean(text: str) -> str:
     r"""Write control characters, and what is no character, as escapes such as ``\x1b``.
 
     For words of others in a message: they should steer no terminal.
+
+    Examples
+    --------
+    >>> from otlp.errors import clean
+    >>> print(clean("red: " + chr(27) + "[31m"))
+    red: \x1b[31m
     """
     return "".join(
         c.encode("unicode_escape").decode("ascii")
@@ -88,15 +111,38 @@ def clean(text: str) -> str:
 
 
 class OTLPError(Exception):
-    """Base class of every error of this library."""
+    """Base class of every error of this library.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> issubclass(otlp.InvalidInputError, otlp.OTLPError)
+    True
+    """
 
 
 class InvalidInputError(OTLPError, ValueError):
-    """An argument has the wrong shape, type or range."""
+    """An argument has the wrong shape, type or range.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> otlp.IID([0.5, 0.5], n=0)
+    Traceback (most recent call last):
+    otlp.errors.InvalidInputError: n is 0: it must be a whole number >= 1
+    """
 
 
 class InvalidDistributionError(InvalidInputError):
-    """An array that should be a probability distribution is not one."""
+    """An array that should be a probability distribution is not one.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> otlp.as_distribution([0.5, 0.6])
+    Traceback (most recent call last):
+    otlp.errors.InvalidDistributionError: distribution sums to 1.1, which is off 1 by ...
+    """
 
 
 class TooFewTokensError(InvalidInputError):
@@ -106,6 +152,13 @@ class TooFewTokensError(InvalidInputError):
     ----------
     most : int
         How many different tokens can be drafted.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> otlp.WithoutReplacement([0.5, 0.5, 0.0], n=3)
+    Traceback (most recent call last):
+    otlp.errors.TooFewTokensError: n is 3 and the draft has 2 tokens of positive ...
     """
 
     def __init__(self, n: int, most: int) -> None:
@@ -122,19 +175,54 @@ class TooFewTokensError(InvalidInputError):
 
 
 class TokenOutOfRangeError(OTLPError, IndexError):
-    """A token id lies outside the vocabulary."""
+    """A token id lies outside the vocabulary.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> plan = otlp.solve(otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], n=2))).plan
+    >>> plan.conditional([0, 2])
+    Traceback (most recent call last):
+    otlp.errors.TokenOutOfRangeError: token id 2 lies outside the vocabulary [0, 2)
+    """
 
 
 class RowOutOfRangeError(OTLPError, IndexError):
-    """A row number lies outside a capture."""
+    """A row number lies outside a capture.
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> captures.builtin()[10_000]
+    Traceback (most recent call last):
+    otlp.errors.RowOutOfRangeError: row 10000 is out of range: this capture has 160 ...
+    """
 
 
 class ZeroProbabilityError(InvalidInputError):
-    """A drafted tuple has probability zero under the draft scheme."""
+    """A drafted tuple has probability zero under the draft scheme.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> plan = otlp.solve(otlp.Problem([0.5, 0.5], otlp.IID([1.0, 0.0], n=2))).plan
+    >>> plan.conditional([0, 1])
+    Traceback (most recent call last):
+    otlp.errors.ZeroProbabilityError: the tuple [0, 1] has probability 0 under IID(V=2, ...
+    """
 
 
 class SizeLimitError(OTLPError, MemoryError):
-    """An enumeration would need more memory than its stated limit."""
+    """An enumeration would need more memory than its stated limit.
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> big = np.full(1000, 1e-3)
+    >>> otlp.solve(otlp.Problem(big, otlp.IID(big, n=2))).plan.table()
+    Traceback (most recent call last):
+    otlp.errors.SizeLimitError: the table of 1,000,000 tuples by 1,000 tokens would ...
+    """
 
     def __new__(cls, *args: object) -> SizeLimitError:
         """Make one, as tools that carry errors between processes do, by `__new__` alone."""
@@ -143,11 +231,28 @@ class SizeLimitError(OTLPError, MemoryError):
 
 
 class UnsupportedProblemError(OTLPError, TypeError):
-    """A solver or reduction does not cover this problem; the message says why and what does."""
+    """A solver or reduction does not cover this problem; the message says why and what does.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.WithoutReplacement([0.5, 0.3, 0.2], n=2))
+    >>> otlp.solve(problem, "martingale")
+    Traceback (most recent call last):
+    otlp.errors.UnsupportedProblemError: martingale: the drafts are ...
+    """
 
 
 class UnknownSolverError(OTLPError, KeyError):
-    """No solver has this name; the message suggests the nearest one."""
+    """No solver has this name; the message suggests the nearest one.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> otlp.solvers.make_solver("martingal")
+    Traceback (most recent call last):
+    otlp.errors.UnknownSolverError: no solver is named 'martingal': did you mean ...
+    """
 
     def __str__(self) -> str:
         """Return the message without the quotes that `KeyError` puts around it."""
@@ -155,20 +260,56 @@ class UnknownSolverError(OTLPError, KeyError):
 
 
 class EngineNotFoundError(OTLPError, ImportError):
-    """An optional part is not installed; the message names the install command."""
+    """An optional part is not installed; the message names the install command.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> issubclass(otlp.EngineNotFoundError, ImportError)
+    True
+    """
 
 
 class CaptureError(OTLPError, ValueError):
-    """A capture file cannot be read, is truncated, or does not have the expected layout."""
+    """A capture file cannot be read, is truncated, or does not have the expected layout.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> issubclass(otlp.CaptureError, otlp.OTLPError), issubclass(otlp.CaptureError, ValueError)
+    (True, True)
+    """
 
 
 class JournalError(OTLPError, ValueError):
-    """A journal is of other work, is no journal, or cannot be written."""
+    """A journal is of other work, is no journal, or cannot be written.
+
+    Examples
+    --------
+    >>> from otlp.errors import JournalError, OTLPError
+    >>> issubclass(JournalError, OTLPError), issubclass(JournalError, ValueError)
+    (True, True)
+    """
 
 
 class SchedulerError(OTLPError, ConnectionError):
-    """A scheduler of workers cannot be reached, or has no workers that can do the work."""
+    """A scheduler of workers cannot be reached, or has no workers that can do the work.
+
+    Examples
+    --------
+    >>> from otlp.errors import OTLPError, SchedulerError
+    >>> issubclass(SchedulerError, OTLPError), issubclass(SchedulerError, ConnectionError)
+    (True, True)
+    """
 
 
 class TaskError(OTLPError, RuntimeError):
-    """A task of a sweep has no result: its worker died, or something else than otlp failed."""
+    """A task of a sweep has no result: its worker died, or something else than otlp failed.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> rows = [otlp.Row(0, None, otlp.TaskError("its worker died"))]
+    >>> [str(row.error) for row in rows if isinstance(row.error, otlp.TaskError)]
+    ['its worker died']
+    """

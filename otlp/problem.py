@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, as_distribution
-from otlp.drafts.checks import check_mask, check_tokens
+from otlp.distribution import FloatArray, IntArray, ReadOnly, as_distribution
+from otlp.drafts.checks import check_mask, check_rows, check_tokens
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
 
@@ -116,11 +116,11 @@ class Problem(ReadOnly):
         ZeroProbabilityError
             If the scheme never drafts this tuple.
         """
-        possible = self.drafts.possible(draft_tokens)  # which checks them first
-        tokens = as_array(draft_tokens, "draft_tokens").astype(np.int64, copy=False)
-        if not possible:
+        drafts = self.drafts
+        tokens = check_tokens(draft_tokens, drafts.n, drafts.vocab_size)
+        if not drafts._possible(tokens):
             raise ZeroProbabilityError(
-                f"the tuple {tokens.tolist()} has probability 0 under {self.drafts!r}: "
+                f"the tuple {tokens.tolist()} has probability 0 under {drafts!r}: "
                 "pass tokens that were drafted by this scheme"
             )
         return tokens
@@ -142,8 +142,8 @@ class Problem(ReadOnly):
         InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
             See `check_draft_tokens`; the last names the first row that cannot be drafted.
         """
-        possible = self.drafts.possible_each(draft_tokens)  # which checks them first
-        tokens = as_array(draft_tokens, "draft_tokens").astype(np.int64, copy=False)
+        tokens = check_rows(draft_tokens, self.n, self.vocab_size)
+        possible = self.drafts._possible_each(tokens)
         if not possible.all():
             row = int(np.argmin(possible))
             raise ZeroProbabilityError(

@@ -15,7 +15,15 @@ __all__ = ["Guarantee", "Solution", "SolveError", "Status"]
 
 
 class Status(Enum):
-    """Why a solver stopped; the value is advice in plain words."""
+    """Why a solver stopped; the value is advice in plain words.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> solution = otlp.solve(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
+    >>> solution.status is otlp.Status.SOLVED
+    True
+    """
 
     SOLVED = "Solved."
     TIME_LIMIT = (
@@ -44,6 +52,15 @@ class Guarantee(IntEnum):
     """What the verifier could prove of the plan; a larger member promises more.
 
     The tolerances are `LOSSLESS_TOLERANCE` and `GAP_TOLERANCE` of `otlp.certificate`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> otlp.solve(problem, "naive").guarantee >= otlp.Guarantee.LOSSLESS
+    True
+    >>> otlp.solve(problem, "naive").guarantee >= otlp.Guarantee.OPTIMAL
+    False
     """
 
     NONE = 0
@@ -87,6 +104,16 @@ class Solution:
         What the solver has to add: limits reached, by how much, an engine's own words.
     details : mapping
         Numbers for the curious, such as iterations and sizes.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> solution = otlp.solve(problem)
+    >>> round(solution.acceptance, 6), solution.gap < 1e-12, solution.subset.tolist()
+    (0.85, True, [True, False, False])
+    >>> solution.plan.conditional([0, 0]).round(3).tolist()
+    [0.4, 0.6, 0.0]
     """
 
     solver: str
@@ -132,6 +159,16 @@ class SolveError(OTLPError, RuntimeError):
     ----------
     solution : Solution
         What the solver returned: `solution.status` says why it stopped.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> try:
+    ...     otlp.solve(problem, "linear-program", time_limit=1e-9)
+    ... except otlp.SolveError as error:
+    ...     print(error.solution.status.name)
+    TIME_LIMIT
     """
 
     def __init__(self, solution: Solution) -> None:

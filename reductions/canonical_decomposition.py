@@ -68,8 +68,7 @@ def solution_from_weights(problem: RelaxedOTLP, weights: FloatArray) -> FloatArr
     groups, target = problem.groups, problem.target
     selected = selected_mass(problem, weights)
     accept = np.divide(target, selected, out=np.ones(target.size), where=selected > target)
-    result: FloatArray = weights * groups.mass[groups.rows] * accept[groups.members]
-    return result
+    return weights * groups.mass[groups.rows] * accept[groups.members]
 
 
 def selected_mass(problem: RelaxedOTLP, weights: FloatArray) -> FloatArray:

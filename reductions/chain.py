@@ -22,6 +22,16 @@ class Chain(Reduction[Any, Any]):
     ----------
     *reductions : Reduction
         Each takes what the one before it gives.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> chain = reductions.Chain(reductions.Support(), reductions.MergeTuples())
+    >>> relaxed, inverses = chain.apply(problem)
+    >>> relaxed.groups.mass.size, len(inverses)
+    (6, 2)
     """
 
     def __init__(self, *reductions: Reduction[Any, Any]) -> None:

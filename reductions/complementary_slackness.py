@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from otlp.distribution import FloatArray, Mask, sum_by
+from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
 from otlp.errors import Capability, UnsupportedProblemError, fits
@@ -18,7 +18,7 @@ from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import best_prefix, subset_selection
+from otlp.reductions.subset_selection import best_prefix, ratio_order, subset_selection
 
 __all__ = [
     "ComplementarySlackness",
@@ -58,12 +58,15 @@ class Side(NamedTuple):
         Whether its tuples are those inside H*.
     wanted : ndarray, shape (V,)
         Its output.
+    ratios : ndarray of int, or None
+        The drafted tokens by p/q ascending, for i.i.d. drafts.
     """
 
     problem: Problem
     subset: Mask
     inside: bool
     wanted: FloatArray
+    ratios: IntArray | None = None
 
     @property
     def name(self) -> str:
@@ -94,11 +97,14 @@ class Split(NamedTuple):
         H*.
     outer_wanted : ndarray, shape (V,)
         Output of the tuples that leave H*: the p_i of Theorem 6.1 outside H*, 0 inside.
+    ratios : ndarray of int, or None
+        The drafted tokens by p/q ascending, for i.i.d. drafts.
     """
 
     problem: Problem
     subset: Mask
     outer_wanted: FloatArray
+    ratios: IntArray | None = None
 
     @property
     def inner_wanted(self) -> FloatArray:
@@ -112,12 +118,12 @@ class Split(NamedTuple):
     @property
     def outer(self) -> Side:
         """The system of the tuples that leave H*."""
-        return Side(self.problem, self.subset, False, self.outer_wanted)
+        return Side(self.problem, self.subset, False, self.outer_wanted, self.ratios)
 
     @property
     def inner(self) -> Side:
         """The system of the tuples inside H*."""
-        return Side(self.problem, self.subset, True, self.inner_wanted)
+        return Side(self.problem, self.subset, True, self.inner_wanted, self.ratios)
 
 
 class SlacknessInverse(NamedTuple):
@@ -152,7 +158,7 @@ def not_iid(problem: Problem) -> str:
 
 def split(
     problem: Problem,
-    masses: Callable[[FloatArray, FloatArray, int, Mask], FloatArray] = level_masses,
+    masses: Callable[[FloatArray, FloatArray, int, Mask, IntArray], FloatArray] = level_masses,
 ) -> Split:
     """Find H* and divide the target between the tuples inside and outside it.
 
@@ -177,15 +183,16 @@ def split(
     O(V log V).
     """
     drafts, target = iid_drafts(problem), problem.target
-    subset = best_subset(problem)
-    outer = masses(target, drafts.draft, drafts.n, subset)
-    return Split(problem, subset, outer)
+    ratios = ratio_order(target, drafts.draft)
+    subset = best_subset(problem, ratios)
+    outer = masses(target, drafts.draft, drafts.n, subset, ratios)
+    return Split(problem, subset, outer, ratios)
 
 
-def best_subset(problem: Problem) -> Mask:
+def best_subset(problem: Problem, ratios: IntArray | None = None) -> Mask:
     """H* for i.i.d. drafts; empty where it is so by all but rounding, as psi(H*) < 0 must hold."""
     drafts = iid_drafts(problem)
-    subset = best_prefix(problem.target, drafts.draft, drafts.n)
+    subset = best_prefix(problem.target, drafts.draft, drafts.n, ratios)
     if problem.dual_value(subset) > 1.0 - ROUNDING:
         subset = np.zeros_like(subset)
     return subset
@@ -280,6 +287,15 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
     ----------
     memory_limit : int
         Bytes that the list of either system may need.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> systems, inverse = reductions.ComplementarySlackness().apply(problem)
+    >>> round(float(systems.inner.target.sum() + systems.outer.target.sum()), 6)
+    0.85
     """
 
     memory_limit: int = MEMORY_LIMIT

@@ -34,6 +34,16 @@ class FlowNetwork:
         which changes no flow and keeps engines from returning NaN.
     tokens, groups : int
         V and m.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> chain = reductions.Chain(reductions.MergeTuples(), reductions.NetworkReduction())
+    >>> network, inverse = chain.apply(problem)
+    >>> network.tokens, network.groups, network.source, network.sink
+    (3, 6, 9, 10)
     """
 
     tails: IntArray
@@ -66,6 +76,16 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
     Survives: value (of the flow), plan, and dual: the minimum cut of a maximum flow leaves on the
     sink's side the tokens of H*.
     Cost: O(V + nnz).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> relaxed, _ = reductions.MergeTuples().apply(problem)
+    >>> network, _ = reductions.NetworkReduction().apply(relaxed)
+    >>> network.tails.size == network.tokens + relaxed.groups.members.size + network.groups
+    True
     """
 
     def apply(self, source: RelaxedOTLP) -> tuple[FlowNetwork, tuple[RelaxedOTLP, slice]]:

@@ -40,6 +40,15 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP]):
     ----------
     memory_limit : int
         Bytes that the list may need.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> relaxed, inverse = reductions.MergeTuples().apply(problem)
+    >>> relaxed.groups.mass.size, problem.drafts.enumerate_tuples().mass.size
+    (6, 9)
     """
 
     memory_limit: int = MEMORY_LIMIT

@@ -18,7 +18,13 @@ from otlp.reductions.subset_selection import ratio_order
 __all__ = ["least_psi", "level_masses", "ordered_masses", "outer_masses"]
 
 
-def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) -> FloatArray:
+def outer_masses(
+    target: FloatArray,
+    draft: FloatArray,
+    n: int,
+    subset: Mask,
+    ratios: IntArray | None = None,
+) -> FloatArray:
     """Solve Theorem 6.1 by Theorem 6.2, in the order of q/p ascending, for i.i.d. drafts.
 
     Parameters
@@ -29,6 +35,8 @@ def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
         Number of drafts.
     subset : ndarray of bool, shape (V,)
         H*, a minimiser of psi.
+    ratios : ndarray of int, optional
+        The drafted tokens by p/q ascending, where that is known.
 
     Returns
     -------
@@ -40,7 +48,7 @@ def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     In this order all minima of psi in Eq. 10 are cumulative minima over one list (Global
     Resolution, section 6.1); O(V log V).
     """
-    order, never_drafted = _by_ratio(target, draft, subset)
+    order, never_drafted = _by_ratio(target, draft, subset, ratios)
     p, q = target[order], draft[order]
     # Mass of the tuples that hold this token but none before it: psi rises by it and falls by p.
     before = float(draft[subset].sum()) + np.cumsum(q[::-1])[::-1]
@@ -51,9 +59,7 @@ def outer_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     # Where the minimum moves one step, p_i is that mass itself, free of cancellation.
     result = np.zeros(target.size)
     result[order] = np.where(
-        at_least[1:] & at_least[:-1],
-        np.minimum(first, p),
-        np.clip(p + np.diff(least), 0.0, p),
+        at_least[1:] & at_least[:-1], np.minimum(first, p), np.clip(p + np.diff(least), 0.0, p)
     )
     return result
 
@@ -120,7 +126,13 @@ def least_psi(target: FloatArray, draft: FloatArray, n: int, inner: Mask, outer:
     return float((p - q**n).min())
 
 
-def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) -> FloatArray:
+def level_masses(
+    target: FloatArray,
+    draft: FloatArray,
+    n: int,
+    subset: Mask,
+    ratios: IntArray | None = None,
+) -> FloatArray:
     """Solve Theorem 6.1 by a level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
 
     Not in the paper.  Theorem 6.2 gives vertices, where as many constraints as can be are tight;
@@ -129,7 +141,7 @@ def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
 
     Parameters
     ----------
-    target, draft, n, subset
+    target, draft, n, subset, ratios
         As in `outer_masses`.
 
     Returns
@@ -143,8 +155,7 @@ def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     delta stays above Q^n; past the point where p/q reaches C it is replaced by a line to (1, 1),
     a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
     """
-    order, _ = _by_ratio(target, draft, subset)
-    order = order[::-1]
+    order = _by_ratio(target, draft, subset, ratios)[0][::-1]
     p, q = target[order], draft[order]
     total = float(inclusion_probability(float(q.sum()), n))
     result = np.zeros(target.size)
@@ -163,7 +174,9 @@ def level_masses(target: FloatArray, draft: FloatArray, n: int, subset: Mask) ->
     return result
 
 
-def _by_ratio(target: FloatArray, draft: FloatArray, ignored: Mask) -> tuple[IntArray, float]:
+def _by_ratio(
+    target: FloatArray, draft: FloatArray, ignored: Mask, ratios: IntArray | None = None
+) -> tuple[IntArray, float]:
     """Drafted tokens by p/q descending without the ignored ones, and the mass never drafted."""
-    order = ratio_order(target, draft)[::-1]
+    order = (ratio_order(target, draft) if ratios is None else ratios)[::-1]
     return order[~ignored[order]], float(target[~ignored & (draft == 0.0)].sum())

@@ -50,6 +50,15 @@ class PairwiseCut(Reduction[Problem, FlowNetwork]):
     ----------
     memory_limit : int
         Bytes that the network may need.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> network, inverse = reductions.PairwiseCut().apply(problem)
+    >>> network.tokens
+    3
     """
 
     memory_limit: int = MEMORY_LIMIT
@@ -112,5 +121,4 @@ def _unreached(network: FlowNetwork, flow: FloatArray, tolerance: float) -> Mask
     )
     unreached = np.ones(count, dtype=bool)
     unreached[reached] = False
-    subset: Mask = unreached[: network.tokens]
-    return subset
+    return unreached[: network.tokens]

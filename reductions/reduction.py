@@ -25,6 +25,17 @@ class PrimalDual(NamedTuple):
         Of a `Problem` or a relaxed OTLP: the subset H behind the upper bound, a mask of shape
         (V,).  Of a linear program: the prices of its rows.  None where it is not known, as for a
         network, whose flow tells its cut.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> small, inverse = reductions.Support().apply(problem)
+    >>> solution = otlp.solve(small)
+    >>> answer = reductions.PrimalDual(solution.plan, solution.subset)
+    >>> reductions.Support().invert(answer, inverse).dual.tolist()
+    [True, False, False]
     """
 
     primal: Any
@@ -41,6 +52,15 @@ class Reduction(ABC, Generic[Source, Result]):
     ----------
     lists : bool
         Whether `apply` lists tuples or token sets, so that it may need much memory.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> reduction = reductions.MergeTuples()
+    >>> isinstance(reduction, reductions.Reduction), bool(reduction.accepts(problem))
+    (True, True)
     """
 
     lists: ClassVar[bool] = False

@@ -31,6 +31,15 @@ class RelaxedOTLP:
         Row bounds: sum over groups of S(i, group) <= target[i].
     groups : TokenSets
         Column bounds: sum over members of S(member, group) <= groups.mass[group].
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> relaxed, _ = reductions.MergeTuples().apply(problem)
+    >>> round(float(relaxed.dual_value(np.array([True, False, False]))), 6)
+    0.85
     """
 
     target: FloatArray
@@ -63,6 +72,15 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
     ----------
     memory_limit : int
         Bytes that the list of tuples, and the table of conditionals, may need.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> relaxed, inverse = reductions.Relaxation().apply(problem)
+    >>> relaxed.groups.mass.size                  # a group a tuple
+    9
     """
 
     memory_limit: int = MEMORY_LIMIT

@@ -12,7 +12,7 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
 
-__all__ = ["best_prefix", "subset_selection"]
+__all__ = ["best_prefix", "ratio_order", "subset_selection"]
 
 CERTIFIED = 1e-6
 """A subset that is not proved to be optimal within this, or within `gap`, comes with a warning."""
@@ -89,13 +89,14 @@ def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
     tokens = np.flatnonzero(draft)
     with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
         order = ascending(target[tokens] / draft[tokens])
-    found: IntArray = tokens[order]
-    return found
+    return tokens[order]
 
 
-def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> Mask:
-    """H* for i.i.d. drafts, a mask of shape (V,); O(V log n)."""
-    order = ratio_order(target, draft)
+def best_prefix(
+    target: FloatArray, draft: FloatArray, n: int, order: IntArray | None = None
+) -> Mask:
+    """H* for i.i.d. drafts, a mask of shape (V,); O(V log n).  The order is `ratio_order`'s."""
+    order = ratio_order(target, draft) if order is None else order
     subset = np.zeros(target.size, dtype=bool)
     subset[order[: _best_prefix(target, draft, n, order)]] = True
     return subset

@@ -35,6 +35,16 @@ class Support(Reduction[Problem, Problem]):
     Survives: value, dual (subsets of the support), and plan: the rest token is drawn with the
     target's distribution outside the support, so no mass is lost.
     Cost: O(V); lists no tuples for i.i.d. drafts.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> wide = otlp.Problem([0.1, 0.6, 0.2, 0.1], otlp.IID([0.5, 0.5, 0.0, 0.0], n=2))
+    >>> small, inverse = reductions.Support().apply(wide)
+    >>> small.target.round(6).tolist()                # the last token stands for the rest
+    [0.1, 0.6, 0.3]
     """
 
     def apply(self, source: Problem) -> tuple[Problem, SupportInverse]:

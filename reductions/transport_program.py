@@ -37,6 +37,15 @@ class TransportProgram:
         Whether the column sums must meet theirs.  If the masses have the same total, then so do
         the row sums; two sets of equations would be contradictory by a rounding error, which
         HiGHS's presolve may find.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> program, _ = reductions.FullProgram().apply(problem)
+    >>> program.row_mass.round(6).tolist(), round(float(program.column_mass.sum()), 6)
+    ([0.1, 0.6, 0.3], 1.0)
     """
 
     rows: IntArray
@@ -54,6 +63,16 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
     Result: a `TransportProgram` with a variable for each member of each group.
     Survives: value, plan (the variables are S), and dual: H* is where the price of a token is 1.
     Cost: O(V + nnz).
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> relaxed, _ = reductions.MergeTuples().apply(problem)
+    >>> program, _ = reductions.RelaxedProgram().apply(relaxed)
+    >>> program.reward.size, program.exact
+    (9, False)
     """
 
     def apply(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
@@ -83,6 +102,15 @@ class FullProgram(Reduction[Problem, TransportProgram]):
     ----------
     memory_limit : int
         Bytes that the list of tuples may need.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp import reductions
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> program, inverse = reductions.FullProgram().apply(problem)
+    >>> program.reward.size, program.exact       # 3 tokens by 9 tuples
+    (27, True)
     """
 
     memory_limit: int = MEMORY_LIMIT

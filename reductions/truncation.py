@@ -8,13 +8,12 @@ taken at random, which splits the lump's mass in proportion to q.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 
@@ -97,6 +96,16 @@ class Lumps:
         """Return the number of lumps G."""
         return self.draft.size
 
+    def raised(self, draft: FloatArray, wanted: FloatArray) -> Lumps:
+        """The same lumps, each with all that is wanted of it, split by q, enough for every token.
+
+        Then a mismatch is an excess, and costs nothing where it is scaled down.
+        """
+        tokens = np.flatnonzero(self.labels >= 0)
+        most = np.zeros(len(self))
+        np.maximum.at(most, self.labels[tokens], wanted[tokens] / draft[tokens])
+        return replace(self, wanted=np.maximum(most * self.draft, self.wanted))
+
 
 def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Lumps:
     """Every token its own lump; no mismatch."""
@@ -115,7 +124,7 @@ def lump(
     draft, wanted : ndarray, shape (V,)
         q and w.
     tokens : ndarray of int64
-        The tokens to lump, of positive q.
+        The tokens to lump, of positive q, by w/q ascending; rounding may disturb the order.
     tolerance : float
         Mismatch to stay below.
     limit : int
@@ -130,12 +139,8 @@ def lump(
     The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many lumps.
     O(V) a trial; a handful of trials.
     """
-    order = tokens[ascending(wanted[tokens] / draft[tokens])]
-    q, w = draft[order], wanted[order]
-    ratio = w / q
-    steps = np.sqrt(np.diff(ratio) * 0.5 * (q[1:] + q[:-1]))
-    position = np.concatenate(([0.0], np.cumsum(steps)))
-    position /= max(float(position[-1]) * (1.0 + 1e-12), 5e-324)
+    q, w = draft[tokens], wanted[tokens]
+    position = _position(q, w)
 
     def cut(count: int) -> _Cut:
         return _Cut(*_cut(position, q, w, float(count)))
@@ -150,7 +155,7 @@ def lump(
             count = (high + count) // 2
             more = cut(count)
         if len(more.first) > limit or count > MOST_CUTS:
-            return _lumps(draft, wanted, order, lumps)
+            return _lumps(draft, wanted, tokens, lumps)
         low, high, lumps = high, count, more
     while high > 1.1 * low + 1.0:
         middle = (low + high) // 2
@@ -159,7 +164,7 @@ def lump(
             high, lumps = middle, fewer
         else:
             low = middle
-    return _lumps(draft, wanted, order, lumps)
+    return _lumps(draft, wanted, tokens, lumps)
 
 
 class _Cut(NamedTuple):
@@ -167,6 +172,19 @@ class _Cut(NamedTuple):
 
     first: IntArray
     mismatch: float
+
+
+@compiled
+def _position(q: FloatArray, w: FloatArray) -> FloatArray:
+    """Part of the sum of sqrt(q d(w/q)) up to each token, just below 1 at the last."""
+    position = np.zeros(q.size)
+    ratio = w[0] / q[0]
+    for k in range(1, q.size):
+        rise = max(w[k] / q[k] - ratio, 0.0)
+        position[k] = position[k - 1] + np.sqrt(rise * 0.5 * (q[k] + q[k - 1]))
+        ratio += rise
+    position /= max(position[-1] * (1.0 + 1e-12), 5e-324)
+    return position
 
 
 @compiled

@@ -9,7 +9,7 @@ from otlp.certificate import Answer
 from otlp.drafts import Explicit
 from otlp.errors import Capability
 from otlp.plan import Plan
-from otlp.problem import Problem, check_problem
+from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -30,6 +30,15 @@ class Auto(Solver):
     A closed form where there is one (`speculative-sampling` for a single draft, `martingale` for
     i.i.d. ones, `greedy`, `hub`); `max-flow` for tuples that are listed anyway, while
     the network fits its memory limit; else `orderings`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> otlp.solvers.Auto().select(problem).name
+    'martingale'
+    >>> otlp.solve(problem).solver
+    'martingale'
     """
 
     name: ClassVar[str] = "auto"
@@ -46,12 +55,10 @@ class Auto(Solver):
 
     def supports(self, problem: Problem) -> Capability:
         """Whether the selected solver takes the problem."""
-        check_problem(problem)
         return self.select(problem).supports(problem)
 
     def solve(self, problem: Problem) -> Solution:
         """Solve with the selected solver, whose name the solution carries."""
-        check_problem(problem)
         return self.select(problem).solve(problem)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
@@ -60,5 +67,4 @@ class Auto(Solver):
 
     def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
         """Prepare with the selected solver."""
-        check_problem(problem)
         return self.select(problem).prepare(problem, guarantee)

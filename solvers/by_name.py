@@ -43,6 +43,14 @@ SOLVERS: Mapping[str, type[Solver]] = {
         Naive,
     )
 }
+"""All solvers by name, as types: call one, with its options or without.
+
+Examples
+--------
+>>> from otlp.solvers import SOLVERS
+>>> sorted(SOLVERS)[:3], SOLVERS["k-seq"].__name__
+(['auto', 'global-resolution', 'greedy'], 'KSeq')
+"""
 
 
 def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
@@ -52,6 +60,12 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
     ------
     UnknownSolverError, InvalidInputError
         See `solve`.
+
+    Examples
+    --------
+    >>> from otlp.solvers import make_solver
+    >>> make_solver("max-flow", engine="ortools").name
+    'max-flow'
     """
     if isinstance(solver, Solver):
         if options:
@@ -79,7 +93,14 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
 
 
 def with_time_limit(name: str, seconds: float) -> Solver:
-    """Look up a solver by name and limit its time, where it has such an option."""
+    """Look up a solver by name and limit its time, where it has such an option.
+
+    Examples
+    --------
+    >>> from otlp.solvers import with_time_limit
+    >>> with_time_limit("linear-program", 5.0).time_limit
+    5.0
+    """
     limited = name in SOLVERS and "time_limit" in option_names(SOLVERS[name])
     return make_solver(name, time_limit=seconds) if limited else make_solver(name)
 

@@ -12,39 +12,10 @@ from otlp.errors import EngineNotFoundError
 from otlp.problem import Problem, check_problem
 from otlp.solvers.limits import check_choice
 
-__all__ = ["cvxpy_optimum", "cvxpy_problem"]
+__all__ = ["cvxpy_problem"]
 
 BYTES_PER_VARIABLE = 200.0
 """Of CVXPY's own copies of the arrays, roughly, before an engine starts."""
-
-
-def cvxpy_optimum(problem: Problem, form: str = "relaxed", engine: str = "CLARABEL") -> float:
-    """Compute the optimal acceptance with CVXPY, without reductions and without a plan.
-
-    Parameters
-    ----------
-    problem, form
-        See `cvxpy_problem`.
-    engine : str
-        A solver that CVXPY knows.  The default is no relative of HiGHS; its answers are good to
-        about 1e-8.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    EngineNotFoundError, InvalidInputError, SizeLimitError
-        See `cvxpy_problem`.
-    RuntimeError
-        If the engine does not report an optimum.
-    """
-    program = cvxpy_problem(problem, form)
-    program.solve(solver=engine)
-    if program.status != "optimal":
-        raise RuntimeError(f"CVXPY with {engine} ended with status {program.status}")
-    return float(program.value)
 
 
 def cvxpy_problem(problem: Problem, form: str = "relaxed") -> Any:
@@ -71,6 +42,14 @@ def cvxpy_problem(problem: Problem, form: str = "relaxed") -> Any:
         If it is no problem, or `form` is unknown.
     SizeLimitError
         If there are too many tuples to list, or too many variables.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.export import cvxpy_problem
+    >>> program = cvxpy_problem(otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2)))
+    >>> round(float(program.solve()), 4)
+    0.85
     """
     check_problem(problem)
     check_choice("form", form, ("relaxed", "full"))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from otlp.distribution import FloatArray
 from otlp.drafts.token_sets import MEMORY_LIMIT
+from otlp.errors import Capability, fits
+from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
@@ -29,6 +31,11 @@ class FlowSolver(Solver):
         check_choice("engine", self.engine, FLOW_ENGINES)
         check_memory_limit(self.memory_limit)
         check_time_limit(self.time_limit)
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept problems whose networks fit the memory limit."""
+        arcs = self.work(problem)
+        return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def flow(self, network: FlowNetwork, what: str = "maximum flow") -> FloatArray:
         """Flow on every arc, shape (arcs,); `what` tells one of two networks in a message.

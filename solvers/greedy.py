@@ -10,7 +10,7 @@ from otlp.drafts import Greedy
 from otlp.errors import Capability
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import ClosedForm
 from otlp.solvers.speculative_sampling import SpeculativeSamplingPlan
 from otlp.timing import Stopwatch
 
@@ -18,7 +18,7 @@ __all__ = ["GreedySolver"]
 
 
 @dataclass(frozen=True)
-class GreedySolver(Solver):
+class GreedySolver(ClosedForm):
     """Run single-draft speculative sampling on the sampled draft: it never wastes a top token.
 
     The sampled draft x follows q~, the draft without the top tokens A.  Accept it with probability
@@ -47,16 +47,6 @@ class GreedySolver(Solver):
             f"(otlp.Greedy), and these are {problem.drafts!r}: use orderings, or martingale for "
             "i.i.d. drafts",
         )
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction, as single-draft speculative sampling is."""
-        return Guarantee.LOSSLESS
-
-    def work(self, problem: Problem) -> float:
-        """Vocabulary size."""
-        check_problem(problem)
-        return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down."""

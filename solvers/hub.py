@@ -16,7 +16,7 @@ from otlp.plan import Marginals, Plan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
 __all__ = ["HubPlan", "HubSolver"]
@@ -90,7 +90,7 @@ class HubPlan(Plan):
 
 
 @dataclass(frozen=True)
-class HubSolver(Solver):
+class HubSolver(ClosedForm):
     """SpecHub (Algorithms 2 and 3): closed form, and optimal for its own pairs.
 
     The acceptance is p_a + sum over x other than a of min(p_x, q_x / (1 - q_a)) for the hub a;
@@ -117,16 +117,6 @@ class HubSolver(Solver):
             f"these are {problem.drafts!r}: use orderings, or martingale for i.i.d. drafts",
         )
 
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction: what the pairs do not give of the target is drawn."""
-        return Guarantee.LOSSLESS
-
-    def work(self, problem: Problem) -> float:
-        """Vocabulary size."""
-        check_problem(problem)
-        return float(problem.vocab_size)
-
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down."""
         assert isinstance(problem.drafts, Hub)
@@ -135,5 +125,4 @@ class HubSolver(Solver):
 
 
 def _share(taken: FloatArray, mass: FloatArray) -> FloatArray:
-    share: FloatArray = np.divide(taken, mass, out=np.ones_like(mass), where=mass > 0.0)
-    return share
+    return np.divide(taken, mass, out=np.ones_like(mass), where=mass > 0.0)

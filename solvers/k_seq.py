@@ -20,7 +20,7 @@ from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
 from otlp.solvers.limits import check_number
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
 __all__ = ["KSeq", "KSeqPlan", "least_division_factor"]
@@ -100,7 +100,7 @@ class KSeqPlan(Plan):
 
 
 @dataclass(frozen=True)
-class KSeq(Solver):
+class KSeq(ClosedForm):
     """K-SEQ (Sun et al. 2023, SpecTr, Algorithm 2), for i.i.d. drafts.
 
     Parameters
@@ -158,16 +158,6 @@ class KSeq(Solver):
                     "would change the target's law: raise it, or leave it out",
                 )
         return Capability(True)
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction, for any division factor of at least rho*."""
-        return Guarantee.LOSSLESS
-
-    def work(self, problem: Problem) -> float:
-        """Vocabulary size."""
-        check_problem(problem)
-        return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Find rho* where none is given, and write the plan down."""

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.certificate import Answer
-from otlp.errors import Capability, fits
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.solution import Guarantee
-from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
+from otlp.solvers.flow_solver import FlowSolver
 from otlp.timing import Stopwatch, deadline
 
 __all__ = ["MaxFlow"]
@@ -52,12 +51,6 @@ class MaxFlow(FlowSolver):
     """
 
     name: ClassVar[str] = "max-flow"
-
-    def supports(self, problem: Problem) -> Capability:
-        """Accept problems whose network fits the memory limit."""
-        check_problem(problem)
-        arcs = self.work(problem)
-        return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of arcs."""

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
-from otlp.errors import Capability
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
 __all__ = ["Naive", "NaivePlan"]
@@ -45,7 +44,7 @@ class NaivePlan(Plan):
 
 
 @dataclass(frozen=True)
-class Naive(Solver):
+class Naive(ClosedForm):
     """Naive speculative sampling (NSS; Miao et al. 2024, SpecInfer): any drafts, no optimality.
 
     The acceptance is sum p_i P(i was drafted); O(V), or O(nV) for different drafts.
@@ -59,16 +58,6 @@ class Naive(Solver):
     """
 
     name: ClassVar[str] = "naive"
-
-    def supports(self, problem: Problem) -> Capability:
-        """Support every draft scheme."""
-        check_problem(problem)
-        return Capability(True)
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction: the output is drawn from the target."""
-        return Guarantee.LOSSLESS
 
     def work(self, problem: Problem) -> float:
         """Vocabulary size times drafts."""

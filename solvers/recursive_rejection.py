@@ -13,7 +13,6 @@ import numpy.typing as npt
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import WithoutReplacement
-from otlp.errors import Capability
 from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
@@ -322,11 +321,6 @@ class RecursiveRejection(Solver):
         check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
         check_count("samples", self.samples, FEWEST)
         check_count("seed", self.seed, 0)
-
-    def supports(self, problem: Problem) -> Capability:
-        """Support every scheme."""
-        check_problem(problem)
-        return Capability(True)
 
     @property
     def promise(self) -> Guarantee:

@@ -51,6 +51,7 @@ class ScorePlan(SelectionPlan):
             )
         self.draft = problem.drafts.draft
         self.swaps = swaps
+        self._arrays = (swaps.group, swaps.low, swaps.high, swaps.low_share, swaps.high_share)
 
     def scores(self, tokens: IntArray, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
         """Draw the score of each of some drafted tokens, any number; O(log T) each.
@@ -62,18 +63,8 @@ class ScorePlan(SelectionPlan):
         places : ndarray, shape (m,)
             Where on the cell, from 0 to 1.  The best score is the last in lexicographic order.
         """
-        swaps = self.swaps
         uniform = rng.random((tokens.size, 2))
-        cells = _draw_cells(
-            tokens,
-            uniform,
-            swaps.group,
-            swaps.low,
-            swaps.high,
-            swaps.low_share,
-            swaps.high_share,
-        )
-        return cells, uniform[:, 1]
+        return _draw_cells(tokens, uniform, *self._arrays), uniform[:, 1]
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token; see `SelectionPlan.select`."""
@@ -81,38 +72,18 @@ class ScorePlan(SelectionPlan):
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
-        swaps = self.swaps
-        return _best_scored(
-            tokens,
-            rng.random((*tokens.shape, 2)),
-            swaps.group,
-            swaps.low,
-            swaps.high,
-            swaps.low_share,
-            swaps.high_share,
-        )
+        return _best_scored(tokens, rng.random((*tokens.shape, 2)), *self._arrays)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
-        swaps = self.swaps
-        tokens, counts, place, groups, drafted = _distinct(draft_tokens, swaps.group)
-        rows = _cells(groups, swaps.low, swaps.high, swaps.low_share, swaps.high_share)
-        chances = best_of(drafted, *rows)
+        group, low, high, low_share, high_share = self._arrays
+        tokens, counts, place, groups, drafted = _distinct(draft_tokens, group)
+        chances = best_of(drafted, *_cells(groups, low, high, low_share, high_share))
         return tokens, chances[place] * (counts / drafted[place])
 
     def realised_selection_law(self) -> FloatArray:
         """Distribution of the selected token, from the score laws alone; O(V log n)."""
-        swaps = self.swaps
-        return realised_distribution(
-            swaps.group,
-            swaps.low,
-            swaps.high,
-            swaps.low_share,
-            swaps.high_share,
-            self.draft,
-            swaps.groups,
-            self.problem.n,
-        )
+        return realised_distribution(*self._arrays, self.draft, self.swaps.groups, self.problem.n)
 
 
 @compiled

@@ -9,14 +9,13 @@ import numpy as np
 
 from otlp.certificate import Answer
 from otlp.distribution import FloatArray
-from otlp.errors import Capability, fits
 from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, ComplementarySlackness, NetworkReduction, PrimalDual, Support
 from otlp.reductions.complementary_slackness import Side, flow_system, relaxed_side, system_sizes
 from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.solution import Guarantee
-from otlp.solvers.flow_solver import BYTES_PER_ARC, FlowSolver
+from otlp.solvers.flow_solver import FlowSolver
 from otlp.solvers.prepared import SystemSolver
 from otlp.timing import Stopwatch, deadline
 
@@ -61,12 +60,6 @@ class Slackness(FlowSolver, SystemSolver):
     """
 
     name: ClassVar[str] = "slackness"
-
-    def supports(self, problem: Problem) -> Capability:
-        """Accept problems whose networks fit the memory limit; O(V log V)."""
-        check_problem(problem)
-        arcs = self.work(problem)
-        return fits(f"networks of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
     def work(self, problem: Problem) -> float:
         """Return the number of arcs of both networks, or a bound on it."""

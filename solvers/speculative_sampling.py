@@ -13,7 +13,7 @@ from otlp.errors import Capability
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.solver import Solver
+from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
 __all__ = ["SpeculativeSampling", "SpeculativeSamplingPlan"]
@@ -67,7 +67,7 @@ class SpeculativeSamplingPlan(SelectionPlan):
 
 
 @dataclass(frozen=True)
-class SpeculativeSampling(Solver):
+class SpeculativeSampling(ClosedForm):
     """Accept the draft x with probability min(1, p_x / q_x), else sample (p - q)^+ normalised.
 
     Leviathan et al. 2023, Chen et al. 2023 (Global Resolution, Appendix A).  The acceptance is
@@ -93,16 +93,6 @@ class SpeculativeSampling(Solver):
             f"the rule is for one draft, and these are n = {problem.n}: use recursive-rejection, "
             "or an optimal solver such as orderings",
         )
-
-    @property
-    def promise(self) -> Guarantee:
-        """Lossless by construction: the draft follows q, the residual is p - min(p, q)."""
-        return Guarantee.LOSSLESS
-
-    def work(self, problem: Problem) -> float:
-        """Vocabulary size."""
-        check_problem(problem)
-        return float(problem.vocab_size)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down."""

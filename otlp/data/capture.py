@@ -32,6 +32,14 @@ from otlp.errors import (
 __all__ = ["Capture", "CaptureRow", "LogitArray", "check_logits"]
 
 LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+"""Logits in memory: bfloat16 is read as float32.
+
+Examples
+--------
+>>> from otlp import captures
+>>> captures.builtin().dtype
+'float16'
+"""
 
 
 UNKNOWN = -1
@@ -60,6 +68,13 @@ class CaptureRow:
         How many tokens of the passage come before this step; -1 if unknown.
     next_token : int
         The token that the text goes on with; -1 if unknown.
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> row = captures.builtin()[3]
+    >>> row.target_logits.shape, row.position >= 0
+    ((4096,), True)
     """
 
     target_logits: LogitArray
@@ -119,6 +134,14 @@ class Capture(ReadOnly):
     -----
     The arrays are not copied where the type allows, and are read-only. Validation is one pass
     over the logits, O(rows V); what lies in files is validated row by row, when it is read.
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> capture = captures.builtin()
+    >>> target, draft = capture.distributions(row=3, temperature=0.8, top_k=50)
+    >>> target.shape, int((draft > 0).sum()), capture[10:20].vocab_size
+    ((4096,), 50, 4096)
     """
 
     target_logits: LogitArray | LazyArray
@@ -276,11 +299,7 @@ class Capture(ReadOnly):
         q = self._softmax(
             "draft_logits", row, temperature if draft_temperature is None else draft_temperature
         )
-        if top_k is not None:
-            q = keep_top_k(q, top_k)
-        if top_p is not None:
-            q = keep_top_p(q, top_p)
-        return p, q
+        return p, cut_draft(q, top_k, top_p)
 
     @property
     def kept(self) -> int | None:
@@ -357,6 +376,13 @@ class Capture(ReadOnly):
             raise RowOutOfRangeError(
                 f"row {row!r} is out of range: this capture has {len(self)} rows, counted from 0"
             )
+
+
+def cut_draft(q: FloatArray, top_k: int | None, top_p: float | None) -> FloatArray:
+    """Keep the likeliest tokens of a draft; see `Capture.distributions`."""
+    if top_k is not None:
+        q = keep_top_k(q, top_k)
+    return q if top_p is None else keep_top_p(q, top_p)
 
 
 def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> None:

@@ -20,13 +20,7 @@ import numpy.typing as npt
 
 from otlp.data.capture import Capture, check_logits
 from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
-from otlp.data.tensor_file import (
-    FileTensor,
-    NewTensor,
-    open_file,
-    read_header,
-    write_tensors,
-)
+from otlp.data.tensor_file import FileTensor, NewTensor, open_file, read_header, write_tensors
 from otlp.data.top_capture import TopCapture
 from otlp.data.top_rows import TopRows, check_rows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError
@@ -212,7 +206,7 @@ def columns_of(capture: Capture) -> dict[str, NewTensor]:
                 f"{model}_rest": NewTensor("F32", shape[:1], _pieces(logits.rest, 4)),
             }
         else:
-            pieces = _logits(logits, name, 4 * capture.vocab_size)
+            pieces = _pieces(logits, 4 * capture.vocab_size, name)
             columns[name] = NewTensor(kind, logits.shape, pieces)
     return columns
 
@@ -324,21 +318,15 @@ def _texts(capture: Capture) -> dict[str, NewTensor]:
     }
 
 
-def _pieces(column: Any, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
+def _pieces(column: Any, row_bytes: int, name: str = "") -> Iterator[npt.NDArray[Any]]:
+    """Pieces of a column; of logits, which have a name, checked where they come from a file."""
     step = max(1, PIECE // row_bytes)
     for start in range(0, column.shape[0], step):
-        yield np.asarray(column[start : start + step])
-
-
-def _logits(logits: Any, name: str, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
-    """Pieces of logits, checked where they come from a file."""
-    start = 0
-    for piece in _pieces(logits, row_bytes):
-        if isinstance(logits, StoredRows):
-            part = logits[start : start + len(piece)]
-            check_logits(piece, name, lambda row, part=part: part.where(row))  # type: ignore[misc]
+        part = column[start : start + step]
+        piece = np.asarray(part)
+        if name and isinstance(part, StoredRows):
+            check_logits(piece, name, part.where)
         yield piece
-        start += len(piece)
 
 
 def _ids(rows: TopRows, row_bytes: int) -> Iterator[npt.NDArray[Any]]:

@@ -17,6 +17,13 @@ JSON list with the text before each row.
 
 A large capture is many such files and an index; see `otlp.data.shards` for those, and
 `otlp.data.top_capture` for captures of the k likeliest tokens only.
+
+Examples
+--------
+>>> from otlp import captures
+>>> target, draft = captures.builtin().distributions(row=0)
+>>> target.shape == draft.shape == (4096,)
+True
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from otlp.data.engine_log import from_logprobs
 from otlp.data.shards import INDEX, index_path, open_shards, write_shards
 from otlp.data.top_capture import TopCapture, keep_top
 from otlp.data.top_rows import TopRows
-from otlp.data.whole_file import whole_file
+from otlp.data.whole_file import whole_file, writing_to
 from otlp.errors import CaptureError, InvalidInputError
 
 __all__ = [
@@ -78,6 +85,15 @@ def load(path: str | os.PathLike[str]) -> Capture:
     -----
     A file is opened once, so it is one file that is read, even if another takes its name
     meanwhile; a row of a file that was opened and has changed since is refused.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from otlp import captures
+    >>> path = os.path.join(tempfile.mkdtemp(), "ten.safetensors")
+    >>> captures.save(captures.builtin()[:10], path)
+    >>> len(captures.load(path))
+    10
     """
     name = _name(path)
     if os.path.isdir(name):
@@ -114,6 +130,16 @@ def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | N
     Notes
     -----
     See `otlp.data.whole_file`. O(file size) time, in pieces of 16 MiB.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from otlp import captures
+    >>> folder = tempfile.mkdtemp()
+    >>> captures.save(captures.builtin()[:10], os.path.join(folder, "ten.safetensors"))
+    >>> captures.save(captures.builtin()[:10], os.path.join(folder, "many"), shard_bytes=50_000)
+    >>> len(os.listdir(folder)) > 2
+    True
     """
     if not isinstance(capture, Capture):
         raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
@@ -122,14 +148,8 @@ def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | N
         write_shards(capture, name, shard_bytes)
         return
     layout = capture_file.FORMAT if capture.kept is None else capture_file.LARGE
-    try:
-        with whole_file(name) as temporary:
-            capture_file.write(temporary, capture, layout=layout)
-    except OSError as error:
-        raise CaptureError(
-            f"{name}: cannot be written ({error.strerror}); choose a folder that "
-            "exists, is writable and has room"
-        ) from error
+    with writing_to(name), whole_file(name) as temporary:
+        capture_file.write(temporary, capture, layout=layout)
 
 
 def builtin() -> Capture:
@@ -145,6 +165,13 @@ def builtin() -> Capture:
     ------
     CaptureError
         If the installation lacks the file.
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> capture = captures.builtin()
+    >>> len(capture), capture.vocab_size
+    (160, 4096)
     """
     with resources.as_file(resources.files("otlp") / "data" / "capture.safetensors") as path:
         return load(path)

@@ -79,6 +79,19 @@ def from_logprobs(
     -----
     The mass of the rest is what the k leave of 1, and 1e-6, to which the sums of an engine are
     known.  O(rows k) time and memory.
+
+    Examples
+    --------
+    >>> import json, os, tempfile
+    >>> from otlp import captures
+    >>> folder = tempfile.mkdtemp()
+    >>> token = {"7": {"logprob": -0.1}, "3": {"logprob": -3.0}}
+    >>> for name in ("target", "draft"):
+    ...     with open(os.path.join(folder, name), "w") as log:
+    ...         _ = log.write(json.dumps({"prompt_logprobs": [None, token, token]}))
+    >>> paths = [os.path.join(folder, name) for name in ("target", "draft")]
+    >>> len(captures.from_logprobs(*paths, k=2, vocab_size=10))
+    2
     """
     k, vocab_size = whole_number(k, "k"), check_vocab_size(vocab_size)
     rows: dict[str, list[TopRow]] = {"target": [], "draft": []}
@@ -135,11 +148,10 @@ def _tokens(request: Any) -> list[Any]:
         choice = request["choices"][0]
         request = choice if "prompt_logprobs" in choice else choice["logprobs"]
     found = request.get("prompt_logprobs") or request["top_logprobs"]
-    return [token and {_id(key): _log(value) for key, value in token.items()} for token in found]
-
-
-def _id(key: str) -> int:
-    return int(key.removeprefix("token_id:"))
+    return [
+        token and {int(key.removeprefix("token_id:")): _log(x) for key, x in token.items()}
+        for token in found
+    ]
 
 
 def _log(value: Any) -> float:

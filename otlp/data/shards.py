@@ -34,7 +34,7 @@ from otlp.data.capture_file import (
 )
 from otlp.data.tensor_file import NUMBERS, open_file
 from otlp.data.top_capture import TopCapture
-from otlp.data.whole_file import whole_file
+from otlp.data.whole_file import whole_file, writing_to
 from otlp.distribution import whole_number
 from otlp.errors import CaptureError
 
@@ -77,7 +77,8 @@ def write_shards(capture: Capture, path: str | os.PathLike[str], shard_bytes: in
     names = [f"{stem}-{i:05d}-of-{len(starts):05d}.safetensors" for i in range(1, len(starts) + 1)]
     weight_map: dict[str, str] = {}
     total = 0
-    with _all_or_none([index.with_name(name) for name in names]) as shards:
+    paths = [index.with_name(name) for name in names]
+    with writing_to(index.parent), _all_or_none(paths) as shards:
         for number, (shard, start) in enumerate(zip(shards, starts, strict=True), 1):
             rows = capture[start : start + step]
             with whole_file(shard) as temporary:
@@ -188,13 +189,8 @@ def _all_or_none(paths: list[Path]) -> Iterator[list[Path]]:
     """Lend paths; what was written to them goes where the block raises."""
     try:
         yield paths
-    except BaseException as error:
+    except BaseException:
         for path in paths:
             with suppress(OSError):
                 path.unlink()
-        if isinstance(error, OSError):
-            raise CaptureError(
-                f"{paths[0].parent}: cannot be written ({error.strerror}); choose a folder that "
-                "exists, is writable and has room"
-            ) from error
         raise

@@ -30,11 +30,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.data.capture import Capture
+from otlp.data.capture import Capture, cut_draft
 from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
 from otlp.distribution import FloatArray, softmax, whole_number
-from otlp.distribution import top_k as keep_top_k
-from otlp.distribution import top_p as keep_top_p
 from otlp.errors import InvalidInputError
 
 __all__ = ["TopCapture", "keep_top"]
@@ -50,6 +48,13 @@ class TopCapture(Capture):
     Its arrays of logits are `TopRows`, and its vocabulary has V + 1 tokens, of which the last
     stands for all that were not kept.  All else is as in a `Capture`; `keep_top` makes one of a
     capture, and `from_logprobs` of what a serving engine logged.
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> top = captures.keep_top(captures.builtin(), k=50)
+    >>> type(top).__name__, len(top) == len(captures.builtin())
+    ('TopCapture', True)
     """
 
     def __post_init__(self) -> None:
@@ -122,10 +127,7 @@ class TopCapture(Capture):
         q[draft.ids] = softmax(
             draft.logs, temperature if draft_temperature is None else draft_temperature
         )
-        if top_k is not None:
-            q = keep_top_k(q, top_k)
-        if top_p is not None:
-            q = keep_top_p(q, top_p)
+        q = cut_draft(q, top_k, top_p)
         target = self._top("target_logits").row(row)
         softmax(target.logs, temperature)  # which checks the temperature
         # relative to the likeliest token, so that no temperature is too low
@@ -173,6 +175,16 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
     Notes
     -----
     O(rows V).
+
+    Examples
+    --------
+    >>> from otlp import captures
+    >>> top = captures.keep_top(captures.builtin(), k=50)
+    >>> top.vocab_size                     # the last token stands for all that were not kept
+    4097
+    >>> target, draft = top.distributions(row=0)
+    >>> int((draft > 0).sum())
+    50
     """
     if not isinstance(capture, Capture) or capture.kept is not None:
         raise InvalidInputError(

@@ -58,6 +58,14 @@ class TopRows(ReadOnly, LazyArray):
     ------
     InvalidInputError
         If shapes, types or a row do not fit together; what lies in files is validated row by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.data.captures import TopRows
+    >>> rows = TopRows(np.array([[2, 0]]), np.log([[0.5, 0.3]]), np.log([0.2]), vocab_size=4)
+    >>> rows.shape, np.exp(rows[0].astype(float)).round(3).tolist()
+    ((1, 5), [0.3, 0.0, 0.5, 0.0, 0.2])
     """
 
     ids: Column

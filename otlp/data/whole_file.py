@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["is_temporary", "whole_file"]
+from otlp.errors import CaptureError
+
+__all__ = ["is_temporary", "whole_file", "writing_to"]
 
 
 @contextmanager
@@ -33,6 +35,18 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def writing_to(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in words why a capture cannot be written there."""
+    try:
+        yield
+    except OSError as error:
+        raise CaptureError(
+            f"{os.fspath(place)}: cannot be written ({error.strerror}); choose a folder that "
+            "exists, is writable and has room"
+        ) from error
 
 
 def is_temporary(name: str, path: str | os.PathLike[str]) -> bool:

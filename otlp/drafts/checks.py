@@ -57,10 +57,10 @@ def check_tuples(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArr
 
 def check_tokens(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:
     """Validate one drafted tuple, shape (n,); see `check_tuples`."""
-    tokens = check_tuples(draft_tokens, n, vocab_size)
-    if tokens.ndim != 1:
+    tokens = as_array(draft_tokens, "draft_tokens")
+    if tokens.shape != (n,):
         raise _misshaped(tokens, n)
-    return tokens
+    return _in_range(tokens, n, vocab_size)
 
 
 def check_rows(draft_tokens: npt.ArrayLike, n: int, vocab_size: int) -> IntArray:

@@ -57,10 +57,7 @@ class Explicit(DraftScheme):
     """
 
     def __init__(
-        self,
-        tuples: npt.ArrayLike,
-        probabilities: npt.ArrayLike,
-        vocab_size: int | None = None,
+        self, tuples: npt.ArrayLike, probabilities: npt.ArrayLike, vocab_size: int | None = None
     ) -> None:
         tokens = as_array(tuples, "tuples")
         if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
@@ -122,16 +119,11 @@ class Explicit(DraftScheme):
             for row, mass in zip(self._tuples.tokens, self._tuples.mass, strict=True)
         }
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples, shape (..., n) -> (...); O(n) each after O(m n) once."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        rows = np.ascontiguousarray(tokens.reshape(-1, self.n))
-        found = [self._index.get(row.tobytes(), 0.0) for row in rows]
-        return np.array(found).reshape(tokens.shape[:-1])
+    def _probability(self, rows: IntArray) -> FloatArray:
+        """By look-up; O(n) each after O(m n) once."""
+        return np.array([self._index.get(row.tobytes(), 0.0) for row in rows], dtype=np.float64)
 
-    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether the tuple is listed; O(n)."""
-        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+    def _possible(self, tokens: IntArray) -> bool:
         return tokens.tobytes() in self._index
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:

@@ -48,18 +48,11 @@ class Greedy(TopAndOne):
             return point_mass(int(self.top[place]), self.vocab_size)
         return self.rest
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        result: FloatArray = np.where(
-            (tokens[..., :-1] == self.top).all(axis=-1), self.rest[tokens[..., -1]], 0.0
-        )
-        return result
+    def _probability(self, rows: IntArray) -> FloatArray:
+        return np.where((rows[:, :-1] == self.top).all(axis=1), self.rest[rows[:, -1]], 0.0)
 
-    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether each tuple can be drafted, shape (m, n) -> (m,): no probability underflows."""
-        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
-        return np.asarray(self.probability(tokens) > 0.0)
+    def _possible_each(self, rows: IntArray) -> Mask:
+        return self._probability(rows) > 0.0  # which is no product, and does not underflow
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(V) a call, and O(n + log V) a tuple

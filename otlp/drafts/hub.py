@@ -71,13 +71,10 @@ class Hub(TopAndOne):
             return self.draft
         return self.rest if tokens[0] == self.hub else point_mass(self.hub, self.vocab_size)
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted pairs, shape (..., 2) -> (...)."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        one, two, hub = tokens[..., 0], tokens[..., 1], self.hub
+    def _probability(self, rows: IntArray) -> FloatArray:
+        one, two, hub = rows[:, 0], rows[:, 1], self.hub
         after = np.where(one == hub, self.draft[hub] * self.rest[two], 0.0)
-        result: FloatArray = np.where((two == hub) & (one != hub), self.draft[one], after)
-        return result
+        return np.where((two == hub) & (one != hub), self.draft[one], after)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(V) a call, and O(log V) a pair
@@ -103,4 +100,4 @@ class Hub(TopAndOne):
         others = np.flatnonzero(self.rest).astype(np.int64)
         before = np.column_stack((others, np.full_like(others, self.hub)))
         listed = np.concatenate((before, before[:, ::-1]))
-        return DraftTuples.positive(listed, self.probability(listed))
+        return DraftTuples.positive(listed, self._probability(listed))

@@ -82,21 +82,14 @@ class IID(OneDraft):
     def _cumulative(self) -> FloatArray:
         return np.cumsum(self.draft)
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        result: FloatArray = np.prod(self.draft[tokens], axis=-1)
-        return result
+    def _probability(self, rows: IntArray) -> FloatArray:
+        return np.asarray(np.prod(self.draft[rows], axis=1))
 
-    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether every token can be drafted."""
-        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+    def _possible(self, tokens: IntArray) -> bool:
         return bool(min(self.draft[tokens].tolist()) > 0.0)
 
-    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether every token of each tuple can be drafted, shape (m, n) -> (m,)."""
-        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
-        return np.asarray((self.draft[tokens] > 0.0).all(axis=1))
+    def _possible_each(self, rows: IntArray) -> Mask:
+        return np.asarray((self.draft[rows] > 0.0).all(axis=1))
 
     def mass_within(self, subset: npt.ArrayLike) -> float:
         """q(S)^n; O(V)."""

@@ -112,21 +112,14 @@ class Independent(DraftScheme):
         """prod_j (B_j + q_j) - prod_j B_j for the masses B_j below, as a positive sum; O(nV)."""
         return _priority_marginals(self._by_token, checks.check_order(order, self.vocab_size))
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        result: FloatArray = np.prod(self.drafts[np.arange(self.n), tokens], axis=-1)
-        return result
+    def _probability(self, rows: IntArray) -> FloatArray:
+        return np.asarray(np.prod(self.drafts[np.arange(self.n), rows], axis=1))
 
-    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether every token can be drafted at its place."""
-        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+    def _possible(self, tokens: IntArray) -> bool:
         return bool((self.drafts[np.arange(self.n), tokens] > 0.0).all())
 
-    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether every token of each tuple can be drafted at its place, shape (m, n) -> (m,)."""
-        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
-        return np.asarray((self.drafts[np.arange(self.n), tokens] > 0.0).all(axis=1))
+    def _possible_each(self, rows: IntArray) -> Mask:
+        return np.asarray((self.drafts[np.arange(self.n), rows] > 0.0).all(axis=1))
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(nV) once, then O(n log V) a tuple

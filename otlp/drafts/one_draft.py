@@ -61,8 +61,7 @@ class OneDraft(DraftScheme):
     @property
     def support(self) -> Mask:
         """Tokens of positive q: a subnormal probability has no n-th part."""
-        mask: Mask = self.draft > 0.0
-        return mask
+        return self.draft > 0.0
 
     @cached_property
     def mean_draft(self) -> FloatArray:

@@ -32,7 +32,20 @@ class DraftScheme(ReadOnly, ABC):
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
     and probabilities in O(nV) a tuple, and what is a sum over tuples from the list of them all,
-    made once, within `MEMORY_LIMIT`.  Override what is known in closed form.
+    made once, within `MEMORY_LIMIT`.  Override what is known in closed form; where a method has a
+    twin with an underscore, override the twin, whose tuples are checked already.
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> class Twice(otlp.DraftScheme):         # draw one token, and draft it twice
+    ...     n, vocab_size = 2, 3
+    ...     def next_distribution(self, drawn):
+    ...         return np.eye(3)[drawn[0]] if len(drawn) else np.array([0.5, 0.3, 0.2])
+    >>> Twice().probability([[0, 0], [0, 1]]).tolist()
+    [0.5, 0.0]
+    >>> round(otlp.solve(otlp.Problem([0.1, 0.6, 0.3], Twice())).acceptance, 6)
+    0.6
     """
 
     def __repr__(self) -> str:
@@ -85,8 +98,7 @@ class DraftScheme(ReadOnly, ABC):
     @property
     def support(self) -> Mask:
         """Tokens that can be drafted, a mask of shape (V,)."""
-        mask: Mask = self.mean_draft > 0.0
-        return mask
+        return self.mean_draft > 0.0
 
     @cached_property
     def inclusion(self) -> FloatArray:
@@ -137,27 +149,33 @@ class DraftScheme(ReadOnly, ABC):
             If an id lies outside [0, V).
         """
         tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        rows = tokens.reshape(-1, self.n)
+        return self._probability(tokens.reshape(-1, self.n)).reshape(tokens.shape[:-1])
+
+    def _probability(self, rows: IntArray) -> FloatArray:
+        """Probability of valid tuples, shape (m, n) -> (m,)."""
         mass = np.ones(len(rows))
         for place in range(self.n):
             for prefix, among in _by_prefix(rows[:, :place], np.flatnonzero(mass)):
                 mass[among] *= self._after(prefix)[rows[among, place]]
-        return mass.reshape(tokens.shape[:-1])
+        return mass
 
     def possible(self, draft_tokens: npt.ArrayLike) -> bool:
         """Whether a tuple, shape (n,), can be drafted, even if its probability underflows."""
-        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+        return self._possible(checks.check_tokens(draft_tokens, self.n, self.vocab_size))
+
+    def _possible(self, tokens: IntArray) -> bool:
+        """Whether a valid tuple can be drafted."""
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
     def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether each of many tuples can be drafted, shape (m, n) -> (m,); see `possible`.
+        """Whether each of many tuples can be drafted, shape (m, n) -> (m,); see `possible`."""
+        return self._possible_each(checks.check_rows(draft_tokens, self.n, self.vocab_size))
 
-        One `possible` for each distinct tuple, unless it is overridden.
-        """
-        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
-        result = np.empty(len(tokens), dtype=bool)
-        for row, places in equal_rows(tokens):
-            result[places] = self.possible(row)
+    def _possible_each(self, rows: IntArray) -> Mask:
+        """Whether valid tuples can be drafted: here one look for each distinct one."""
+        result = np.empty(len(rows), dtype=bool)
+        for row, places in equal_rows(rows):
+            result[places] = self._possible(row)
         return result
 
     def mass_within(self, subset: npt.ArrayLike) -> float:

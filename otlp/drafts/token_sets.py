@@ -64,6 +64,15 @@ class DraftTuples(ReadOnly):
         The tuples; no row stands twice.
     mass : ndarray, shape (m,)
         Their probabilities, all positive.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> tuples = otlp.WithoutReplacement([0.5, 0.3, 0.2], n=2).enumerate_tuples()
+    >>> tuples.tokens.tolist()
+    [[0, 1], [1, 0], [0, 2], [2, 0], [1, 2], [2, 1]]
+    >>> round(float(tuples.mass.sum()), 12)
+    1.0
     """
 
     tokens: IntArray
@@ -88,6 +97,15 @@ class TokenSets(ReadOnly):
         Where each set begins.
     mass : ndarray, shape (m,)
         Probability that the set of distinct drafted tokens is set j; all positive.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> sets = otlp.IID([0.6, 0.4], n=2).enumerate_sets()
+    >>> sets.members.tolist(), sets.offsets.tolist()       # {0}, {0, 1}, {1}
+    ([0, 1, 0, 1], [0, 1, 2, 4])
+    >>> sets.mass.round(6).tolist()
+    [0.36, 0.16, 0.48]
     """
 
     members: IntArray

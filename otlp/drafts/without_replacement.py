@@ -13,13 +13,7 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf, renormalise_without
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
-from otlp.drafts.token_sets import (
-    MEMORY_LIMIT,
-    DraftTuples,
-    TokenSets,
-    as_float,
-    check_memory,
-)
+from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
 from otlp.timing import checkpoint
@@ -144,30 +138,24 @@ class WithoutReplacement(OneDraft):
         result: FloatArray = left
         return result
 
-    def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        """Probability of drafted tuples, shape (..., n) -> (...)."""
-        tokens = checks.check_tuples(draft_tokens, self.n, self.vocab_size)
-        result = np.ones(tokens.shape[:-1])
+    def _probability(self, rows: IntArray) -> FloatArray:
+        result = np.ones(len(rows))
         for place in range(self.n):
-            fresh = ~(tokens[..., :place] == tokens[..., place, None]).any(axis=-1)
-            mass = np.where(fresh, self.draft[tokens[..., place]], 0.0)
+            fresh = ~(rows[:, :place] == rows[:, place, None]).any(axis=1)
+            mass = np.where(fresh, self.draft[rows[:, place]], 0.0)
             if place:
-                left = np.where(fresh, self._outside(tokens[..., :place]), 1.0)
+                left = np.where(fresh, self._outside(rows[:, :place]), 1.0)
                 mass = np.divide(mass, left, out=np.zeros_like(mass), where=mass > 0.0)
             result = result * mass
         return result
 
-    def possible(self, draft_tokens: npt.ArrayLike) -> bool:
-        """Whether every token can be drafted, and none stands twice."""
-        tokens = checks.check_tokens(draft_tokens, self.n, self.vocab_size)
+    def _possible(self, tokens: IntArray) -> bool:
         return len(set(tokens.tolist())) == self.n and bool((self.draft[tokens] > 0.0).all())
 
-    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether every token of each tuple can be drafted, and none stands twice; (m, n), (m,)."""
-        tokens = checks.check_rows(draft_tokens, self.n, self.vocab_size)
-        ordered = np.sort(tokens, axis=1)
+    def _possible_each(self, rows: IntArray) -> Mask:
+        ordered = np.sort(rows, axis=1)
         different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
-        return np.asarray(different & (self.draft[tokens] > 0.0).all(axis=1))
+        return np.asarray(different & (self.draft[rows] > 0.0).all(axis=1))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some draft lies in S; a third of one `priority_marginals`."""
@@ -217,7 +205,7 @@ class WithoutReplacement(OneDraft):
         sets = self._combinations()
         orders = np.array(list(permutations(range(self.n))))
         listed = sets[:, orders].reshape(len(sets) * factorial(self.n), self.n)
-        return DraftTuples.positive(listed, self.probability(listed))
+        return DraftTuples.positive(listed, self._probability(listed))
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the sets of n tokens with their masses, without listing the tuples.

@@ -53,6 +53,16 @@ class LPArrays:
         tokens that are never drafted.
     optimum : float
         The optimal acceptance, as `otlp.optimal_acceptance` finds it: without this program.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.export import lp_arrays
+    >>> lp = lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
+    >>> lp.A_ub.shape, lp.variables
+    ((5, 4), ('x_0_set_0', 'x_1_set_1', 'x_0_set_0_1', 'x_1_set_0_1'))
+    >>> round(lp.optimum, 6)
+    0.69
     """
 
     form: str
@@ -180,6 +190,16 @@ def write_arrays(lp: LPArrays, path: str | os.PathLike[str]) -> None:
         stored = numpy.load("problem.npz")
         parts = stored["A_ub_data"], stored["A_ub_indices"], stored["A_ub_indptr"]
         A_ub = scipy.sparse.csr_array(parts, shape=stored["A_ub_shape"])
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, otlp
+    >>> from otlp.export import lp_arrays, write_arrays
+    >>> lp = lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
+    >>> path = os.path.join(tempfile.mkdtemp(), "problem.npz")
+    >>> write_arrays(lp, path)
+    >>> np.load(path)["c"].tolist()
+    [-1.0, -1.0, -1.0, -1.0]
     """
     stored: dict[str, Any] = {}
     for name, value in vars(lp).items():

@@ -38,6 +38,15 @@ def write_mps(lp: LPArrays, path: str | os.PathLike[str], note: str = "") -> Non
     free).  The objective is to be minimised, as is the default of them all; a comment at the top
     has the optimum.  Numbers are written to the last bit; see the notes of `lp_arrays` on
     tolerances.
+
+    Examples
+    --------
+    >>> import os, tempfile, otlp
+    >>> from otlp.export import lp_arrays, write_mps
+    >>> path = os.path.join(tempfile.mkdtemp(), "problem.mps")
+    >>> write_mps(lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2))), path)
+    >>> "ROWS" in open(path).read()
+    True
     """
     with whole_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
         file.writelines(mps_lines(lp, note))

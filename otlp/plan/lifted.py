@@ -26,6 +26,16 @@ class LiftedPlan(Plan):
         The kept tokens, ascending.
     outside : ndarray, shape (V,)
         The target on the tokens that are never drafted, normalised; zero if it has no mass there.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.reductions import PrimalDual, Support
+    >>> problem = otlp.Problem([0.1, 0.6, 0.2, 0.1], otlp.IID([0.5, 0.5, 0.0, 0.0], n=2))
+    >>> small, inverse = Support().apply(problem)
+    >>> plan = Support().invert(PrimalDual(otlp.solve(small).plan), inverse).primal
+    >>> type(plan).__name__, plan.conditional([0, 1]).round(6).tolist()
+    ('LiftedPlan', [0.075, 0.7, 0.15, 0.075])
     """
 
     def __init__(self, problem: Problem, plan: Plan, tokens: IntArray, outside: FloatArray) -> None:

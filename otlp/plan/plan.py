@@ -42,6 +42,14 @@ class Marginals:
     interval : tuple of float, or None
         Where the acceptance is estimated: ends of an interval that misses its true sum with
         probability `MISS` at most.  None where it is no estimate.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> marginals = otlp.solve(problem).plan.marginals()
+    >>> marginals.acceptance.round(6).tolist(), marginals.output.round(6).tolist()
+    ([0.1, 0.45, 0.3], [0.1, 0.6, 0.3])
     """
 
     acceptance: FloatArray
@@ -58,6 +66,18 @@ class Plan(ABC):
     ----------
     problem : Problem
         The problem that the plan is for.
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> plan = otlp.solve(problem).plan
+    >>> plan.conditional([0, 2]).round(6).tolist()
+    [0.0, 0.0, 1.0]
+    >>> rng = np.random.default_rng(0)
+    >>> drafted = problem.drafts.sample(rng, 5)
+    >>> plan.sample_many(drafted, rng).shape
+    (5,)
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -303,6 +323,14 @@ def residual_distribution(target: FloatArray, acceptance: FloatArray | float) ->
     ndarray, shape (V,)
         (p - acceptance)^+ normalised; p itself where nothing is left, since it is then drawn
         from with probability zero but for rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.plan import residual_distribution
+    >>> target, accepted = np.array([0.1, 0.6, 0.3]), np.array([0.1, 0.4, 0.2])
+    >>> residual_distribution(target, accepted).round(6).tolist()
+    [0.0, 0.666667, 0.333333]
     """
     left = np.maximum(target - acceptance, 0.0)
     total = float(left.sum())

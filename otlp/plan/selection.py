@@ -30,6 +30,19 @@ class SelectionPlan(Plan):
     problem : Problem
     selection_law : ndarray, shape (V,)
         The distribution y of the selected token.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.plan import SelectionPlan
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> plan = otlp.solve(problem, "martingale").plan
+    >>> isinstance(plan, SelectionPlan)
+    True
+    >>> plan.realised_selection_law().round(6).tolist()   # y
+    [0.25, 0.45, 0.3]
+    >>> plan.accept.round(6).tolist()                     # min(1, p / y)
+    [0.4, 1.0, 1.0]
     """
 
     def __init__(self, problem: Problem, selection_law: FloatArray) -> None:

@@ -33,14 +33,21 @@ class SetPlan(Plan):
     wanted : ndarray, shape (V,), optional
         What the sets have to put out, if they are some of the tuples alone, merged by those of
         their tokens that are in any set; sums to their mass.  By default the target.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> from otlp.plan import SetPlan
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> plan = otlp.solve(problem, "max-flow").plan
+    >>> isinstance(plan, SetPlan)
+    True
+    >>> bool((plan.conditional([1, 2]) == plan.conditional([2, 1])).all())
+    True
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        sets: TokenSets,
-        flow: FloatArray,
-        wanted: FloatArray | None = None,
+        self, problem: Problem, sets: TokenSets, flow: FloatArray, wanted: FloatArray | None = None
     ) -> None:
         super().__init__(problem)
         self.sets = sets

@@ -26,6 +26,16 @@ class TablePlan(Plan):
         The tuples of positive probability, m of them.
     conditionals : ndarray, shape (m, V)
         Row j is the distribution of the verified token given tuple j; nonnegative, sums to one.
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> from otlp.plan import TablePlan
+    >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+    >>> tuples = problem.drafts.enumerate_tuples()
+    >>> plan = TablePlan(problem, tuples, np.tile(problem.target, (9, 1)))  # ignores the drafts
+    >>> plan.conditional([0, 1]).tolist()
+    [0.1, 0.6, 0.3]
     """
 
     def __init__(self, problem: Problem, tuples: DraftTuples, conditionals: FloatArray) -> None:

@@ -186,10 +186,13 @@ class CaptureProblems(RowProblems):
         numbers = np.asarray(self.numbers, dtype=np.int64)
         if isinstance(self.capture.target_logits, np.ndarray):
             none = np.empty(0, dtype=np.int64)
+            at: Any = numbers
+            if isinstance(self.rows, range) and self.rows.step == 1:
+                at = slice(self.rows.start, self.rows.stop)  # which is no copy
             capture = replace(
                 self.capture,
-                target_logits=self.capture.target_logits[numbers],
-                draft_logits=self.capture.draft_logits[numbers],
+                target_logits=self.capture.target_logits[at],
+                draft_logits=self.capture.draft_logits[at],
                 contexts=(),
                 positions=none,
                 next_tokens=none,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -28,7 +28,7 @@ from otlp.solvers.orderings import Orderings
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
-from otlp.sweeps.workers import in_order, in_this_process
+from otlp.sweeps.workers import in_order, in_this_process, one_by_one
 
 __all__ = ["Row", "solve_many"]
 
@@ -42,13 +42,17 @@ CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V: its plans take some 16 MB."""
 
 COMPILED = (
-    *(Auto, Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
+    *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
     *(KSeq, RecursiveRejection, Naive),
 )
 """Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
 
 THREAD_TOKENS = 2**15
-"""V from which on they run in threads, where no plan has to be sent from process to process."""
+"""V from which on they run in threads.  Below, too much of a solve is Python, which threads wait
+for; but where plans are kept they do all the same: to send one costs as much as to find it."""
+
+ALONE_TOKENS = 2**13
+"""V below which they keep plans in this process alone: threads would only wait for each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,14 @@ class Row:
         None where an error was raised instead.
     error : OTLPError or None
         Why there is no solution.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> problems = otlp.SyntheticProblems(rows=2, vocab_size=1000, n=2)
+    >>> row = next(iter(otlp.solve_many(problems)))
+    >>> row.row, row.status, row.error is None, row.acceptance == row.solution.acceptance
+    (0, 'SOLVED', True, True)
     """
 
     row: int
@@ -159,26 +171,42 @@ def solve_many(
         chunk = min(whole_number(chunk, "chunk"), sys.maxsize)
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
-    if isinstance(problems, Sequence):
-        vocab_size = _vocab_size(problems)
+    rows: Iterator[Row]
+    if in_this_process(jobs):
+        # without chunks, so that the memory of one plan does for the next
+        single = _places(problems)
+        rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
     else:
-        first = list(islice(remaining, 1))
-        problems, vocab_size = chain(first, remaining), _vocab_size(first)
-    threads = isinstance(made, COMPILED) and vocab_size >= THREAD_TOKENS
-    solve = partial(_solve_chunk, solver=made, plans=plans)
-    # nothing is gained by a chunk here, and the memory of one plan does for the next
-    most = 1 if in_this_process(jobs) else max(1, CHUNK_TOKENS // vocab_size)
-    chunks = _Chunks(problems, chunk, most)
-    results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
-    rows = _rows(results, chunks, solve)
+        some = problems
+        if not isinstance(some, Sequence):
+            some = list(islice(remaining, 1))
+            problems = chain(some, remaining)
+        vocab_size, compiled = _kind(made, some)
+        threads = compiled and (plans or vocab_size >= THREAD_TOKENS)
+        if compiled and plans and vocab_size < ALONE_TOKENS:
+            jobs = 1
+        solve = partial(_solve_chunk, solver=made, plans=plans)
+        chunks = _Chunks(problems, chunk, max(1, CHUNK_TOKENS // vocab_size))
+        results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
+        rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows
 
 
-def _vocab_size(problems: Sequence[Problem]) -> int:
-    """V of the first problem; 1 if it has none."""
-    with suppress(OTLPError, LookupError, AttributeError):
-        return max(1, getattr(problems, "vocab_size", 0) or problems[0].vocab_size)
-    return 1
+def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
+    """V of the first problem, or 1, and whether compiled code solves it."""
+    vocab_size = 1
+    with suppress(Exception):  # the row will say it
+        vocab_size = max(1, problems[0].vocab_size)
+        if isinstance(solver, Auto):
+            solver = solver.select(problems[0])
+    return vocab_size, isinstance(solver, COMPILED)
+
+
+def _places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], int]]:
+    """Each problem's sequence, and its place there: it is built when it is solved."""
+    if isinstance(problems, Sequence):
+        return zip(repeat(problems), range(len(problems)))
+    return (([problem], 0) for problem in problems)
 
 
 class _Chunks:
@@ -250,11 +278,12 @@ def _rows(
             outcomes, seconds = result
             chunks.learn(len(chunk), seconds)
         for outcome in outcomes:
-            if isinstance(outcome, Solution):
-                yield Row(row, outcome)
-            else:
-                yield Row(row, None, outcome)
+            yield _row(row, outcome)
             row += 1
+
+
+def _row(row: int, outcome: Outcome) -> Row:
+    return Row(row, outcome) if isinstance(outcome, Solution) else Row(row, None, outcome)
 
 
 def _one_by_one(
@@ -264,8 +293,7 @@ def _one_by_one(
     if len(chunk) == 1:
         yield death
         return
-    # never in this process, which must not die of it
-    for result in in_order(solve, [chunk[i : i + 1] for i in range(len(chunk))], 2):
+    for result in one_by_one(solve, (chunk[i : i + 1] for i in range(len(chunk)))):
         yield result if isinstance(result, TaskError) else result[0][0]
 
 

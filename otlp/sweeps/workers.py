@@ -6,20 +6,24 @@ its backend, such as a Dask cluster.  Without one they stay on this machine.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
+from math import inf
+from time import monotonic
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from otlp.distribution import whole_number
-from otlp.errors import InvalidInputError, TaskError
+from otlp.errors import InvalidInputError, SchedulerError, TaskError
 
-__all__ = ["in_order", "in_this_process", "worker_count"]
+__all__ = ["in_order", "in_this_process", "one_by_one", "worker_count"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -33,6 +37,12 @@ MOST_JOBS = 1024
 
 IDLE_SECONDS = 60.0
 """After which a process that waits for the next sweep ends."""
+
+PATIENCE = 120.0
+"""Seconds without any worker after which those of a cluster are given up."""
+
+LOOK = 2.0
+"""Seconds from one look at them to the next."""
 
 
 def in_order(
@@ -60,12 +70,15 @@ def in_order(
     ------
     Result or TaskError
         One for each task, in the order of the tasks.  A `TaskError` stands for the task that a
-        worker died of; what was under way beside it is run again, one by one.
+        worker died of; what was under way beside it is run again, one by one.  A task that killed
+        several workers of a cluster is tried once more in a process of this machine.
 
     Raises
     ------
     InvalidInputError
         If `jobs` is no whole number from 1 to 1,024.
+    SchedulerError
+        If all workers of a cluster have been away for 120 s.
     Exception
         Whatever the function raises, at the place of its task.
 
@@ -76,17 +89,14 @@ def in_order(
     workers = worker_count(jobs)
     backend, configured = _configured()
     if hasattr(backend, "client"):
-        cluster = partial(_cluster, backend.client)
-        return _side_by_side(cluster, cluster, function, tasks, workers)
+        return _side_by_side(partial(_cluster, _Cluster(backend.client)), function, tasks, workers)
     if backend is not None:
         from joblib import Parallel
 
         return _rounds(Parallel(n_jobs=jobs or configured), function, tasks, workers)
     if workers == 1:
         return map(function, tasks)
-    if prefer == "threads":
-        return _side_by_side(_threads, _threads, function, tasks, workers)
-    return _side_by_side(_processes, _fresh_process, function, tasks, workers)
+    return _side_by_side(_threads if prefer == "threads" else _processes, function, tasks, workers)
 
 
 def worker_count(jobs: int | None = None) -> int:
@@ -118,11 +128,7 @@ def _configured() -> tuple[Any, int]:
 
 
 def _side_by_side(
-    pool: Pool,
-    fresh: Pool,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    workers: int,
+    pool: Pool, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[Result | TaskError]:
     remaining = iter(tasks)
     waiting: deque[Task] = deque()
@@ -134,20 +140,29 @@ def _side_by_side(
                     waiting.append(task)
                     futures.append(executor.submit(function, task))
                     if len(futures) == WINDOW * workers:
-                        yield _first(futures, waiting)
+                        yield from _first(futures, waiting, function)
                 while futures:
-                    yield _first(futures, waiting)
+                    yield from _first(futures, waiting, function)
                 return
-        except _deaths():
+        except BrokenExecutor:
             pass
-        yield from _one_by_one(fresh, function, waiting)
+        yield from one_by_one(function, waiting)
         waiting.clear()
 
 
-def _first(futures: deque[Future[Result]], waiting: deque[Task]) -> Result:
-    result = futures.popleft().result()
-    waiting.popleft()
-    return result
+def _first(
+    futures: deque[Future[Result]], waiting: deque[Task], function: Callable[[Task], Result]
+) -> Iterator[Result | TaskError]:
+    """The result of the first task; where workers of a cluster died of it, it is done here."""
+    try:
+        result = futures.popleft().result()
+    except _deaths() as death:
+        if isinstance(death, BrokenExecutor):
+            raise
+        yield from one_by_one(function, [waiting.popleft()])
+    else:
+        waiting.popleft()
+        yield result
 
 
 def _rounds(
@@ -161,20 +176,23 @@ def _rounds(
         try:
             results = parallel(delayed(function)(task) for task in window)
         except _deaths():
-            results = _one_by_one(_fresh_process, function, window)
+            results = one_by_one(function, window)
         yield from results
 
 
-def _one_by_one(
-    fresh: Pool, function: Callable[[Task], Result], tasks: Iterable[Task]
+def one_by_one(
+    function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[Result | TaskError]:
-    """One task at a time, to tell which of them it is that a worker dies of."""
+    """Do tasks that a worker died of, to tell which of them it was; see `in_order`.
+
+    Here and not in this process, wherever the others are done: in one beside it, that may die.
+    """
     waiting = deque(tasks)
     while waiting:
         done = 0
         reason = ""
         try:
-            with fresh(1) as executor:
+            with _fresh_process(1) as executor:
                 while waiting:
                     result = executor.submit(function, waiting[0]).result()
                     waiting.popleft()
@@ -194,14 +212,56 @@ def _deaths() -> tuple[type[Exception], ...]:
     return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
 
 
-@contextmanager
-def _cluster(client: Any, workers: int) -> Iterator[Executor]:
+class _Cluster(Executor):
     """The workers of a Dask cluster, however many they are."""
-    executor = client.get_executor(pure=False)
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.deserted = client, False
+        self.begun: WeakSet[Any] = WeakSet()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call, and fetch its result as soon as it is there."""
+        call = self.client.submit(function, *args, pure=False, **kwargs)
+        self.begun.add(call)
+        return self.aside(self._fetched(call))
+
+    def aside(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Let the client's thread do something."""
+        return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+
+    async def watch(self) -> None:
+        """See whether workers that there were stay away."""
+        last = inf
+        while not self.deserted:
+            if await self.client.nthreads(asynchronous=True):
+                last = monotonic()
+            self.deserted = monotonic() - last > PATIENCE
+            await asyncio.sleep(LOOK)
+
+    async def _fetched(self, call: Any) -> Any:
+        found = asyncio.ensure_future(self.client.gather(call, asynchronous=True))
+        found.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen
+        while not found.done():
+            if self.deserted:
+                raise BrokenExecutor(f"all workers have been away for {PATIENCE:g} s")
+            await asyncio.wait([found], timeout=LOOK)
+        return found.result()
+
+
+@contextmanager
+def _cluster(executor: _Cluster, workers: int) -> Iterator[Executor]:
+    if executor.deserted and not executor.client.nthreads():
+        raise SchedulerError(
+            f"all workers of {executor.client.scheduler.address} have been away for "
+            f"{PATIENCE:g} s: start some, and then this again; a journal keeps what is done"
+        )
+    executor.deserted = False
+    watch = executor.aside(executor.watch())
     try:
         yield executor
     finally:
-        executor.shutdown(wait=False)  # cancels what has not started
+        watch.cancel()
+        executor.client.cancel(list(executor.begun))
 
 
 @contextmanager

@@ -144,9 +144,7 @@ _idle: dict[tuple[object, ...], list[EngineProcess]] = {}
 
 
 def call_engine(
-    interpreter: tuple[str, ...],
-    engine: str,
-    arguments: Sequence[npt.NDArray[Any]] | None,
+    interpreter: tuple[str, ...], engine: str, arguments: Sequence[npt.NDArray[Any]] | None
 ) -> list[npt.NDArray[Any]]:
     """Call an engine in a process that is idle, or in a new one; threads never share one.
 

@@ -62,5 +62,4 @@ def max_flow(network: FlowNetwork) -> FloatArray:
             ) from error
     else:
         (flows,) = call_engine((sys.executable,), "ortools", arguments)
-    result: FloatArray = np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)
-    return result
+    return np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)

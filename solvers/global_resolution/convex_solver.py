@@ -72,8 +72,8 @@ class _Best:
         return value, gradient
 
 
-def starting_point(wanted: FloatArray, draft: FloatArray, n: int) -> FloatArray:
-    """Variables that would be right if a token always met n - 1 tokens like itself on average.
+def starting_point(wanted: FloatArray, draft: FloatArray, n: int, slack: float) -> FloatArray:
+    """Variables that would be right for tokens that meet no others, raised where they do.
 
     Parameters
     ----------
@@ -81,9 +81,12 @@ def starting_point(wanted: FloatArray, draft: FloatArray, n: int) -> FloatArray:
         w and q, positive.
     n : int
         Number of drafts.
+    slack : float
+        0 or 1.  With 1 the others take shares too: n^2 times the weight is about right on
+        problems like language, and saves one or two Newton steps of four.
     """
     share = np.clip(wanted / (n * draft), 1e-6, 1.0 - 1e-6)
-    start: FloatArray = np.log(share) - np.log1p(-share)
+    start: FloatArray = np.log(share) - np.log1p(-share) + 2.0 * slack * np.log(n)
     return start
 
 
@@ -159,15 +162,15 @@ def _newton_step(
     scale = float(hessian.diagonal().max())
     if not scale > 0.0:
         return None
-    hessian[np.diag_indices_from(hessian)] += 1e-13 * scale
+    hessian.flat[:: point.size + 1] += 1e-13 * scale
     if best.function.slack == 0.0:
         # Adding a constant to every variable changes nothing: fill that null direction.
         hessian += scale / point.size
-    try:
-        factor = scipy.linalg.cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
-    except np.linalg.LinAlgError:
+    # LAPACK's own routine: the checks of scipy.linalg.solve take longer than the solution.
+    step: FloatArray
+    _, step, failed = scipy.linalg.lapack.dposv(hessian, -gradient, overwrite_a=True)
+    if failed:
         return None
-    step: FloatArray = -scipy.linalg.cho_solve(factor, gradient, check_finite=False)
     step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
     slope, norm = float(gradient @ step), float(np.abs(gradient).sum())
     length = 1.0

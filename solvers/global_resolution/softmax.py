@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
+from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
@@ -57,17 +58,7 @@ class SoftmaxSystem(Plan):
         super().__init__(problem)
         self.mass, self.labels = mass, labels
         self.alpha, self.slack, self.sets = alpha, slack, sets
-        tokens = np.flatnonzero(labels >= 0)
-        own = labels[tokens]
-        weights = sum_by(own, draft[tokens], given.size)
-        raw = np.zeros(wanted.size)
-        # A token by itself takes all, also where its weight is subnormal.
-        alone = np.bincount(own, minlength=given.size)[own] == 1
-        raw[tokens] = given[own] * np.where(alone, 1.0, draft[tokens] / weights[own])
-        self.separate = bool(alone.all())
-        self.accept = np.divide(wanted, raw, out=np.ones(wanted.size), where=raw > wanted)
-        self.kept = raw * self.accept
-        left = np.maximum(wanted - self.kept, 0.0)
+        self.accept, self.kept, left, self.separate = _scaled(wanted, given, labels, draft)
         self.residual = residual_distribution(left if left.any() else problem.target, 0.0)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -102,6 +93,32 @@ class SoftmaxSystem(Plan):
         lucky = np.zeros(self.kept.size)
         lucky[tokens] = shown[self.labels[tokens]] * self.residual[tokens]
         return lucky
+
+
+@compiled
+def _scaled(
+    wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
+    """Factors that scale what tokens get to what is wanted; what is kept, and left to replace.
+
+    Also whether no two tokens share a label.
+    """
+    accept, kept, left = np.ones(wanted.size), np.zeros(wanted.size), np.empty(wanted.size)
+    weights, members = np.zeros(given.size), np.zeros(given.size, np.int64)
+    for x in range(wanted.size):
+        if labels[x] >= 0:
+            weights[labels[x]] += draft[x]
+            members[labels[x]] += 1
+    for x in range(wanted.size):
+        if labels[x] >= 0:
+            # A token by itself takes all, also where its weight is subnormal.
+            alone = members[labels[x]] == 1
+            raw = given[labels[x]] * (1.0 if alone else draft[x] / weights[labels[x]])
+            if raw > wanted[x]:
+                accept[x] = wanted[x] / raw
+            kept[x] = raw * accept[x]
+        left[x] = max(wanted[x] - kept[x], 0.0)
+    return accept, kept, left, given.size == 0 or members.max() <= 1
 
 
 def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:

@@ -34,7 +34,7 @@ SUPPORTED = [
     for solver in SOLVERS
     if make_solver(solver).supports(otlp.Problem(P, drafts))
 ]
-COINS = {"k-seq", "recursive-rejection"}
+COINS = ("k-seq", "recursive-rejection")
 """Solvers whose plans toss a coin for each draft here, and invert a running sum in `sample`."""
 
 EDGES = [

@@ -16,10 +16,12 @@ from click.testing import CliRunner
 
 import otlp
 from otlp.cli import main
-from otlp.errors import EngineNotFoundError, SchedulerError
+from otlp.errors import EngineNotFoundError, SchedulerError, TaskError
 from otlp.studies.sweep import Grid, sweep
+from otlp.sweeps import workers
 from otlp.sweeps.cluster import on_scheduler
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
+from otlp.sweeps.workers import in_order
 
 ROWS = SyntheticRows(200, 1000)
 GRID = Grid(n=[2, 3], rules=["k-seq"])
@@ -52,9 +54,16 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=":0"
-    ) as started:
+    from dask.config import set as configured
+
+    # a busy machine may take longer than the usual 15 s to start a worker again
+    patient = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
+    with (
+        configured({**patient, "distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
+        ) as started,
+    ):
         yield started
 
 
@@ -120,6 +129,42 @@ def test_a_worker_that_is_killed_loses_no_row(cluster: Any, alone: bytes, tmp_pa
         sweep(ROWS, GRID, tmp_path / "j.jsonl", progress=progress)
     assert not victims
     assert (tmp_path / "j.jsonl").read_bytes() == alone
+
+
+def deadly(number: int) -> int:
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_every_worker_costs_itself_alone(cluster: Any) -> None:
+    with on_scheduler(cluster.scheduler_address):
+        results = list(in_order(deadly, range(12)))
+    assert isinstance(results[5], TaskError)
+    del results[5]
+    assert results == [number * number for number in range(12) if number != 5]
+
+
+@pytest.mark.slow
+def test_workers_that_stay_away_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "LOOK", 0.1)
+    found = []
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        ) as leaving,
+        pytest.raises(SchedulerError, match="away"),
+        on_scheduler(leaving.scheduler_address),
+    ):
+        for number in in_order(abs, range(100)):
+            found.append(number)
+            if number == 3:
+                leaving.scale(0)
+    assert found == list(range(len(found)))
+    assert 4 < len(found) < 100
 
 
 @pytest.mark.slow
