@@ -40,6 +40,9 @@ BAD: list[Any] = [
 FUNCTIONS = frozenset({"kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors are the caller's."""
 
+NOT_THERE = ("captures.load", "generate", "Statistics.read", "Statistics.check_pair")
+"""Calls whose file or model does not exist."""
+
 SECONDS = 20
 """After which a call is taken to hang."""
 
@@ -175,6 +178,17 @@ def batched_calls() -> Calls:
         "draft_tokens": torch.zeros((2, 2, 2), dtype=torch.int64), "generator": numbers,
     }  # fmt: skip
     calls["verify_paths"] = (batched.verify_paths, paths)
+    shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
+    trees = {
+        "target": target[:, None].expand(2, 4, 3), "draft": draft[:, None].expand(2, 4, 3),
+        "draft_tokens": torch.tensor([[-1, 0, 0, 2]] * 2), "shape": shape, "generator": numbers,
+        "nodes": torch.tensor([[0, 1, 1, 2]] * 2),
+    }  # fmt: skip
+    calls["verify_tree"] = (batched.verify_tree, trees)
+    calls["TreeShape"] = (
+        batched.TreeShape,
+        {"parents": shape.parents, "certain": shape.parents > 9, "last": shape.parents > 9},
+    )
     law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
     calls["two_slice_step"] = (
         batched.two_slice_step, {"law": law, "target": target, "draft": draft, "paths": 2},
@@ -185,6 +199,7 @@ def batched_calls() -> Calls:
 def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
+    from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
@@ -199,6 +214,9 @@ def decode_calls() -> Calls:
         "ShapedDrafting": (decode.ShapedDrafting, {"shape": (-1, 0), "kind": "iid"}),
         "RandomChooser": (decode.RandomChooser, {"rng": rng}),
         "Sampling": (decode.Sampling, {"temperature": 1.0, "top_k": 2, "top_p": 0.9}),
+        "Mixture": (decode.Mixture, {"models": [draft, target], "weights": [0.5, 0.5]}),
+        "NGram": (decode.NGram, {"vocab_size": 3, "order": 2, "corpus": [0, 1, 2]}),
+        "PromptLookup": (decode.PromptLookup, {"vocab_size": 3, "longest": 2}),
         "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),
         "TopDown": (decode.TopDown, {"solver": "auto", "fallback": None}),
         "generate": (decode.generate, {"model": target, "input_ids": [[0]], "draft_model": draft}),
@@ -209,6 +227,8 @@ def decode_calls() -> Calls:
         "prefix_tree": (decode.prefix_tree, {"branching": [2]}),
         "tree_shape": (decode.tree_shape, {"parents": [-1, 0], "kind": "iid"}),
         "mixed_tree": (decode.mixed_tree, {"branching": [(1, 1)]}),
+        "mixed_shape": (decode.mixed_shape, {"shape": ((((), ()),), ())}),
+        **design_calls(),
         "adaptive_depth": (decode.adaptive_depth, {"paths": 2, "length": 2, "threshold": 0.5}),
         "adaptive_branching": (
             decode.adaptive_branching, {"nodes": 4, "length": 2, "coverage": 0.5},
@@ -218,6 +238,14 @@ def decode_calls() -> Calls:
         "multipath_optimum": (
             decode.multipath_optimum,
             {"draft": draft, "target": target, "paths": 2, "length": 2, "rounds": 100},
+        ),
+        "on_tree_optimum": (
+            on_tree_optimum,
+            {"pairs": [(draft, target)], "drafting": drafting, "weights": [1.0]},
+        ),
+        "on_path_optimum": (
+            on_path_optimum,
+            {"pairs": [(draft, target)], "paths": 2, "length": 2, "cells": 2, "weights": [1.0]},
         ),
         "play_round": (
             decode.play_round,
@@ -229,6 +257,39 @@ def decode_calls() -> Calls:
         "random_pair": (
             decode.random_pair,
             {"vocab_size": 3, "length": 2, "rng": rng, "spread": 1.5, "noise": 1.0},
+        ),
+    }  # fmt: skip
+
+
+def design_calls() -> Calls:
+    from otlp.decode import Sampling
+    from otlp.decode import design as room
+
+    text = room.WrittenText(np.zeros(4, dtype=int), np.tile(P, (4, 1)), np.tile(Q, (4, 1)))
+    names: dict[str, Any] = {"draft": "d", "target": "t", "sampling": Sampling()}
+    known = room.gather_statistics([text], **names, budgets=(1,), length=1)
+    return {
+        "WrittenText": (
+            room.WrittenText, {"tokens": [0], "targets": np.array([P]), "drafts": np.array([Q])},
+        ),
+        "path_profile": (room.path_profile, {"text": text, "paths": 2, "length": 2}),
+        "tournament_profile": (
+            room.tournament_profile,
+            {"text": text, "drafting": known.candidates[0].drafting, "length": 2},
+        ),
+        "gather_statistics": (
+            room.gather_statistics, {"texts": [text], **names, "budgets": (1,), "length": 1},
+        ),
+        "design": (
+            room.design,
+            {"statistics": known, "nodes": 1, "costs": None, "families": ["paths"], "pair": None},
+        ),
+        "CostCurve": (room.CostCurve, {"target_seconds": (1.0, 2.0), "draft_seconds": 0.1}),
+        "Statistics.from_json": (room.Statistics.from_json, {"text": known.to_json()}),
+        "Statistics.read": (room.Statistics.read, {"path": "nowhere"}),
+        "Statistics.check_pair": (known.check_pair, {"draft": 1, "target": 2}),
+        "best_static_tree": (
+            room.best_static_tree, {"acceptance": [0.5], "nodes": 2, "depth": 2},
         ),
     }  # fmt: skip
 
@@ -343,6 +404,6 @@ def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
 def test_the_calls_are_right_before_they_are_wrong(room: Callable[[], Calls]) -> None:
     """Or the sweep would test the same refusal again and again."""
     for name, (function, arguments) in room().items():
-        if name in ("captures.load", "generate"):  # there is no such file; no such model
+        if name in NOT_THERE:
             continue
         function(**arguments)

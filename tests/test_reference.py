@@ -1,0 +1,110 @@
+"""Every public name stands in the reference, and has an example, which test_docs.py runs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from tests.test_docs import ROOT, names_a_missing_part
+
+PUBLIC = (
+    "otlp",
+    "otlp.auditing",
+    "otlp.batched",
+    "otlp.data.captures",
+    "otlp.data.synthetic",
+    "otlp.decode",
+    "otlp.decode.design",
+    "otlp.drafts",
+    "otlp.errors",
+    "otlp.export",
+    "otlp.plan",
+    "otlp.reductions",
+    "otlp.solvers",
+)
+"""The modules whose `__all__` is what users import."""
+
+PAGES = ROOT / "docs" / "reference"
+
+
+def module(name: str) -> Any:
+    if names_a_missing_part(name):
+        pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
+    return importlib.import_module(name)
+
+
+def find(path: str) -> Any:
+    """What stands behind a dotted path."""
+    first, *rest = path.split(".")
+    found = importlib.import_module(first)
+    for name in rest:
+        if not hasattr(found, name):
+            importlib.import_module(f"{found.__name__}.{name}")
+        found = getattr(found, name)
+    return found
+
+
+def entries() -> list[str]:
+    pages = sorted(PAGES.glob("*.md"))
+    return [path for page in pages for path in re.findall(r"^::: (\S+)$", page.read_text(), re.M)]
+
+
+def attribute_docstring(name: str, attribute: str) -> str:
+    """The string below ``attribute = ...``, in the module or where it has it from."""
+    path = Path(importlib.import_module(name).__file__ or "")
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for statement, after in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(statement, ast.ImportFrom) and statement.module:
+            if attribute in [alias.asname or alias.name for alias in statement.names]:
+                return attribute_docstring(statement.module, attribute)
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        if attribute in [getattr(target, "id", None) for target in targets]:
+            value = getattr(after, "value", None)
+            return str(getattr(value, "value", ""))
+    return ""
+
+
+def docstring(name: str, attribute: str) -> str:
+    """What `help` shows of a class, a function or a module; of a value, the string below it."""
+    thing = getattr(importlib.import_module(name), attribute)
+    if isinstance(thing, type | FunctionType | ModuleType):
+        return thing.__doc__ or ""
+    return attribute_docstring(name, attribute)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_stands_in_the_reference(name: str) -> None:
+    public = module(name)
+    documented = [(path.rpartition(".")[2], find(path)) for path in entries() if importable(path)]
+    for one in public.__all__:
+        thing = getattr(public, one)
+        assert any(one == other and thing is found for other, found in documented), (
+            f"{name}.{one} is not in docs/reference"
+        )
+
+
+def importable(path: str) -> bool:
+    try:
+        find(path)
+    except ImportError:
+        return False
+    return True
+
+
+def test_the_reference_names_what_there_is() -> None:
+    assert len(set(entries())) == len(entries())
+    for path in entries():
+        if not names_a_missing_part(path):
+            assert find(path) is not None
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example(name: str) -> None:
+    for one in module(name).__all__:
+        assert ">>> " in docstring(name, one), f"{name}.{one} has no example"
