@@ -11,8 +11,6 @@ from otlp.errors import OTLPError
 from otlp.plan import Plan
 from otlp.timing import Timings
 
-__all__ = ["Guarantee", "Solution", "SolveError", "Status"]
-
 
 class Status(Enum):
     """Why a solver stopped; the value is advice in plain words.

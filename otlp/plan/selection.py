@@ -12,9 +12,6 @@ from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
-__all__ = ["SelectionPlan"]
-
-
 BLOCK = 2**16
 """Tuples that are verified together."""
 

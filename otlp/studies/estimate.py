@@ -14,8 +14,6 @@ from scipy import stats
 
 from otlp.distribution import FloatArray
 
-__all__ = ["Estimate", "estimate", "ratio"]
-
 
 @dataclass(frozen=True)
 class Estimate:

@@ -17,15 +17,6 @@ from otlp.studies.style import BLUE, GREY, ORANGE, SKY, look
 from otlp.studies.sweep import AXES as SWEPT
 from otlp.studies.sweep import SweepPoint, by_panel, varying
 
-__all__ = [
-    "draw_acceptance",
-    "draw_block_efficiency",
-    "draw_cascades",
-    "draw_sweep",
-    "draw_time_split",
-    "draw_times",
-]
-
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
 

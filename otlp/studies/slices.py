@@ -24,8 +24,6 @@ from otlp.decode.verification.multipath_martingale import ScoreLaw
 from otlp.distribution import FloatArray, whole_number
 from otlp.errors import SizeLimitError
 
-__all__ = ["MOST_PAIRS", "RULES", "Family", "HowFar", "how_far", "random_family", "rule_efficiency"]
-
 MOST_PAIRS = 1024
 """Pairs that a family may have."""
 

@@ -18,8 +18,6 @@ from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 from otlp.problem import Problem
 
-__all__ = ["CaptureProblems", "RowProblems", "SyntheticProblems"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowProblems(Sequence[Problem]):

@@ -30,8 +30,6 @@ from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.sweeps.workers import in_order, in_this_process, one_by_one
 
-__all__ = ["Row", "solve_many"]
-
 Outcome: TypeAlias = Solution | OTLPError
 Solved: TypeAlias = tuple[list[Outcome], float]
 

@@ -23,8 +23,6 @@ from weakref import WeakSet
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, SchedulerError, TaskError
 
-__all__ = ["in_order", "in_this_process", "one_by_one", "worker_count"]
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Pool = Callable[[int], AbstractContextManager[Executor]]

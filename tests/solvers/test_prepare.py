@@ -11,10 +11,10 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.distribution import FloatArray
+from otlp.drafts.by_name import SCHEMES as NAMED
+from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
-from otlp.studies.compare import SCHEMES as NAMED
-from otlp.studies.compare import make_scheme
 from tests.instances import DEGENERATE, SCHEMES, TOLERANCE, without_replacement_problems
 
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)

@@ -14,8 +14,6 @@ from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.errors import OTLPError
 
-__all__ = ["drafting_optimum"]
-
 Path = tuple[int, ...]
 
 

@@ -25,8 +25,6 @@ from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import as_distribution, whole_number
 from otlp.errors import InvalidInputError, OTLPError
 
-__all__ = ["on_path_optimum", "on_tree_optimum"]
-
 MOST_CELLS = 1024
 """Cells that scores may be told apart by."""
 

@@ -15,8 +15,6 @@ from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import FloatArray, Mask, whole_number
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
 
-__all__ = ["PREFIX_LIMIT", "MultipathOptimum", "multipath_optimum"]
-
 PREFIX_LIMIT = 20_000
 """Prefixes that the linear program may have."""
 VIOLATION = 1e-5
