@@ -31,8 +31,6 @@ FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, and taken as none: rounding hides as much."""
-SLIGHT = 1e-7
-"""A share of the wins that children give up; see `otlp.decode.verification.tournament`."""
 WHOLE = 1e-10
 """How near the wanted masses must come to one for no token to be clipped."""
 
@@ -167,7 +165,7 @@ def branch(
         free = (1.0 - asked.sum(1, keepdim=True)).clamp(min=0.0)
     else:
         asked = torch.where((asked > 0).any(1, keepdim=True), asked, sure.double())
-    least = SLIGHT * (asked.sum(1, keepdim=True) + free)
+    least = NEGLIGIBLE * (asked.sum(1, keepdim=True) + free)
     asked, free = (part.masked_fill(part < least, 0.0) for part in (asked, free))
     total = asked.sum(1, keepdim=True) + free
     shares, free = asked / total, free / total
@@ -185,7 +183,7 @@ def branch(
         wasted = (rest * (tried.low - ratio).clamp(min=0.0)).sum(1, keepdim=True)
         kept = 1.0 - wasted.clamp(max=1.0)
     high, low = free * kept, free * (1.0 - kept)
-    slight, more = torch.minimum(high, low) < SLIGHT, high > low
+    slight, more = torch.minimum(high, low) < NEGLIGIBLE, high > low
     high = torch.where(slight, free * more, high)
     low = torch.where(slight, free * ~more, low)
     end, middle, above = (

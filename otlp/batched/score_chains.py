@@ -122,9 +122,8 @@ def place_at(scores: ChainScores, log_z: Tensor) -> Place:
     """Places of coordinates, shape (M, P); thin parts of cells are not cut off."""
     cell = (scores.edges[:, 1:, None] <= log_z[:, None]).sum(1)
     edge, width = scores.edges.gather(1, cell), scores.widths.gather(1, cell)
-    gap = log_z - edge
-    offset = torch.where(edge == -torch.inf, log_z, edge + _log_expm1(gap.clamp(min=0.0)))
-    offset = torch.minimum(torch.where(gap > 0, offset, -torch.inf), width)
+    offset = torch.where(log_z > edge, _log_subtract(log_z, edge), -torch.inf)
+    offset = torch.minimum(offset, width)
     won = _part(offset, width)
     mass = scores.masses.gather(1, cell).clamp(min=TINY)
     part = _rises(scores, Place(cell, offset))[-1].exp() / mass
@@ -241,18 +240,24 @@ def _rises(scores: ChainScores, place: Place) -> list[Tensor]:
     return rises
 
 
-def _log_expm1(y: Tensor) -> Tensor:
-    """log(e^y - 1) for y >= 0."""
-    return y + (-torch.expm1(-y)).log()
+def _log_subtract(a: Tensor, b: Tensor) -> Tensor:
+    """log(e^a - e^b) for a > b; beside a far smaller b nothing of a is lost."""
+    gap = (a - b).clamp(min=0.0)
+    return torch.where(gap > 1.0, a + torch.log1p(-(-gap).exp()), b + torch.expm1(gap).log())
 
 
 def _power_rise(base: Tensor, rise: Tensor, power: Tensor) -> Tensor:
     """Logarithm of (e^base + e^rise)^h - e^(h base)."""
     x = (rise - base).nan_to_num(torch.inf)
-    start = power * base
-    grown = start + _log_expm1(power * torch.logaddexp(x, torch.zeros_like(x)))
+    above = torch.log1p((-x.abs()).exp())
+    y = power * (x.clamp(min=0.0) + above)
+    # from the larger of both: next to 1 its logarithm is known best
+    least = torch.where(y > 1.0, torch.log1p(-(-y).exp()), (-torch.expm1(-y)).log())
+    grown = power * (torch.maximum(base, rise) + above) + least
     # beside a large base the power is linear; from 0 it is a power
-    grown = torch.where(x < -36.0, start + power.log() + x, grown)
+    grown = torch.where(
+        x + power.log().clamp(min=0.0) < -36.0, power * base + power.log() + x, grown
+    )
     grown = torch.where((base == -torch.inf) | (rise == -torch.inf), power * rise, grown)
     return torch.where(power == 1.0, rise, grown)
 

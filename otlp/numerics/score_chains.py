@@ -10,7 +10,8 @@ is tiny, or 0, or its slope infinite.  Below its first cell F is constant: a sco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, expm1, inf, log, log1p, pi
+from functools import cache
+from math import exp, expm1, inf, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,17 @@ from otlp.numerics.two_slice import clipped_from_below, clipped_sum, wanted_rati
 
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
+FAR = 1e300
+"""A mean density that is too large to be known; nothing is lost where thresholds take it so."""
 THIN = 1e-9
 """Part of a cell that is too thin to be cut off."""
-REACH = 37.0
-"""Exponentials of less than minus this are nothing beside 1."""
-CAREFUL, FINEST = 0.75, 0.01
-"""What the step is made smaller by, since where a singularity lies is an estimate; least step."""
+NODES = 10
+"""Of a quadrature rule."""
+EXACT, SMOOTH, NOTHING = 1e-13, 1e-9, 1e-17
+"""How well chances sum up, how large the last Legendre coefficients of a density may be, and what
+is as good as no chance."""
+DEPTH, LONGEST = 100, 2000
+"""Halvings of a part, and of a cell, at most."""
 
 
 class Score(NamedTuple):
@@ -68,16 +74,18 @@ def root_score() -> Score:
 
 
 @compiled
-def _log_expm1(y: float) -> float:
-    """log(e^y - 1) for y > 0."""
-    return y + log1p(-exp(-y)) if y > 1.0 else (log(expm1(y)) if y > 0.0 else -inf)
-
-
-@compiled
 def _log_add(a: float, b: float) -> float:
     """log(e^a + e^b)."""
     high, low = max(a, b), min(a, b)
     return high + log1p(exp(low - high)) if high > -inf else -inf
+
+
+@compiled
+def _log_subtract(a: float, b: float) -> float:
+    """log(e^a - e^b) for a >= b; beside a far smaller b nothing of a is lost."""
+    if b == -inf or a - b > 1.0:
+        return a + log1p(-exp(b - a))
+    return b + log(expm1(a - b)) if a > b else -inf
 
 
 @compiled
@@ -88,12 +96,16 @@ def _power_rise(base: float, rise: float, power: float) -> tuple[float, float]:
     if base == -inf or rise == -inf:
         return power * rise, power
     x = rise - base
-    if x < -36.0:
+    if x + max(log(power), 0.0) < -36.0:
         return power * base + log(power) + x, 1.0
-    grown = x + log1p(exp(-x)) if x > 0.0 else log1p(exp(x))
-    y = power * grown
+    above = log1p(exp(-abs(x)))
+    y = power * (max(x, 0.0) + above)
     share = 1.0 / (1.0 + exp(-x)) if x < 700.0 else 1.0
-    return power * base + _log_expm1(y), power * share / -expm1(-y)
+    rate = power * share / -expm1(-y)
+    if y > 1.0:
+        # from the larger of both: next to 1 its logarithm is known best
+        return power * (max(base, rise) + above) + log1p(-exp(-y)), rate
+    return power * base + log(expm1(y)), rate
 
 
 @compiled
@@ -163,7 +175,7 @@ def _place(score: Score, log_z: float) -> tuple[int, float]:
     start = score.edges[cell]
     if log_z <= start:
         return cell, -inf
-    offset = log_z if start == -inf else start + _log_expm1(log_z - start)
+    offset = _log_subtract(log_z, start)
     won = exp(offset - score.widths[cell])
     part = exp(_rise(score, cell, offset)) / score.masses[cell]
     if max(won, part) < THIN:
@@ -179,7 +191,9 @@ def win_place(score: Score, mass: float) -> tuple[int, float]:
     cells = score.wins.size
     for i in range(cells):
         if mass < score.wins[i]:
-            return i, (score.widths[i] + log(mass / score.wins[i]) if mass > 0.0 else -inf)
+            offset = score.widths[i] + log(mass / score.wins[i]) if mass > 0.0 else -inf
+            # a place that cannot be told from the end is the end
+            return (i, offset) if offset < score.widths[i] else (i + 1, -inf)
         mass -= score.wins[i]
     return cells, -inf
 
@@ -190,14 +204,15 @@ def _means(score: Score, cell: int, offset: float) -> tuple[float, float]:
     below, above, won_below, won_above = slices(score, cell, offset)
     low = won_below / below if below > 0.0 else 0.0
     if above > 0.0:
-        return low, won_above / above
+        return low, min(won_above / above, FAR)
     last = score.masses.size - 1
     rate, rise = 1.0, score.widths[last]
     for j in range(score.powers.size):
         rise, slope = _power_rise(score.left[j, last], rise, score.powers[j])
         rise += score.slopes[j, last]
         rate *= slope
-    return low, score.wins[last] / (exp(rise) * rate)
+    rise = exp(rise) * rate
+    return low, score.wins[last] / rise if rise > 0.0 else FAR
 
 
 @compiled
@@ -342,28 +357,38 @@ def best_score(scores: Sequence[Score]) -> FloatArray:
 
     Notes
     -----
-    An integral over each cell of all: of the density of one score times all other F.  Densities
-    may be infinite at the left end of a cell, like any small power; with z = a + (b - a) e^-t they
-    decay exponentially.  A link (x + e^-ct)^h is singular off the real line, beside the t where
-    both terms are equal.  The trapezoidal rule in s, t = log(1 + e^s) over the least decay, takes
-    rates that lie far apart alike; its step is that for which the nearest singularity costs
-    e^-37.  Some 300 nodes a cell.
+    An integral over each cell of all: of the density of one score times all other F.  It is taken
+    over the F whose powers are the smallest: there the others are smooth, however far their powers
+    lie apart, and polynomials where all powers are equal.  Gauss-Legendre rules of ten nodes, on
+    parts of the cell that are halved until the densities are smooth and the chances sum to the
+    rise of the product of all F.  One part is enough for most cells.
     """
     count = len(scores)
     cells = max(score.masses.size for score in scores)
     links = max(score.powers.size for score in scores)
     edges = np.full((count, cells + 1), inf)
-    powers, slopes = np.ones((count, links)), np.zeros((count, links, cells))
-    left, masses = np.zeros((count, links + 1, cells)), np.zeros((count, cells))
+    powers, slopes = np.ones((count, links)), np.zeros((count, cells, links))
+    left = np.zeros((count, cells, links + 1))
     sizes = np.array([score.masses.size for score in scores])
     for s, score in enumerate(scores):
         m, c = score.slopes.shape
-        edges[s, : c + 1], masses[s, :c] = score.edges, score.masses
-        powers[s, :m], slopes[s, :m, :c] = score.powers, score.slopes
-        left[s, : m + 1, :c] = score.left
-        left[s, m + 1 :, :c] = score.left[m]
+        edges[s, : c + 1] = score.edges
+        powers[s, :m], slopes[s, :c, :m] = score.powers, score.slopes.T
+        left[s, :c, : m + 1] = score.left.T
+        left[s, :c, m + 1 :] = score.left[m][:, None]
     grid = np.unique(edges[edges < inf])
-    return _best_score(grid, sizes, edges, masses, powers, left, slopes)
+    return _best_score(grid, sizes, edges, powers, left, slopes, *_rule())
+
+
+@cache
+def _rule() -> tuple[FloatArray, FloatArray]:
+    """Nodes on [0, 1], and rows of weights: of the integral and the last Legendre coefficients."""
+    x, w = np.polynomial.legendre.leggauss(NODES)
+    rows = [0.5 * w]
+    for degree in (NODES - 2, NODES - 1):
+        polynomial = np.polynomial.legendre.Legendre.basis(degree)
+        rows.append((degree + 0.5) * w * polynomial(x))
+    return 0.5 * (x + 1.0), np.array(rows)
 
 
 @compiled
@@ -371,91 +396,135 @@ def _best_score(
     grid: FloatArray,
     sizes: IntArray,
     edges: FloatArray,
-    masses: FloatArray,
     powers: FloatArray,
     left: FloatArray,
     slopes: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
 ) -> FloatArray:
     """Cell by cell of the common grid; see `best_score`."""
     count, links = powers.shape
     chances = np.zeros(count)
-    base, slope = np.empty((count, links + 1)), np.empty((count, links))
-    beside, steep = np.empty((count, links)), np.empty((count, links))
+    # those that rise in a cell: which, their powers and slopes, and chains at its left end
     active, at = np.empty(count, np.int64), np.zeros(count, np.int64)
-    level, density = np.empty(count), np.empty(count)
+    power, slope = np.empty((count, links)), np.empty((count, links))
+    begin, base = np.empty((count, links + 1)), np.empty((count, links + 1))
+    density, found = np.empty(count), np.empty((weights.shape[0], count))
+    parts = np.empty((DEPTH + 2, 4))
     for cell in range(grid.size - 1):
         a, b = grid[cell], grid[cell + 1]
-        width = b + log1p(-exp(a - b))
+        width = _log_subtract(b, a)
         if width == -inf:
             continue
-        rest, moving, least, common, slowest = 1.0, 0, inf, 0.0, 1.0
+        rest, moving, slowest, least = 1.0, 0, 0, inf
         for s in range(count):
             while at[s] < sizes[s] and edges[s, at[s] + 1] <= a:
                 at[s] += 1
             i = at[s]
             if i == sizes[s]:
                 continue
-            if a < edges[s, i]:
-                rest *= exp(left[s, links, i])
+            own = edges[s, i]
+            if a < own:
+                rest *= exp(left[s, i, links])
                 continue
             offset = -inf
-            if a > edges[s, i]:
-                offset = a if edges[s, i] == -inf else edges[s, i] + _log_expm1(a - edges[s, i])
-            power, rise = 1.0, width
-            for j in range(links + 1):
-                base[moving, j] = _log_add(left[s, j, i], offset)
-                if j < links:
-                    slope[moving, j] = slopes[s, j, i]
-                    offset = _power_rise(left[s, j, i], offset, powers[s, j])[0] + slopes[s, j, i]
-                    beside[moving, j], steep[moving, j] = -inf, power
-                    if base[moving, j] < rise:
-                        if base[moving, j] > -inf and powers[s, j] != 1.0:
-                            beside[moving, j] = (rise - base[moving, j]) / power
-                        power *= powers[s, j]
-                    rise = _power_rise(base[moving, j], rise, powers[s, j])[0] + slopes[s, j, i]
-            # where all F are 0 at the left end, every term falls with the sum of their powers
-            if base[moving, links] == -inf:
-                common += power
-                least = 0.0
-            else:
-                least = min(least, power)
-            slowest = min(slowest, power)
-            active[moving] = s
+            if a > own:
+                offset = _log_subtract(a, own)
+            active[moving], power[moving], slope[moving] = s, powers[s], slopes[s, i]
+            _move(left[s, i], slope[moving], power[moving], offset, begin[moving])
+            if powers[s].prod() < least:
+                slowest, least = moving, powers[s].prod()
             moving += 1
         if moving == 0 or rest == 0.0:
             continue
         if moving == 1:
-            rise = width
-            for j in range(links):
-                rise = _power_rise(base[0, j], rise, powers[active[0], j])[0] + slope[0, j]
+            rise = _chain(begin[0], slope[0], power[0], width)[0]
             chances[active[0]] += rest * exp(rise)
             continue
-        strip, decays = 0.5 * pi, least + common
+        # of a part: where it begins, its width, and the product of all F at its ends
+        bottom, top = 1.0, 1.0
         for k in range(moving):
-            for j in range(links):
-                if 0.0 < beside[k, j] * decays < REACH:
-                    near = (pi / steep[k, j]) * slowest / -expm1(-slowest * beside[k, j])
-                    strip = min(strip, near)
-        step = max(CAREFUL * 2.0 * pi * strip / REACH, FINEST)
-        node = log(slowest) - REACH
-        while True:
-            decay = log1p(exp(node)) if node < REACH else node
-            decay /= slowest
-            weight = rest * step / (slowest * (1.0 + exp(-node)))
-            node += step
-            product = 1.0
+            bottom *= exp(begin[k, links])
+            top *= exp(begin[k, links]) + exp(_chain(begin[k], slope[k], power[k], width)[0])
+        parts[0, 0], parts[0, 1], parts[0, 2], parts[0, 3] = -inf, width, bottom, top
+        size, halved = 1, 0
+        while size > 0:
+            size -= 1
+            low, width, bottom, top = parts[size]
             for k in range(moving):
-                rise, rate = width - decay, 1.0
-                for j in range(links):
-                    rise, by = _power_rise(base[k, j], rise, powers[active[k], j])
-                    rise += slope[k, j]
-                    rate *= by
-                level[k] = exp(base[k, links]) + exp(rise)
-                density[k] = exp(rise) * rate
-                product *= level[k]
+                _move(begin[k], slope[k], power[k], low, base[k])
+            height = _chain(base[slowest], slope[slowest], power[slowest], width)[0]
+            found[:] = 0.0
+            for node in range(nodes.size):
+                place = _inverse(
+                    base[slowest], slope[slowest], power[slowest], height + log(nodes[node])
+                )
+                product, pace = 1.0, 1.0
+                for k in range(moving):
+                    rise, rate = _chain(base[k], slope[k], power[k], place)
+                    level = exp(base[k, links]) + exp(rise)
+                    product *= level
+                    density[k] = exp(rise) * rate / level if level > 0.0 else 0.0
+                    if k == slowest:
+                        pace = nodes[node] * rate
+                for row in range(weights.shape[0]):
+                    for k in range(moving):
+                        found[row, k] += weights[row, node] * product / pace * density[k]
+            gain, total, rough = top - bottom, 0.0, 0.0
             for k in range(moving):
-                if level[k] > 0.0:
-                    chances[active[k]] += weight * product * (density[k] / level[k])
-            if decay * decays > REACH:
-                break
+                total += found[0, k]
+                for row in range(1, weights.shape[0]):
+                    rough = max(rough, abs(found[row, k]))
+            if (
+                (abs(total - gain) <= EXACT * (gain + 0.01) and rough <= SMOOTH)
+                or rest * gain <= NOTHING
+                or size == DEPTH
+                or halved == LONGEST
+            ):
+                for k in range(moving):
+                    chances[active[k]] += rest * found[0, k]
+                continue
+            half = _inverse(base[slowest], slope[slowest], power[slowest], height - log(2.0))
+            middle = 1.0
+            for k in range(moving):
+                rise = _chain(base[k], slope[k], power[k], half)[0]
+                middle *= exp(base[k, links]) + exp(rise)
+            parts[size, 0], parts[size, 1] = _log_add(low, half), _log_subtract(width, half)
+            parts[size, 2], parts[size, 3] = middle, top
+            parts[size + 1, 0], parts[size + 1, 1] = low, half
+            parts[size + 1, 2], parts[size + 1, 3] = bottom, middle
+            size += 2
+            halved += 1
     return chances
+
+
+@compiled
+def _move(
+    base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float, found: FloatArray
+) -> None:
+    """Write where a chain is after a rise of z by e^rise."""
+    for j in range(powers.size):
+        found[j] = _log_add(base[j], rise)
+        rise = _power_rise(base[j], rise, powers[j])[0] + slopes[j]
+    found[powers.size] = _log_add(base[powers.size], rise)
+
+
+@compiled
+def _chain(
+    base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float
+) -> tuple[float, float]:
+    """Logarithm of the rise of F with one of z, and its derivative by that one's."""
+    rate = 1.0
+    for j in range(powers.size):
+        rise, by = _power_rise(base[j], rise, powers[j])
+        rise += slopes[j]
+        rate *= by
+    return rise, rate
+
+
+@compiled
+def _inverse(base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: float) -> float:
+    """Logarithm of the rise of z that a rise of F takes."""
+    for j in range(powers.size - 1, -1, -1):
+        rise = _power_rise(powers[j] * base[j], rise - slopes[j], 1.0 / powers[j])[0]
+    return rise

@@ -47,9 +47,6 @@ FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, and taken as none: rounding hides as much."""
-SLIGHT = 1e-7
-"""A share of the wins that children give up: scores to so small a power, or to one so near to 1,
-cost more accuracy than the share is worth.  Any shares are lossless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +164,7 @@ class Branch:
             free = max(1.0 - float(asked.sum()), 0.0)
         elif not asked.any():
             asked = np.ones(tokens.size)
-        least = SLIGHT * (float(asked.sum()) + free)
+        least = NEGLIGIBLE * (float(asked.sum()) + free)
         asked[asked < least] = 0.0
         free = free if free >= least else 0.0
         total = float(asked.sum()) + free
@@ -183,7 +180,7 @@ class Branch:
                 powered(top, free / drawn / (on + free)), free, self.weight, p, rest
             ).wasted()
         high, low = free * kept, free * (1.0 - kept)
-        if min(high, low) < SLIGHT:
+        if min(high, low) < NEGLIGIBLE:
             high, low = (free, 0.0) if high > low else (0.0, free)
         below, above = _parted(score, ends + low, on + high)
         self.end, middle = _parted(below, ends, low)
@@ -237,7 +234,9 @@ def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | No
     if upper <= NEGLIGIBLE * (lower + upper):
         return score, None
     cell, offset = win_place(score, lower / (lower + upper))
-    reached = slices(score, cell, offset)[0]
+    reached, _, _, won_above = slices(score, cell, offset)
+    if won_above <= 0.0:
+        return score, None
     if lower <= NEGLIGIBLE * (lower + upper) or reached <= 0.0:
         return None, score
     low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
@@ -259,7 +258,7 @@ class Tournament(Verification):
     Notes
     -----
     O(V) for each node below which tokens were drawn, some 10 passes over the vocabulary, no sort;
-    O(S^2 L^2) for the selection among S leaves, some 100 evaluations of each F on each cell.
+    O(S^2 L^2) for the selection among S leaves, some 10 evaluations of each F on each cell.
 
     Examples
     --------

@@ -36,6 +36,7 @@ from otlp.numerics.score_chains import slices
 from tests.otlp.decode.test_decode_tournament import (
     GRID,
     LARGE,
+    STAIRS,
     UNWANTED,
     Pair,
     cut,
@@ -130,10 +131,18 @@ def test_tiny_probabilities(drafting: Drafting, tiny: float) -> None:
     assert_lossless((target, draft), drafting)
 
 
-@pytest.mark.parametrize("tiny", [1e-8, 1e-13])
+@pytest.mark.parametrize("tiny", [(1e-8, 0.1), (1e-14, 1e-14)], ids=str)
 @pytest.mark.parametrize("drafting", UNWANTED, ids=name_of)
-def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: float) -> None:
-    assert_lossless(hardly_wanted(tiny), drafting)
+def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
+    assert_lossless(hardly_wanted(*tiny), drafting)
+
+
+@pytest.mark.parametrize(
+    "tiny", [(0.1, 1e-14, 0.1), (1e-14, 1e-14, 1e-14), (1e-300, 1e-20, 5e-324)], ids=str
+)
+@pytest.mark.parametrize("drafting", STAIRS, ids=["one", "two"])
+def test_three_levels_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
+    assert_lossless(hardly_wanted(*tiny), drafting)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

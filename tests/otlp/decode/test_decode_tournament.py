@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
+    DraftTree,
     MultipathMartingale,
+    RandomChooser,
     TabularModel,
     TargetOnly,
     TopDown,
@@ -20,6 +22,7 @@ from otlp.decode import (
     adaptive_depth,
     hub_pairs,
     iid_paths,
+    mixed_shape,
     mixed_tree,
     no_draft,
     prefix_tree,
@@ -34,7 +37,7 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.decode.verification.tournament import Draws
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.score_chains import powered, root_score, slices
 from tests.tiny_models import name_of
@@ -144,25 +147,77 @@ def test_tiny_probabilities(drafting: Drafting, tiny: float) -> None:
     assert_lossless((target, draft), drafting)
 
 
-def hardly_wanted(tiny: float) -> Pair:
-    """Models of which the target gives next to nothing to the draft's most likely token."""
-    draft, target = random_pair(3, 3, np.random.default_rng(0))
-    first = target.tables[0].copy()
-    likeliest = int(draft.tables[0].argmax())
-    first[likeliest] = 0.0
-    first *= (1.0 - tiny) / first.sum()
-    first[likeliest] = tiny
-    return draft, TabularModel([first, *target.tables[1:]])
+def hardly_wanted(*tiny: float) -> Pair:
+    """Models of which the target gives so little to the draft's likeliest token, by depth."""
+    draft, target = random_pair(3, len(tiny) + 1, np.random.default_rng(0))
+    tables = list(target.tables)
+    for depth, little in enumerate(tiny):
+        wanted = np.arange(3) == draft.tables[depth].argmax(axis=-1)[..., None]
+        rest = np.where(wanted, 0.0, tables[depth])
+        rest *= (1.0 - little) / rest.sum(axis=-1, keepdims=True)
+        tables[depth] = np.where(wanted, little, rest)
+    return draft, TabularModel(tables)
 
 
+LEAF = ((), ())
+DRAWN = ((), (LEAF, LEAF))
+# three levels: certain tokens with a drawn one beside each, then two drawn ones or more of the same
+STAIRS = [
+    mixed_shape(((((DRAWN,), (LEAF,)),), (LEAF,))),
+    mixed_shape((((((((LEAF,), (LEAF,)),), (DRAWN,))),), (LEAF,))),
+]
 UNWANTED = [mixed_tree([(1, 1), (0, 2)]), mixed_tree([(1, 1), (1, 1)])]
+LITTLE = [1.0 - 1e-13, 0.1, 1e-6, 1e-9, 1e-12, 1e-14, 1e-20, 1e-100, 1e-300, 5e-324]
 
 
-@pytest.mark.parametrize("tiny", [1e-6, 1e-8, 1e-11, 1e-13])
+@pytest.mark.parametrize(
+    "tiny", [(1e-6, 0.1), (1e-9, 1e-14), (1e-14, 0.1), (1e-14, 1e-14), (1e-300, 1e-12)], ids=str
+)
 @pytest.mark.parametrize("drafting", UNWANTED, ids=name_of)
-def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: float) -> None:
-    """Its share is a power so small that scores lost eight digits to it, and the law with them."""
-    assert_lossless(hardly_wanted(tiny), drafting)
+def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
+    """Its share is a power so small that places of scores lie e^-1e13 and less beside others."""
+    assert_lossless(hardly_wanted(*tiny), drafting)
+
+
+@pytest.mark.parametrize(
+    "tiny",
+    [(0.1, 1e-14, 0.1), (1e-12, 0.1, 1e-14), (1e-14, 1e-14, 1e-14), (1.0 - 1e-13, 1e-9, 1e-300),
+     (1e-9, 1.0 - 1e-13, 1e-6), (1e-300, 1e-20, 5e-324)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("drafting", STAIRS, ids=["one", "two"])
+def test_three_levels_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
+    assert_lossless(hardly_wanted(*tiny), drafting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", LITTLE)
+@pytest.mark.parametrize("drafting", STAIRS, ids=["one", "two"])
+def test_all_that_are_hardly_wanted(drafting: Drafting, first: float) -> None:
+    for second in LITTLE[::2]:
+        law = round_law(*(pair := hardly_wanted(first, second, 1e-12)), drafting, Tournament())
+        assert np.abs(law.tokens - pair[1].joint(4)).sum() <= TOLERANCE
+
+
+def test_powers_that_multiply_to_nothing() -> None:
+    """Forty levels of tokens that the target hardly wants: 1e-560, which no number holds."""
+    shape: tuple[object, ...] = DRAWN
+    for _ in range(40):
+        shape = (shape,), (LEAF,)
+    drafting = mixed_shape(shape)  # type: ignore[arg-type]
+
+    class Everywhere(TabularModel):
+        def distributions(self, tree: DraftTree, nodes: IntArray) -> FloatArray:
+            return np.tile(self.tables[0], (len(nodes), 1))
+
+    draft = Everywhere([[0.6, 0.3, 0.1]])
+    for seed in range(5):
+        chooser = RandomChooser(np.random.default_rng(seed))
+        tree = drafting.draft(draft, chooser)
+        targets = np.tile([1e-14, 0.4, 0.6 - 1e-14], (len(tree), 1))
+        found = Tournament().verify(tree, targets, chooser)
+        assert found.node == 0 or tree.tokens[found.node] > 0
+        assert found.correction.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("size", [(2, 3, 2), (3, 2, 2), (4, 1, 3), (2, 2, 3)])
