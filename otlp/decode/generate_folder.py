@@ -103,6 +103,7 @@ def generate_in_folder(
     """
     from transformers import GenerationMixin
 
+    decode: Any = GenerationMixin.generate
     if arguments[1:]:
         raise InvalidInputError(
             "generate with a draft model takes the prompt and named arguments: name the others"
@@ -124,7 +125,7 @@ def generate_in_folder(
         generation_config = copy.deepcopy(config)
         generation_config.stop_strings = None
     ours = {name: options.pop(name) for name in OURS if name in options}
-    return GenerationMixin.generate(
+    return decode(
         model,
         *arguments,
         generation_config=generation_config,

@@ -150,7 +150,7 @@ def generate(
         text, steps = _decode(
             input_ids, rows, stopping_criteria, generation_config, hidden.get("streamer")
         )
-        held = targets[0].release(text.shape[1] - 1) if _is_whole(places) else None
+        held: Any = targets[0].release(text.shape[1] - 1) if _is_whole(places) else None
     if cache is not None:
         # a model that scores paths may have begun another one
         cache.layers = held.layers
