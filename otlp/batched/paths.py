@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -31,6 +35,8 @@ from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import InvalidInputError
 
 AXES = ("row", "path", "level")
+
+Step = Callable[[BatchedScoreLaw, Tensor, Tensor, int], TwoSlice]
 
 
 class BatchedRound(NamedTuple):
@@ -85,6 +91,7 @@ def verify_paths(
     generator: torch.Generator | Tensor | None = None,
     *,
     validate: bool = True,
+    backend: str = "torch",
 ) -> BatchedRound:
     """Verify K i.i.d. paths of L drafted tokens a row: lossless, two-slice selection.
 
@@ -104,6 +111,9 @@ def verify_paths(
     validate : bool
         Look at the values of the input, which waits for the device.  Left out under
         `torch.compile` and CUDA graph capture.
+    backend : str
+        ``"torch"``, or ``"triton"``: the same passes in two Triton kernels, on a GPU or in
+        Triton's interpreter.  Where Triton is missing it says so once and uses PyTorch.
 
     Returns
     -------
@@ -143,37 +153,35 @@ def verify_paths(
     # one level of the rows is worked on at a time, beside float64 copies of all
     _, paths, levels, vocab_size = target.shape
     width = paths * levels * max(vocab_size, SECTIONS)
-    verify = verify_block if paths == 1 else _verify
+    kernels = find_kernels(backend, target.device)
+    verify = verify_block if paths == 1 and kernels == TORCH else partial(_verify, kernels)
     return BatchedRound(*in_chunks(verify, width, target, draft, tokens, numbers))
 
 
 def _verify(
-    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+    kernels: Kernels, target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, paths, length = tokens.shape
     p, q = _normalise(target), _normalise(draft)
-    leaves, splits, weights = path_laws(p, q, tokens)
+    leaves, splits, weights = path_laws(p, q, tokens, kernels.step)
     scores = draw_scores(leaves, numbers[:, :paths].reshape(-1))
     path = scores.view(batch, paths).argmax(1)
 
     rows = torch.arange(batch, device=tokens.device)
     of_path = rows * paths + path
     chosen = [TwoSlice(*(part[of_path] for part in split)) for split in splits]
-    blocks = block_weights(
-        p[rows, path], q[rows, path], chosen, weights.view(batch, paths, length + 1)[rows, path]
+    weights = weights.view(batch, paths, length + 1)[rows, path]
+    accepted, last = kernels.accept(
+        p[rows, path], q[rows, path], chosen, weights, numbers[:, paths:]
     )
-    passed = numbers[:, paths : paths + length + 1] < blocks.stop
     depth = torch.arange(length + 1, device=tokens.device)
-    # the longest prefix that passes is accepted
-    accepted = torch.where(passed, depth, 0).amax(1)
-    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
     prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=PADDING)
     output = torch.where(depth < accepted[:, None], prefix, PADDING)
-    return torch.where(depth == accepted[:, None], last, output), accepted, path
+    return torch.where(depth == accepted[:, None], last[:, None], output), accepted, path
 
 
 def path_laws(
-    p: Tensor, q: Tensor, tokens: Tensor
+    p: Tensor, q: Tensor, tokens: Tensor, step: Step = two_slice_step
 ) -> tuple[BatchedScoreLaw, list[TwoSlice], Tensor]:
     """Score laws of drafted paths, built from the root down.
 
@@ -183,6 +191,8 @@ def path_laws(
     q : Tensor, shape (B, K, L, V), float64
         Normalised rows.
     tokens : Tensor, shape (B, K, L), int64
+    step : callable
+        `two_slice_step`, or a kernel of it.
 
     Returns
     -------
@@ -198,7 +208,7 @@ def path_laws(
     splits, weights = [], [law.weight]
     for level in range(length):
         target, draft = p[:, :, level].flatten(0, 1), q[:, :, level].flatten(0, 1)
-        split = two_slice_step(law, target, draft, paths)
+        split = step(law, target, draft, paths)
         token = tokens[:, :, level].reshape(-1, 1)
         target, draft = target.gather(1, token), draft.gather(1, token)
         law = child(law, split, target, draft, split.share(target, draft))
@@ -241,6 +251,63 @@ def block_weights(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor)
     stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=TINY)
     stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)
     return Blocks(stop, residual)
+
+
+def accept_block(
+    p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor, numbers: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw how much of one path a row is accepted, and the token after it; shape (B,) each.
+
+    Parameters
+    ----------
+    p, q, splits, weights
+        See `block_weights`.
+    numbers : Tensor, shape (B, L + 2), float64
+        Uniform: one for each prefix, one for the token.
+    """
+    rows, depth = (torch.arange(size, device=p.device) for size in weights.shape)
+    blocks = block_weights(p, q, splits, weights)
+    # the longest prefix that passes is accepted
+    accepted = torch.where(numbers[:, :-1] < blocks.stop, depth, 0).amax(1)
+    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
+    return accepted, last[:, 0]
+
+
+class Kernels(NamedTuple):
+    """Who does the work over the vocabulary: functions of one meaning, from PyTorch or Triton."""
+
+    step: Step
+    accept: Callable[[Tensor, Tensor, list[TwoSlice], Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+TORCH = Kernels(two_slice_step, accept_block)
+
+
+def find_kernels(backend: str, device: torch.device) -> Kernels:
+    """Kernels by name, for a device; those of PyTorch where Triton cannot be had, with a warning.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no backend of that name.
+    """
+    if backend == "torch":
+        return TORCH
+    if backend != "triton":
+        raise InvalidInputError(f"backend is {backend!r}: it must be 'torch' or 'triton'")
+    try:
+        from otlp.batched.triton_kernels import block_kernel, two_slice_kernel
+    except ImportError:
+        _use_torch("Triton is not installed (pip install triton)")
+        return TORCH
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET", "0") != "1":
+        _use_torch("Triton runs on a GPU, or on a CPU with TRITON_INTERPRET=1 set beforehand")
+        return TORCH
+    return Kernels(two_slice_kernel, block_kernel)
+
+
+def _use_torch(reason: str) -> None:
+    warnings.warn(f"{reason}: otlp.batched uses PyTorch instead", stacklevel=4)
 
 
 def _normalise(rows: Tensor) -> Tensor:

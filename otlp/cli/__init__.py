@@ -14,6 +14,7 @@ __all__ = ["main"]
 COMMANDS = {
     "solve": "Solve one row of a capture and print its certificate.",
     "export": "Write the linear program of a row, for another solver.",
+    "export-generate": "Write a folder for custom_generate of transformers.",
     "check": "Cross-check every solver that supports a row.",
     "bench": "Time solvers on a capture: the table of the paper.",
     "audit": "Say whether a verification rule, yours or ours, is lossless.",
@@ -38,7 +39,7 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"otlp.cli.{cmd_name}").command
+        command = importlib.import_module("otlp.cli." + cmd_name.replace("-", "_")).command
         assert isinstance(command, click.Command)
         return command
 

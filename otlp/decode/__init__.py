@@ -55,6 +55,7 @@ from otlp.decode.drafting import (
     tree_shape,
     without_replacement,
 )
+from otlp.decode.generate_folder import write_generate_folder
 from otlp.decode.generating import generate
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
@@ -135,4 +136,5 @@ __all__ = [
     "top_tree",
     "tree_shape",
     "without_replacement",
+    "write_generate_folder",
 ]

@@ -6,40 +6,20 @@ all of its processors, or their arg max without ``do_sample``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from otlp.decode.drafting import Drafting, iid_paths, no_draft
-from otlp.decode.generation_options import check_options, kept_back
-from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.drafting import iid_paths
+from otlp.decode.generated_row import ProcessedModel, RowPlace, Step, check_room, decode_row
+from otlp.decode.generation_options import check_options, given_cache, kept_back
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.round import check_round, play_round
-from otlp.decode.tree import TokenTree
-from otlp.decode.verification import Autoregressive, Verification, find_verification
-from otlp.distribution import FloatArray, IntArray
+from otlp.decode.round import check_round
+from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
-
-
-class _ProcessedModel(HuggingFaceModel):
-    """A model whose distributions come through generate's logits processors."""
-
-    def __init__(self, model: Any, processors: Any, sampling: Sampling) -> None:
-        super().__init__(model, sampling=sampling)
-        self.processors = processors
-
-    def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Process the logits of each node with the text before it, then normalise."""
-        import torch
-
-        logits = torch.from_numpy(self.logits(tree, nodes)).to(self.model.device)
-        rows = []
-        for node, row in zip(nodes, logits, strict=True):
-            text = self.tensor([[*self._context, *tree.path(int(node)).tolist()]])
-            rows.append(self.processors(text, row[None])[0])
-        return self.sampling.distributions(torch.stack(rows).float().cpu().numpy())
 
 
 def generate(
@@ -53,6 +33,7 @@ def generate(
     length: int = 4,
     verification: str | Verification = "martingale",
     stop_strings: Any = None,
+    tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
@@ -66,32 +47,38 @@ def generate(
     ----------
     model : transformers.PreTrainedModel
         The target.
-    input_ids : torch.Tensor, shape (1, T)
+    input_ids : torch.Tensor, shape (B, T)
+        Prompts, padded on the left where ``attention_mask`` says so, each as often as
+        ``num_return_sequences``.
     logits_processor, stopping_criteria, generation_config
         As ``generate`` prepares them: temperature, top-k, penalties, lengths, end tokens.
     draft_model : transformers.PreTrainedModel or Model
         Drafts over the same vocabulary: a network with the same processors, or a model such as
-        `NGram` with its own `sampling`.
+        `NGram` with its own `sampling`.  ``assistant_model=`` is another name of it.
     paths, length : int
         K and L.
     verification : str or Verification
         One of `otlp.decode.ALGORITHMS` by name, or an object, that takes K i.i.d. paths.
-    stop_strings
-        Refused: ``generate`` keeps its tokenizer from a ``custom_generate``.  Give
-        ``stopping_criteria=[StopStringCriteria(tokenizer, stop_strings)]``, which is the same.
+    stop_strings : str or list of str
+        Where to stop, with the `tokenizer`.
+    tokenizer : transformers.PreTrainedTokenizerBase
+        ``generate`` keeps the one that it is given from a function: hand it over as
+        ``custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)``, or use
+        the folder form (`write_generate_folder`).
     **model_kwargs
         What else ``generate`` prepares.
 
     Returns
     -------
-    torch.Tensor, shape (1, T + new), or GenerateDecoderOnlyOutput
-        With ``return_dict_in_generate`` the latter, holding the sequences.
+    torch.Tensor, shape (B, T + new), or GenerateDecoderOnlyOutput
+        With ``return_dict_in_generate`` the latter: sequences, scores and logits if asked for,
+        and for one sequence the cache, to go on from.
 
     Raises
     ------
     InvalidInputError
-        Without a draft model, for more than one sequence, for padding and beams, for a length
-        that the target's context does not hold, and for every option that does not come to the
+        Without a draft model, for beams and for padding on the right, for a length that the
+        target's context does not hold, and for every option that does not come to the
         same as without a draft (`otlp.decode.generation_options`), by name.
     UnsupportedProblemError
         If the algorithm does not take K i.i.d. paths, or a model does not fit (`HuggingFaceModel`).
@@ -101,6 +88,9 @@ def generate(
     Random numbers come from a generator seeded by torch's, so ``transformers.set_seed`` fixes
     them.  A round near the limit drafts shorter paths; beyond the draft model's context nothing is
     drafted.  Both models decode in evaluation mode and are left in the mode they came in.
+
+    The rows of a batch have rounds of their own, one after the other: a batch is decoded in the
+    time of its rows, not faster.  A draft that is no network is copied for each row.
 
     Examples
     --------
@@ -114,90 +104,155 @@ def generate(
     >>> large, small = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
     >>> text = large.generate(
     ...     torch.tensor([[1, 2, 3]]), do_sample=True, max_new_tokens=5, pad_token_id=0,
+    ...     num_return_sequences=4,
     ...     custom_generate=decode.generate, draft_model=small, paths=2, length=2,
     ... )
     >>> text.shape
-    torch.Size([1, 8])
+    torch.Size([4, 8])
     """
     import torch
 
     hidden = kept_back()
-    _check_call(generation_config, draft_model, stop_strings)
+    for name in ("streamer", "synced_gpus"):
+        model_kwargs.pop(name, None)  # transformers 4.56 hands them over, others keep them back
+    draft_model = _draft_of(generation_config, draft_model, hidden.get("assistant_model"))
     check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
+    if stop_strings is not None:
+        stopping_criteria = _stopping_at(stop_strings, tokenizer, stopping_criteria)
     wanted = iid_paths(paths, length)
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
+    max_length = generation_config.max_length
     networks = [one for one in (draft_model, model) if not isinstance(one, Model)]
     with _evaluating(*networks):
-        target = _ProcessedModel(model, logits_processor, sampling)
-        draft = draft_model
-        if not isinstance(draft, Model):
-            draft = _ProcessedModel(draft_model, logits_processor, sampling)
-        check_round(draft, target, wanted, verification)
+        places = _places(input_ids, model_kwargs.get("attention_mask"))
+        targets = [ProcessedModel(model, logits_processor, sampling, place) for place in places]
+        drafts = (
+            [draft_model, *(copy.deepcopy(draft_model) for _ in places[1:])]
+            if isinstance(draft_model, Model)
+            else [ProcessedModel(draft_model, logits_processor, sampling, one) for one in places]
+        )
+        check_round(drafts[0], targets[0], wanted, verification)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
-        for one in (draft, target):
-            one.start(input_ids[0].cpu().numpy())
-        _check_room(target, generation_config.max_length)
-        text, done, streamer = input_ids, False, hidden.get("streamer")
-        while not done:
-            room = generation_config.max_length - target.context.size
-            drafting = _drafting(draft, target, wanted, room)
-            algorithm = verification if drafting.paths else Autoregressive()
-            for token in play_round(draft, target, drafting, algorithm, rng).tokens.tolist():
-                new = text.new_tensor([token])
-                text = torch.cat([text, new[None]], dim=-1)
-                if streamer is not None:
-                    streamer.put(new.cpu())
-                done = bool(stopping_criteria(text, None).all())
-                if done:
-                    break
-    if streamer is not None:
-        streamer.end()
+        for prompt, draft, target in zip(input_ids.cpu().numpy(), drafts, targets, strict=True):
+            for one in (draft, target):
+                one.start(prompt[len(target.place.padding) :])
+            check_room(target, max_length)
+        cache = given_cache(hidden)
+        if cache is not None:
+            targets[0].adopt(cache)
+        rows = [
+            decode_row(draft, target, wanted, verification, max_length, rng)
+            for draft, target in zip(drafts, targets, strict=True)
+        ]
+        text, steps = _decode(
+            input_ids, rows, stopping_criteria, generation_config, hidden.get("streamer")
+        )
+        held: Any = targets[0].release(text.shape[1] - 1) if _is_whole(places) else None
+    if cache is not None:
+        # a model that scores paths may have begun another one
+        cache.layers = held.layers
     if not generation_config.return_dict_in_generate:
         return text
     from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-    return GenerateDecoderOnlyOutput(sequences=text)
+    return GenerateDecoderOnlyOutput(
+        sequences=text,
+        scores=tuple(step.scores for step in steps) if generation_config.output_scores else None,
+        logits=tuple(step.logits for step in steps) if generation_config.output_logits else None,
+        past_key_values=held if generation_config.use_cache else None,
+    )
 
 
-def _check_call(config: Any, draft_model: Any, stop_strings: Any) -> None:
+def _decode(
+    text: Any, rows: list[Iterator[Step]], criteria: Any, config: Any, streamer: Any
+) -> tuple[Any, list[Step]]:
+    """The sampling loop of `generate`, a column of the batch at a time, from rows of tokens."""
+    import torch
+
+    kept: list[Step] = []
+    keeps = config.return_dict_in_generate
+    scores: tuple[Any, ...] | None = () if keeps and config.output_scores else None
+    # without an end token, rows go on until all are done, as in generate
+    pads = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
+    going = torch.ones(len(rows), dtype=torch.bool, device=text.device)
+    while bool(going.any()):
+        steps = [
+            next(row) if on or not pads else None
+            for row, on in zip(rows, going.tolist(), strict=True)
+        ]
+        column = text.new_tensor(
+            [int(config._pad_token_tensor) if one is None else one.token for one in steps]
+        )
+        text = torch.cat([text, column[:, None]], dim=-1)
+        if keeps:
+            kept.append(_stacked(column, steps))
+            scores = None if scores is None else (*scores, kept[-1].scores)
+        if streamer is not None:
+            streamer.put(column.cpu())
+        going &= ~criteria(text, scores)
+    if streamer is not None:
+        streamer.end()
+    return text, kept
+
+
+def _stacked(column: Any, steps: list[Step | None]) -> Any:
+    """What the target said of a column; zeros for rows that ended before."""
+    import torch
+
+    blank = torch.zeros_like(next(one.logits for one in steps if one is not None))
+    logits = torch.stack([blank if one is None else one.logits for one in steps])
+    scores = torch.stack([blank if one is None else one.scores for one in steps])
+    return Step(column, logits, scores)
+
+
+def _places(input_ids: Any, mask: Any) -> list[RowPlace]:
+    rows = len(input_ids)
+    masked = [0] * rows if mask is None else (mask == 0).sum(1).tolist()
+    return [
+        RowPlace(row, rows, tuple(text[:pads].tolist()))
+        for row, (text, pads) in enumerate(zip(input_ids, masked, strict=True))
+    ]
+
+
+def _is_whole(places: list[RowPlace]) -> bool:
+    """Whether there is one sequence, without padding: its cache is that of the text."""
+    return len(places) == 1 and not places[0].padding
+
+
+def _draft_of(config: Any, draft_model: Any, assistant: Any) -> Any:
+    """The draft, by either of its names."""
     if config is None:
         raise InvalidInputError(
             "otlp.decode.generate is called by generate of transformers: "
             "model.generate(..., custom_generate=otlp.decode.generate, draft_model=small_model)"
         )
-    if draft_model is None:
-        raise InvalidInputError("generate needs draft_model=, a small model of the same vocabulary")
-    if not (hasattr(draft_model, "generate") or isinstance(draft_model, Model)):
+    if draft_model is not None and assistant is not None:
         raise InvalidInputError(
-            f"draft_model is {type(draft_model).__name__}: give a model of transformers, or an "
+            "assistant_model is another name of draft_model: give one of them, not both"
+        )
+    found = assistant if draft_model is None else draft_model
+    if found is None:
+        raise InvalidInputError("generate needs draft_model=, a small model of the same vocabulary")
+    if not (hasattr(found, "generate") or isinstance(found, Model)):
+        raise InvalidInputError(
+            f"draft_model is {type(found).__name__}: give a model of transformers, or an "
             "otlp.decode.Model such as NGram(vocab_size)"
         )
-    if stop_strings is not None:
+    return found
+
+
+def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:
+    """The criteria and one for strings, in front of that of the end token as in generate."""
+    from transformers import StoppingCriteriaList, StopStringCriteria
+
+    if tokenizer is None:
         raise InvalidInputError(
-            "stop_strings need the tokenizer, which generate keeps back: give "
-            "stopping_criteria=[transformers.StopStringCriteria(tokenizer, stop_strings)], which "
-            "stops at the same place"
+            "stop_strings need the tokenizer, which generate keeps back from a function: give "
+            "custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer), or the "
+            "folder that otlp export-generate writes"
         )
-
-
-def _check_room(target: HuggingFaceModel, wanted: int) -> None:
-    """Refuse, before a token is decoded, a text that the target cannot hold."""
-    limit, held = target.context_limit, target.context.size
-    if limit is not None and wanted > limit:
-        raise InvalidInputError(
-            f"the text would grow to {wanted} tokens and the context of {target.name} is {limit}: "
-            f"give max_new_tokens of at most {limit - held}"
-        )
-
-
-def _drafting(draft: Model, target: HuggingFaceModel, wanted: Drafting, room: int) -> Drafting:
-    """Draft no longer than the wanted text and the models' contexts leave room for."""
-    for one in (draft, target):
-        if one.context_limit is not None:
-            room = min(room, one.context_limit - target.context.size)
-    length = min(wanted.length, room - 1)
-    return iid_paths(wanted.paths, length) if length > 0 else no_draft()
+    return StoppingCriteriaList([StopStringCriteria(tokenizer, stop_strings), *criteria])
 
 
 @contextmanager

@@ -21,7 +21,8 @@ HONOURED = frozenset(
     "encoder_repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
     "renormalize_logits forced_bos_token_id forced_eos_token_id remove_invalid_values "
     "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens sequence_bias "
-    "watermarking_config return_dict_in_generate pad_token_id bos_token_id eos_token_id".split()
+    "watermarking_config num_return_sequences return_dict_in_generate output_scores output_logits "
+    "pad_token_id bos_token_id eos_token_id".split()
 )
 """Fields of a generation config that `generate` turns into processors, criteria and lengths."""
 
@@ -29,7 +30,7 @@ IDLE = frozenset(
     "use_cache prefill_chunk_size compile_config disable_compile decoder_start_token_id "
     "transformers_version".split()
 )
-"""Fields that do not change the distribution of one sampled or greedy sequence."""
+"""Fields that do not change the distribution of sampled or greedy sequences."""
 
 NOTHING = {"guidance_scale": 1, "cache_implementation": "dynamic"}
 """Values, beside None, False and the default, with which a field asks for nothing."""
@@ -70,6 +71,11 @@ def kept_back() -> Mapping[str, Any]:
     return {} if frame is None else dict(frame.f_locals)
 
 
+def given_cache(hidden: Mapping[str, Any]) -> Any:
+    """The cache that the user gave, beside those that `generate` makes; None if there is none."""
+    return hidden.get("kwargs", {}).get("past_key_values")
+
+
 def check_options(
     input_ids: Any,
     config: Any,
@@ -81,7 +87,7 @@ def check_options(
 
     Parameters
     ----------
-    input_ids : torch.Tensor, shape (1, T)
+    input_ids : torch.Tensor, shape (B, T)
     config : transformers.GenerationConfig
     processors : iterable of LogitsProcessor
     model_kwargs : mapping
@@ -94,18 +100,18 @@ def check_options(
     InvalidInputError
         Naming every option that is not honoured.
     """
-    if input_ids.shape[0] != 1 or (config.num_beams or 1) > 1:
+    if (config.num_beams or 1) > 1:
         raise InvalidInputError(
-            f"input_ids holds {input_ids.shape[0]} sequences and num_beams is {config.num_beams}: "
-            "generate decodes one sequence by sampling or greedily"
+            f"num_beams is {config.num_beams}: generate with a draft model samples or decodes "
+            "greedily, without beams"
         )
     mask = model_kwargs.get("attention_mask")
-    if mask is not None and not bool((mask == 1).all()):
-        raise InvalidInputError("attention_mask masks tokens: give the sequence without padding")
+    _check_padding(input_ids, mask, hidden.get("kwargs", {}).get("attention_mask"))
+    _check_cache(given_cache(hidden), input_ids, mask)
     asked = [
         *_odd_fields(config),
-        *_odd_inputs(model_kwargs, hidden, input_ids.shape[1]),
-        *(name for name in ("assistant_model", "synced_gpus") if hidden.get(name)),
+        *_odd_inputs(input_ids, model_kwargs),
+        *(["synced_gpus"] if hidden.get("synced_gpus") else []),
     ]
     if asked:
         raise InvalidInputError(
@@ -138,21 +144,63 @@ def _odd_fields(config: Any) -> list[str]:
     ]
 
 
-def _odd_inputs(
-    model_kwargs: Mapping[str, Any], hidden: Mapping[str, Any], length: int
-) -> list[str]:
-    """Inputs of the model that are not those of a plain text."""
-    given = hidden.get("kwargs", {})
+def _odd_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
+    """Inputs of the model that are not those of plain texts."""
     odd = [
         name for name, value in model_kwargs.items() if name not in PREPARED and value is not None
     ]
-    places, cache = (model_kwargs.get(name) for name in ("position_ids", "past_key_values"))
-    plain = np.arange(length)[None]
-    if places is not None and not np.array_equal(np.asarray(places.cpu()), plain):
-        odd.append("position_ids")
-    if cache is not None and (given.get("past_key_values") is cache or cache.get_seq_length()):
-        odd.append("past_key_values")
+    places, mask = (model_kwargs.get(name) for name in ("position_ids", "attention_mask"))
+    if places is not None:
+        shown = np.ones(input_ids.shape, dtype=bool) if mask is None else mask.cpu().numpy() == 1
+        plain = shown.cumsum(1) - 1
+        found = places.cpu().numpy()
+        same = found.ndim == 2 and found.shape[1] == plain.shape[1]
+        if not same or np.any((found != plain) & shown):
+            odd.append("position_ids")
     return odd
+
+
+def _check_padding(input_ids: Any, mask: Any, given: Any) -> None:
+    # generate drops a mask of ones, and with it a length that is not that of the text
+    for one in (given, mask):
+        if one is not None and (one.ndim != 2 or one.shape[1] != input_ids.shape[1]):
+            raise InvalidInputError(
+                f"attention_mask is {tuple(one.shape)} and input_ids {tuple(input_ids.shape)}: "
+                "give the whole texts, and a mask of their shape"
+            )
+    if mask is None:
+        return
+    shown = mask == 1
+    left = (shown[:, 1:] >= shown[:, :-1]).all() and shown[:, -1].all()
+    if not bool(left and (shown | (mask == 0)).all()):
+        raise InvalidInputError(
+            "attention_mask masks tokens that are not in front of a text: pad on the left, with "
+            "zeros in the mask and then ones (tokenizer.padding_side = 'left')"
+        )
+
+
+def _check_cache(cache: Any, input_ids: Any, mask: Any) -> None:
+    if cache is None:
+        return
+    from transformers import DynamicCache
+
+    layers = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
+    if type(cache) is not DynamicCache or layers - {"DynamicLayer"}:
+        kinds = ", ".join(sorted(layers)) or "none"
+        raise InvalidInputError(
+            f"past_key_values is a {type(cache).__name__} (layers: {kinds}), which may not roll "
+            "back: give a DynamicCache that holds every token, or leave it out"
+        )
+    if len(input_ids) > 1 or not (mask is None or bool((mask == 1).all())):
+        raise InvalidInputError(
+            "past_key_values continue one text without padding: leave them out for a batch"
+        )
+    held, tokens = cache.get_seq_length(), input_ids.shape[1]
+    if held >= tokens:
+        raise InvalidInputError(
+            f"past_key_values hold {held} tokens and input_ids {tokens}: give the whole text, "
+            "those of the cache and at least one more"
+        )
 
 
 def _is_one_of(value: Any, known: tuple[Any, ...]) -> bool:

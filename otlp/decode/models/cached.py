@@ -9,6 +9,7 @@ ancestors; elsewhere the tree is unrolled into a batch of paths, still one call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,12 @@ class CachedModel(Model):
         self.tree_attention = False
         self.slides = False
         self.reset()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedModel:
+        """Another text of the same network."""
+        other = copy(self)
+        other.reset()
+        return other
 
     @property
     def name(self) -> str:

@@ -30,6 +30,10 @@ class Corpus:
         self._places = np.argsort(tokens[:-1], kind="stable") + 1
         self._starts = np.searchsorted(tokens[self._places - 1], np.arange(vocab_size + 1))
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Corpus:
+        """Itself: it never changes."""
+        return self
+
     def followers(self, text: IntArray, longest: int) -> Iterator[IntArray]:
         """See `followers`; takes time for the occurrences of the last token, not for T."""
         if text.size:

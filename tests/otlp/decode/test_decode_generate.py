@@ -102,8 +102,7 @@ def test_what_generate_cannot_do_is_refused(pair):
         ({"paths": 0}, "K is 0"),
         ({"length": 0}, "L is 0"),
         ({"verification": "blocks"}, "'blocks'"),
-        ({"num_return_sequences": 2}, "2 sequences"),
-        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
+        ({"output_attentions": True, "return_dict_in_generate": True}, "output_attentions"),
     ):
         with pytest.raises(InvalidInputError, match=part):
             continue_with(pair, **options, **more)

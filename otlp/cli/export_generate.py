@@ -1,0 +1,24 @@
+"""``otlp export-generate``: the folder that ``generate`` of transformers runs."""
+
+from __future__ import annotations
+
+import click
+
+from otlp.cli.output import console, facts
+from otlp.decode.generate_folder import write_generate_folder
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp export-generate drafted
+  model.generate(**inputs, custom_generate="drafted", trust_remote_code=True,
+                 draft_model=small_model, tokenizer=tokenizer, stop_strings=["END"])
+"""
+)
+@click.argument("folder", type=click.Path(file_okay=False))
+def command(folder: str) -> None:
+    """Write a folder for custom_generate of transformers: speculative decoding by name."""
+    file = write_generate_folder(folder)
+    call = f'generate(..., custom_generate="{folder}", trust_remote_code=True, draft_model=...)'
+    console.print(facts(str(file), {"use": call}))

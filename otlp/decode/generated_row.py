@@ -1,0 +1,149 @@
+"""One sequence of a batch that `generate` of transformers decodes: a stream of verified tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otlp.decode.drafting import Drafting, iid_paths, no_draft
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Model, Sampling
+from otlp.decode.round import play_round
+from otlp.decode.tree import TokenTree
+from otlp.decode.verification import Autoregressive, Verification
+from otlp.distribution import FloatArray, IntArray
+from otlp.errors import InvalidInputError
+
+
+class RowPlace(NamedTuple):
+    """Where a row stands in its batch: processors see the text as `generate` would show it.
+
+    Attributes
+    ----------
+    row : int
+        Its number.
+    rows : int
+        How many there are.
+    padding : tuple of int
+        Tokens that the attention mask masks, in front of its text.
+    """
+
+    row: int
+    rows: int
+    padding: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """A token, and what the target said of its place, shape (V,) each.
+
+    Attributes
+    ----------
+    token : int
+    logits : torch.Tensor
+        Before the processors.
+    scores : torch.Tensor
+        After them.
+    """
+
+    token: int
+    logits: Any
+    scores: Any
+
+
+class ProcessedModel(HuggingFaceModel):
+    """A model whose distributions come through generate's logits processors."""
+
+    def __init__(self, model: Any, processors: Any, sampling: Sampling, place: RowPlace) -> None:
+        super().__init__(model, sampling=sampling)
+        self.processors = processors
+        self.place = place
+        self.seen: tuple[Any, Any] | None = None
+
+    def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """Process the logits of each node with the text before it, then normalise."""
+        import torch
+
+        logits = torch.from_numpy(self.logits(tree, nodes)).to(self.model.device)
+        row, rows, padding = self.place
+        scores = []
+        for node, found in zip(nodes, logits, strict=True):
+            text = self.tensor([[*padding, *self._context, *tree.path(int(node)).tolist()]])
+            # some processors know the prompts of the batch, row by row
+            batch = self.processors(text.repeat(rows, 1), found.repeat(rows, 1))
+            scores.append(batch[row])
+        self.seen = logits, torch.stack(scores).float()
+        return self.sampling.distributions(self.seen[1].cpu().numpy())
+
+    def adopt(self, cache: Any) -> None:
+        """Go on from a cache of the beginning of the context, one of transformers'."""
+        self._cache, self._cached = cache, cache.get_seq_length()
+
+    def release(self, tokens: int) -> Any:
+        """The cache of a text's first `tokens`, for others to go on from."""
+        if self._cached > tokens:
+            self._cache.crop(tokens - self._cached)
+            self._cached = tokens
+        for layer in (layer for layer in self._cache.layers if layer.keys is not None):
+            # tensors of inference mode are refused elsewhere
+            layer.keys, layer.values = layer.keys.clone(), layer.values.clone()
+        return self._cache
+
+
+def decode_row(
+    draft: Model,
+    target: ProcessedModel,
+    wanted: Drafting,
+    verification: Verification,
+    max_length: int,
+    rng: np.random.Generator,
+) -> Iterator[Step]:
+    """Yield the tokens of one row, a round at a time, without an end.
+
+    Parameters
+    ----------
+    draft, target : Model
+        Both at the end of the prompt.
+    wanted : Drafting
+    verification : Verification
+    max_length : int
+        What the row is to grow to, its padding included: near it, shorter paths are drafted.
+    rng : numpy.random.Generator
+    """
+    while True:
+        room = max_length - len(target.place.padding) - target.context.size
+        drafting = _drafting(draft, target, wanted, room)
+        algorithm = verification if drafting.paths else Autoregressive()
+        played = play_round(draft, target, drafting, algorithm, rng)
+        assert target.seen is not None
+        nodes = played.tree.ancestry(played.outcome.node)
+        for node, token in zip(nodes, played.tokens.tolist(), strict=True):
+            yield Step(token, *(part[node] for part in target.seen))
+
+
+def _drafting(draft: Model, target: Model, wanted: Drafting, room: int) -> Drafting:
+    """Draft no longer than the wanted text and the models' contexts leave room for."""
+    held = target.context.size  # type: ignore[attr-defined]
+    for one in (draft, target):
+        if one.context_limit is not None:
+            room = min(room, one.context_limit - held)
+    length = min(wanted.length, room - 1)
+    return iid_paths(wanted.paths, length) if length > 0 else no_draft()
+
+
+def check_room(target: ProcessedModel, max_length: int) -> None:
+    """Refuse, before a token is decoded, a text that the target cannot hold.
+
+    Raises
+    ------
+    InvalidInputError
+        Saying how many new tokens it can.
+    """
+    wanted = max_length - len(target.place.padding)
+    limit, held = target.context_limit, target.context.size
+    if limit is not None and wanted > limit:
+        raise InvalidInputError(
+            f"the text would grow to {wanted} tokens and the context of {target.name} is {limit}: "
+            f"give max_new_tokens of at most {limit - held}"
+        )

@@ -1,0 +1,142 @@
+"""What replaces two functions of vLLM's V1 rejection sampler, with their arguments and results."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PADDING = -1
+
+
+def expand_batch_to_tokens(
+    x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> Tensor:
+    """Repeat a value of each request for each of its drafted tokens, replacing one value."""
+    counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+    values = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+    return values.repeat_interleave(counts.long(), output_size=num_tokens)
+
+
+def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Block verification where vLLM would verify by token; synthetic modes stay vLLM's own."""
+
+    @wraps(shipped)
+    def rejection_sample(
+        draft_token_ids: Tensor,
+        num_draft_tokens: list[int],
+        max_spec_len: int,
+        cu_num_draft_tokens: Tensor,
+        draft_probs: Tensor | None,
+        target_logits: Tensor,
+        bonus_token_ids: Tensor,
+        sampling_metadata: Any,
+        synthetic_mode: bool = False,
+        synthetic_conditional_rates: Tensor | None = None,
+        use_fp64_gumbel: bool = False,
+    ) -> Tensor:
+        if synthetic_mode:
+            return shipped(
+                draft_token_ids,
+                num_draft_tokens,
+                max_spec_len,
+                cu_num_draft_tokens,
+                draft_probs,
+                target_logits,
+                bonus_token_ids,
+                sampling_metadata,
+                synthetic_mode=synthetic_mode,
+                synthetic_conditional_rates=synthetic_conditional_rates,
+                use_fp64_gumbel=use_fp64_gumbel,
+            )
+        return verify_requests(
+            draft_token_ids,
+            num_draft_tokens,
+            max_spec_len,
+            draft_probs,
+            target_logits,
+            bonus_token_ids,
+            sampling_metadata,
+        )
+
+    return rejection_sample
+
+
+def verify_requests(
+    draft_token_ids: Tensor,
+    num_draft_tokens: list[int],
+    max_spec_len: int,
+    draft_probs: Tensor | None,
+    target_logits: Tensor,
+    bonus_token_ids: Tensor,
+    sampling_metadata: Any,
+) -> Tensor:
+    """Verify each request's path as a block; shape (requests, max_spec_len + 1), padded with -1.
+
+    Requests of one number of drafted tokens are verified together.  A greedy request is one whose
+    target and draft are point masses.  Tokens that were drafted as -1, and those after them, are
+    left out of a path; what follows it is drawn from the target.
+    """
+    target = target_logits.softmax(-1, dtype=torch.float64)
+    size, device = target.shape[1], target.device
+    drafted = draft_token_ids.long()
+    points = torch.nn.functional.one_hot(drafted.clamp(min=0), size).double()
+    draft = points if draft_probs is None else draft_probs.double()
+    best = torch.nn.functional.one_hot(target_logits.argmax(-1), size).double()
+    bonus = torch.nn.functional.one_hot(bonus_token_ids.view(-1).long(), size).double()
+    if sampling_metadata.all_greedy:
+        greedy = [True] * len(num_draft_tokens)
+    else:
+        greedy = (sampling_metadata.temperature == 0).tolist()
+
+    groups: dict[int, list[tuple[int, Tensor, Tensor, Tensor]]] = defaultdict(list)
+    output = torch.full(
+        (len(num_draft_tokens), max_spec_len + 1), PADDING, dtype=torch.int32, device=device
+    )
+    start = 0
+    for request, count in enumerate(num_draft_tokens):
+        here = slice(start, start + count)
+        start += count
+        path = drafted[here]
+        length = int((path >= 0).long().cumprod(0).sum())
+        p, q = (best, points) if greedy[request] else (target, draft)
+        if length == 0:
+            # the bonus token, or if drafts were padding one from the target at their place
+            token = bonus_token_ids.view(-1)[request]
+            if count:
+                token = p[here][0].multinomial(1, generator=_generator(sampling_metadata, request))
+            output[request, 0] = token
+            continue
+        after = bonus[request] if length == count else p[here][length]
+        rows = torch.cat([p[here][:length], after[None]])
+        groups[length].append((request, rows, q[here][:length], path[:length]))
+    for length, members in groups.items():
+        numbers = torch.stack(
+            [_uniform(sampling_metadata, one[0], length + 3, device) for one in members]
+        )
+        p, q, path = (torch.stack(part) for part in list(zip(*members, strict=True))[1:])
+        found = _verify_paths()(p[:, None], q[:, None], path[:, None], numbers, validate=False)
+        requests = torch.tensor([one[0] for one in members], device=device)
+        output[requests, : length + 1] = found.tokens.to(torch.int32)
+    return output
+
+
+def _generator(sampling_metadata: Any, request: int) -> torch.Generator | None:
+    """The request's own generator, if it has a seed."""
+    found: torch.Generator | None = sampling_metadata.generators.get(request)
+    return found
+
+
+def _uniform(sampling_metadata: Any, request: int, size: int, device: Any) -> Tensor:
+    generator = _generator(sampling_metadata, request)
+    return torch.rand(size, dtype=torch.float64, device=device, generator=generator)
+
+
+def _verify_paths() -> Callable[..., Any]:
+    from otlp.batched import verify_paths
+
+    return verify_paths

@@ -1,0 +1,281 @@
+"""What generate of transformers takes beside a prompt: batches, caches, scores, folders."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+from click.testing import CliRunner  # noqa: E402
+
+from otlp.auditing.gtest import g_test  # noqa: E402
+from otlp.cli import main  # noqa: E402
+from otlp.decode import NGram, generate, write_generate_folder  # noqa: E402
+from otlp.decode.models.loading import load_pair  # noqa: E402
+from otlp.errors import InvalidInputError  # noqa: E402
+from tests.tiny_models import SIZE, tiny  # noqa: E402
+
+PADDED = torch.tensor([[0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8]])
+MASK = (torch.arange(5) >= torch.tensor([[2], [0], [4]])).long()
+ONE = torch.tensor([[3, 9, 4, 9, 7]])
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    settings = {"max_position_embeddings": 64, "tie_word_embeddings": False}
+    return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Any, Any, Any]:
+    draft, target = load_pair(device="cpu")
+    target.tokenizer.pad_token = target.tokenizer.eos_token
+    target.tokenizer.padding_side = "left"
+    return draft.model, target.model, target.tokenizer
+
+
+def drafted(draft: Any, **settings: Any) -> Any:
+    """The function with its arguments bound, as transformers 4.56 needs it."""
+    return partial(generate, draft_model=draft, **settings)
+
+
+def both(pair: tuple[Any, Any], prompt: Any, mask: Any, **options: Any) -> tuple[Any, Any]:
+    """What plain generate and generate with a draft model give."""
+    draft, target = pair
+    given = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "attention_mask": mask}
+    given.update(options)
+    plain = target.generate(prompt, **copy.deepcopy(given))
+    return plain, target.generate(prompt, custom_generate=drafted(draft, length=3), **given)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"repetition_penalty": 2.0},
+        {"no_repeat_ngram_size": 1},
+        {"encoder_no_repeat_ngram_size": 1},
+        {"encoder_repetition_penalty": 0.2},
+        {"min_length": 9, "eos_token_id": list(range(20))},
+        {"eos_token_id": list(range(32)), "max_new_tokens": 30},
+        {"do_sample": True, "top_k": 1, "num_return_sequences": 3},
+        {"prefix_allowed_tokens_fn": lambda row, text: [row, 20 + len(text)]},
+    ],
+    ids=lambda options: next(iter(options), "plain"),
+)
+def test_greedy_batches_are_those_of_plain_generate(
+    pair: tuple[Any, Any], options: dict[str, Any]
+) -> None:
+    plain, found = both(pair, PADDED, MASK, **options)
+    assert torch.equal(plain, found)
+
+
+class Late(transformers.StoppingCriteria):  # type: ignore[misc]
+    """Ends each row at a length of its own."""
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.tensor([input_ids.shape[1] >= 8 + 2 * row for row in range(len(input_ids))])
+
+
+@pytest.mark.parametrize("end", [None, 63])
+def test_rows_that_end_before_others(pair: tuple[Any, Any], end: int | None) -> None:
+    """Without an end token a row that is done goes on in generate; with one it is padded."""
+    criteria = transformers.StoppingCriteriaList([Late()])
+    plain, found = both(pair, PADDED, MASK, stopping_criteria=criteria, eos_token_id=end)
+    assert torch.equal(plain, found) and plain.shape[1] == 12
+
+
+def test_scores_and_logits(pair: tuple[Any, Any]) -> None:
+    """Those of plain generate up to rounding: a tree is scored in another order of sums."""
+    asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    plain, found = both(pair, PADDED, MASK, repetition_penalty=1.5, **asked)
+    assert torch.equal(plain.sequences, found.sequences)
+    for name in ("scores", "logits"):
+        ours, theirs = (torch.stack(getattr(one, name)) for one in (found, plain))
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-4)
+    assert found.past_key_values is None
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bloom"])
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_caches_continue(kind: str, ours_first: bool) -> None:
+    """Ten tokens, then ten more from the cache, by us and by plain generate in either order."""
+    draft, target = tiny(kind, 1), tiny(kind, 2)
+    given = {"do_sample": False, "pad_token_id": 0, "return_dict_in_generate": True}
+    ours = {"custom_generate": drafted(draft, length=3)}
+    orders = (ours, {}) if ours_first else ({}, ours)
+    whole = target.generate(ONE, max_new_tokens=20, **given).sequences
+    cache = transformers.DynamicCache()
+    text = ONE
+    for more in orders:
+        mask = torch.ones_like(text)
+        done = target.generate(
+            text, attention_mask=mask, past_key_values=cache, max_new_tokens=10, **given, **more
+        )
+        text, cache = done.sequences, done.past_key_values
+        assert text.shape[1] - 5 <= cache.get_seq_length() < text.shape[1]
+    assert torch.equal(text, whole)
+
+
+def test_caches_that_cannot_be_gone_on_from(pair: tuple[Any, Any]) -> None:
+    draft, target = pair
+    full, static = transformers.DynamicCache(), transformers.StaticCache(target.config, 32)
+    with torch.no_grad():
+        target(ONE, past_key_values=full, use_cache=True)
+    fresh = transformers.DynamicCache()
+    for prompt, mask, cache, said in (
+        (ONE, torch.ones_like(ONE), full, "5 tokens and input_ids 5"),
+        (ONE, torch.ones_like(ONE), static, "StaticCache"),
+        (PADDED, MASK, fresh, "without padding"),
+        (PADDED[:1], MASK[:1], fresh, "without padding"),
+        (ONE[:, 3:], torch.ones_like(ONE), fresh, "give the whole texts"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            target.generate(
+                prompt,
+                attention_mask=mask,
+                past_key_values=cache,
+                max_new_tokens=2,
+                pad_token_id=0,
+                custom_generate=drafted(draft),
+            )
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 1, 1, 0], [1, 0, 1, 1, 1], [2, 2, 2, 2, 2]])
+def test_masks_that_are_no_padding_on_the_left(pair: tuple[Any, Any], mask: list[int]) -> None:
+    with pytest.raises(InvalidInputError, match=r"attention_mask .* pad on the left"):
+        both(pair, ONE, torch.tensor([mask]))
+
+
+def test_drafts_without_a_network_have_a_text_a_row(pair: tuple[Any, Any]) -> None:
+    corpus = np.arange(40) % SIZE
+    plain, found = both((NGram(SIZE, corpus=corpus), pair[1]), PADDED, MASK)
+    assert torch.equal(plain, found)
+
+
+def test_the_assistant_is_the_draft(pair: tuple[Any, Any]) -> None:
+    draft, target = pair
+    given = {"do_sample": True, "max_new_tokens": 8, "pad_token_id": 0}
+    given["attention_mask"] = torch.ones_like(ONE)
+    found = []
+    for form in (
+        {"custom_generate": generate, "assistant_model": draft},
+        {"custom_generate": drafted(draft)},
+    ):
+        torch.manual_seed(3)
+        found.append(target.generate(ONE, **given, **form))
+    assert torch.equal(*found)
+
+
+def test_folder_and_function_are_one(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    """The folder gets the tokenizer; a function gets it with `partial`."""
+    draft, target, tokenizer = trained
+    assert CliRunner().invoke(main, ["export-generate", str(tmp_path)]).exit_code == 0
+    prompts = ["def main(argv):\n", "The"]
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    options = {"max_new_tokens": 14, "do_sample": False, "stop_strings": ["e", "("]}
+    plain = target.generate(**batch, **options, tokenizer=tokenizer)
+    folder = {"custom_generate": str(tmp_path), "trust_remote_code": True, "tokenizer": tokenizer}
+    function = {"custom_generate": drafted(draft, tokenizer=tokenizer, stop_strings=["e", "("])}
+    config = transformers.GenerationConfig(**options, eos_token_id=0, pad_token_id=0)
+    assert torch.equal(plain, target.generate(**batch, **options, draft_model=draft, **folder))
+    del options["stop_strings"]
+    assert torch.equal(plain, target.generate(**batch, **options, **function))
+    found = target.generate(**batch, generation_config=config, assistant_model=draft, **folder)
+    assert torch.equal(plain, found)
+    for more, said in (
+        ({"assistant_tokenizer": tokenizer}, "assistant_tokenizer"),
+        ({"tokenizer": None, "stop_strings": "e"}, "need the tokenizer"),
+        ({"assistant_model": draft}, "one of them"),
+        ({"num_beams": 2}, "num_beams"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            target.generate(**batch, **options, draft_model=draft, **{**folder, **more})
+
+
+def test_a_repository_replaces_generate(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    draft, target, tokenizer = trained
+    target.save_pretrained(tmp_path)
+    write_generate_folder(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True)
+    prompt = tokenizer("for i in", return_tensors="pt")["input_ids"]
+    options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    plain = target.generate(prompt, **options)
+    assert torch.equal(plain, loaded.generate(prompt, draft_model=draft, **options))
+    with pytest.raises(InvalidInputError, match="needs draft_model"):
+        loaded.generate(prompt, **options)
+
+
+def test_a_folder_that_holds_something_else(tmp_path: Path) -> None:
+    file = write_generate_folder(tmp_path)
+    assert write_generate_folder(tmp_path) == file
+    file.write_text("mine")
+    result = CliRunner().invoke(main, ["export-generate", str(tmp_path)])
+    assert result.exit_code != 0 and file.read_text() == "mine"
+
+
+def test_a_pipeline(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    draft, target, tokenizer = trained
+    write_generate_folder(tmp_path)
+    pipe = transformers.pipeline("text-generation", model=target, tokenizer=tokenizer)
+    folder = {"custom_generate": str(tmp_path), "trust_remote_code": True}
+    options = {"max_new_tokens": 8, "do_sample": False, "batch_size": 2}
+    prompts = ["def main", "for i in the"]
+    plain = pipe(prompts, **options)
+    for form in ({**folder, "draft_model": draft}, {"custom_generate": drafted(draft)}):
+        assert pipe(prompts, **options, **form) == plain
+    stop = {**options, "stop_sequence": "e"}
+    assert pipe(prompts, draft_model=draft, **stop, **folder) == pipe(prompts, **stop)
+
+
+def test_an_iterator_of_text_ends(trained: tuple[Any, Any, Any]) -> None:
+    draft, target, tokenizer = trained
+    inputs = tokenizer("import", return_tensors="pt")
+    options = {"max_new_tokens": 8, "do_sample": False}
+    text = tokenizer.decode(target.generate(**inputs, **options)[0])
+    # with a time limit, a streamer that is never ended raises Empty
+    streamer = transformers.TextIteratorStreamer(tokenizer, timeout=10.0)
+    target.generate(**inputs, streamer=streamer, custom_generate=drafted(draft), **options)
+    assert "".join(streamer) == text
+
+
+@pytest.mark.slow
+def test_sampled_batches_follow_the_law_of_the_target(pair: tuple[Any, Any]) -> None:
+    """Two tokens after two prompts of different lengths, 300 rows each; false alarm 1e-3."""
+    draft, target = pair
+    torch.manual_seed(20241122)
+    rows = 300
+    given = {"do_sample": True, "top_k": 4, "max_new_tokens": 2, "pad_token_id": 0}
+    prompt, mask = PADDED[:2], MASK[:2]
+    counts = np.zeros((2, SIZE, SIZE), dtype=np.int64)
+    found = target.generate(
+        prompt,
+        attention_mask=mask,
+        num_return_sequences=rows,
+        custom_generate=drafted(draft, length=1),
+        **given,
+    )
+    for number, (one, two) in enumerate(found[:, -2:].tolist()):
+        counts[number // rows, one, two] += 1
+    for number in range(2):
+        start = prompt[number][mask[number] == 1][None]
+        law = np.zeros((SIZE, SIZE))
+        first = top_4(target, start)
+        for token in np.flatnonzero(first):
+            text = torch.cat([start, torch.tensor([[int(token)]])], dim=1)
+            law[token] = first[token] * top_4(target, text)
+        assert not g_test(counts[number].ravel(), law.ravel(), rate=1e-3 / 2).rejected
+
+
+def top_4(model: Any, text: Any) -> Any:
+    with torch.no_grad():
+        logits = model(text).logits[0, -1].double().numpy()
+    weights = np.exp(logits - logits.max()) * (logits >= np.sort(logits)[-4])
+    return weights / weights.sum()
