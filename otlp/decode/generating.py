@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from otlp.decode.checks import is_a
 from otlp.decode.drafting import Drafting, iid_paths, no_draft
 from otlp.decode.generation_options import check_options, kept_back
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round, play_round
 from otlp.decode.tree import TokenTree
+from otlp.decode.tuned import Tuned
 from otlp.decode.verification import Autoregressive, Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
@@ -54,6 +56,7 @@ def generate(
     paths: int = 2,
     length: int = 4,
     verification: str | Verification = "martingale",
+    tuned: Tuned | None = None,
     stop_strings: Any = None,
     **model_kwargs: Any,
 ) -> Any:
@@ -78,6 +81,9 @@ def generate(
         K and L.
     verification : str or Verification
         One of `otlp.decode.ALGORITHMS` by name, or an object, that takes K i.i.d. paths.
+    tuned : Tuned, optional
+        What ``otlp tune`` wrote for these two models (`Tuned.read`): its paths, length and
+        algorithm in place of the three arguments.  The sampling is generate's own.
     stop_strings
         Refused: ``generate`` keeps its tokenizer from a ``custom_generate``.  Give
         ``stopping_criteria=[StopStringCriteria(tokenizer, stop_strings)]``, which is the same.
@@ -126,7 +132,11 @@ def generate(
     hidden = kept_back()
     _check_call(generation_config, draft_model, stop_strings)
     check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
-    wanted = iid_paths(paths, length)
+    if tuned is not None:
+        is_a(tuned, Tuned, "tuned")
+        tuned.check_models(*(_name(one) for one in (model, draft_model)))
+        paths, length, verification = tuned.paths, tuned.length, tuned.algorithm
+    wanted = iid_paths(paths, length) if paths and length else no_draft()
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
     networks = [one for one in (draft_model, model) if not isinstance(one, Model)]
@@ -160,6 +170,11 @@ def generate(
     from transformers.generation.utils import GenerateDecoderOnlyOutput
 
     return GenerateDecoderOnlyOutput(sequences=text)
+
+
+def _name(model: Any) -> str:
+    """What a model was loaded from."""
+    return model.name if isinstance(model, Model) else str(model.config._name_or_path)
 
 
 def _check_call(config: Any, draft_model: Any, stop_strings: Any) -> None:

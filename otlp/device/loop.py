@@ -61,7 +61,7 @@ class Decoded:
     seconds, processor_seconds : float
         Wall time and processor time of all rounds, without prompts and compilation.
     parts : dict of float
-        Wall time of each of `PARTS`; empty where a round is a CUDA graph.
+        Time of each of `PARTS` by the loop's clock; empty on a GPU, which works on by itself.
 
     Examples
     --------
@@ -158,6 +158,9 @@ class DeviceLoop:
         says so once.
     verify : callable, optional
         `verify_here` or `verify_there`; by default the first on a CPU, the second elsewhere.
+    clock : callable
+        What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
+        that other work shares.
 
     Raises
     ------
@@ -189,6 +192,7 @@ class DeviceLoop:
         slots: int | None = None,
         compiled: bool = True,
         verify: Verify | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         is_a(target, Llama, "the target")
         self.models = [target]
@@ -205,6 +209,7 @@ class DeviceLoop:
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
         wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
+        self.clock = clock
         self._steps = {"plain": wrap(plain_step(target, self.sampling))}
         if draft is not None:
             self._steps = {
@@ -212,6 +217,7 @@ class DeviceLoop:
                 "next": wrap(next_draft(draft, self.sampling)),
                 "target": wrap(target_step(target, self.sampling)),
             }
+        self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
         self._levels = [torch.full((), level, device=self.device) for level in range(self.length)]
 
     @property
@@ -261,12 +267,13 @@ class DeviceLoop:
         whole_number(tokens, "tokens")
         texts = [token_ids(one, f"prompt {n}", self.target.vocab_size)
                  for n, one in enumerate(prompts, start=1)]  # fmt: skip
+        longest = self._check_lengths(texts, tokens)
         with torch.inference_mode():
-            state = self._start(texts, tokens)
+            state, play = self._prepared(len(texts), self._context(longest, tokens))
             draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
-            self._warm_up(state)
-            play = captured(lambda: self._round(state), self.device)
             self._reset(state, texts, tokens)
+            for model, cache in zip(self.models, state.caches, strict=True):
+                _read(model, cache, state.text, longest)
             rounds = read = 0
             begin, begin_processor = perf_counter(), process_time()
             done = False
@@ -280,9 +287,8 @@ class DeviceLoop:
             seconds, processor = perf_counter() - begin, process_time() - begin_processor
             return _decoded(state, texts, rounds, read, seconds, processor)
 
-    def _start(self, texts: Sequence[IntArray], tokens: int) -> _State:
-        """Caches that hold the prompts."""
-        longest = self._check_lengths(texts, tokens)
+    def _context(self, longest: int, tokens: int) -> int:
+        """Slots for text: enough for the longest prompt, the new tokens and a path beyond."""
         needed = longest + tokens + self.length + 1
         context = self.slots or -(-needed // SLOTS) * SLOTS
         if needed > context:
@@ -291,19 +297,24 @@ class DeviceLoop:
                 f"{self.length} it needs {needed} slots, and the caches have {context}; shorten "
                 f"it, or give slots={needed}"
             )
-        batch, slots = len(texts), context + self.paths * self.length
+        return context
+
+    def _prepared(self, batch: int, context: int) -> tuple[_State, Callable[[], None]]:
+        """The state of a shape, and a round on it, compiled and captured; the last is kept."""
+        if self._kept is not None and self._kept[0] == (batch, context):
+            return self._kept[1:]
+        self._kept = None
+        slots = context + self.paths * self.length
         try:
             state = _State(
                 torch.zeros(batch, context, dtype=torch.long, device=self.device),
-                *(torch.zeros(batch, dtype=torch.long, device=self.device) for _ in range(3)),
+                *(torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)),
                 torch.zeros((), dtype=torch.bool, device=self.device),
                 self._numbers(batch),
                 torch.zeros(batch, self.paths, self.length, dtype=torch.long, device=self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
-            self._reset(state, texts, tokens)
-            for model, cache in zip(self.models, state.caches, strict=True):
-                _read(model, cache, state.text, longest)
+            self._warm_up(state)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -314,7 +325,8 @@ class DeviceLoop:
                 "text): decode fewer or shorter texts at a time, or load the models in half "
                 "precision"
             ) from error
-        return state
+        self._kept = (batch, context), state, captured(lambda: self._round(state), self.device)
+        return self._kept[1:]
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
         if not texts:
@@ -332,7 +344,7 @@ class DeviceLoop:
         return max(text.size for text in texts)
 
     def _reset(self, state: _State, texts: Sequence[IntArray], tokens: int) -> None:
-        """Put the texts back to their prompts; what the caches hold of these stays."""
+        """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
         for row, text in enumerate(texts):
             state.text[row, : text.size] = self._tensor(text.tolist())
         state.held.copy_(self._tensor([text.size for text in texts]))
@@ -341,7 +353,7 @@ class DeviceLoop:
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
     def _warm_up(self, state: _State) -> None:
-        """Play rounds that compile what is not compiled for this shape; `_reset` forgets them."""
+        """Play rounds, which compile what is not compiled for this shape."""
         state.numbers.fill_(0.5)
         for _ in range(2):
             self._round(state)
@@ -351,18 +363,18 @@ class DeviceLoop:
         (self._speculate if self.length else self._decode_one)(state)
 
     def _decode_one(self, state: _State) -> None:
-        begin = perf_counter()
+        begin = self.clock()
         (token,) = self._steps["plain"](state.caches[0], state.text, state.held, state.numbers)
-        scored = perf_counter()
+        scored = self.clock()
         self._finish(state, token, torch.ones_like(state.held))
-        _add(state.parts, target=scored - begin, rest=perf_counter() - scored)
+        _add(state.parts, target=scored - begin, rest=self.clock() - scored)
 
     def _speculate(self, state: _State) -> None:
         count, length = self.paths, self.length
         drafting, verifying = state.numbers.split([count * length, count + length + 2], 1)
         of_level = drafting.reshape(-1, length, count).transpose(0, 1).contiguous()
         target_cache, draft_cache = state.caches
-        begin = perf_counter()
+        begin = self.clock()
         q, paths = self._steps["first"](
             draft_cache, state.text, state.held, of_level[0], state.paths
         )
@@ -372,11 +384,11 @@ class DeviceLoop:
                 draft_cache, state.text, state.held, level, uniform, paths
             )
             rows.append(q)
-        drafted = perf_counter()
+        drafted = self.clock()
         (p,) = self._steps["target"](target_cache, state.text, state.held, paths)
-        scored = perf_counter()
+        scored = self.clock()
         found = self.verify(p, torch.stack(rows, 2), paths, verifying.contiguous())
-        verified = perf_counter()
+        verified = self.clock()
         for cache in state.caches:
             keep_path(cache, state.held, found.path, state.text.shape[1], length)
         self._finish(state, found.tokens, found.accepted + 1)
@@ -385,7 +397,7 @@ class DeviceLoop:
             draft=drafted - begin,
             target=scored - drafted,
             verification=verified - scored,
-            rest=perf_counter() - verified,
+            rest=self.clock() - verified,
         )
 
     def _finish(self, state: _State, tokens: Tensor, count: Tensor) -> None:
@@ -430,7 +442,7 @@ def _decoded(
     new = tuple(
         row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
     )
-    parts = {} if text.size and state.text.is_cuda else dict(state.parts)
+    parts = {} if state.text.is_cuda else dict(state.parts)
     return Decoded(new, state.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
 
 

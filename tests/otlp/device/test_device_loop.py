@@ -274,6 +274,22 @@ def test_half_precision_and_other_kinds() -> None:
     assert loop.decode([[1, 2]], 9, numbers(loop, 1, 0)).texts[0].size == 9
 
 
+def test_a_step_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_said", set())
+
+    def looks(values):
+        return values + (1 if values.sum().item() > 0 else 2)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        steps = [compiling.CompiledStep(looks) for _ in range(2)]
+        found = [step(torch.ones(2)).tolist() for step in steps for _ in range(2)]
+    assert found == [[2.0, 2.0]] * 4
+    assert not any(step.compiled for step in steps)
+    assert len([w for w in said if "not compiled" in str(w.message)]) == 1
+
+
+@pytest.mark.slow
 def test_without_a_compiler_steps_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     target, draft = pair()
     models = Llama(target), Llama(draft)
