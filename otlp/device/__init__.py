@@ -6,7 +6,16 @@ this package nor torch.
 """
 
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
+from otlp.device.compiling import captured, uncaptured
 from otlp.device.llama import Llama
 from otlp.device.loop import Decoded, DeviceLoop, verify_here, verify_there
 
-__all__ = ["Decoded", "DeviceLoop", "Llama", "verify_here", "verify_there"]
+__all__ = [
+    "Decoded",
+    "DeviceLoop",
+    "Llama",
+    "captured",
+    "uncaptured",
+    "verify_here",
+    "verify_there",
+]

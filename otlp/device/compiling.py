@@ -82,6 +82,11 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
     return graph.replay
 
 
+def uncaptured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """A round as it is, on any device; in place of `captured`."""
+    return round_of
+
+
 def say_once(what: str, error: BaseException) -> None:
     """Warn once in a process, with the first line of the reason."""
     if what not in _said:

@@ -42,6 +42,7 @@ READ_AT_ONCE = 128
 
 PARTS = ("draft", "target", "verification", "rest")
 
+Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 Verify = Callable[[Tensor, Tensor, Tensor, Tensor], BatchedRound]
 
 
@@ -161,6 +162,8 @@ class DeviceLoop:
     clock : callable
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
+    capture : callable
+        `captured`, which makes a round a CUDA graph on a GPU, or `uncaptured`.
 
     Raises
     ------
@@ -193,6 +196,7 @@ class DeviceLoop:
         compiled: bool = True,
         verify: Verify | None = None,
         clock: Callable[[], float] = perf_counter,
+        capture: Capture = captured,
     ) -> None:
         is_a(target, Llama, "the target")
         self.models = [target]
@@ -210,6 +214,7 @@ class DeviceLoop:
         self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
         wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
+        self.capture = capture
         self._steps = {"plain": wrap(plain_step(target, self.sampling))}
         if draft is not None:
             self._steps = {
@@ -325,7 +330,7 @@ class DeviceLoop:
                 "text): decode fewer or shorter texts at a time, or load the models in half "
                 "precision"
             ) from error
-        self._kept = (batch, context), state, captured(lambda: self._round(state), self.device)
+        self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
         return self._kept[1:]
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:

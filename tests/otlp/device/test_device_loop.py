@@ -19,8 +19,16 @@ pytest.importorskip("transformers", reason="needs transformers: pip install otlp
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from otlp.auditing.gtest import g_test  # noqa: E402
-from otlp.decode import Block, Chooser, Sampling, iid_paths, play_round  # noqa: E402
+from otlp.decode import (  # noqa: E402
+    Block,
+    Chooser,
+    MultipathMartingale,
+    Sampling,
+    iid_paths,
+    play_round,
+)
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.verification.block import next_weight  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
@@ -31,6 +39,7 @@ from otlp.device import (  # noqa: E402
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from otlp.numerics.positive_part import positive_part  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
 PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
@@ -335,3 +344,65 @@ def test_what_is_refused() -> None:
     for prompts, words in (([], "no prompts"), ([[]], "prompt 1 is empty"), ([[64]], "token 64")):
         with pytest.raises(InvalidInputError, match=words):
             free.decode(prompts, 10)
+
+
+def reference(p, q, tokens, uniform) -> tuple[int, int, int]:
+    """One verification by the rule's own parts in NumPy, with its numbers given."""
+    rule = MultipathMartingale()
+    paths, length = tokens.shape
+    weights, skews, scores = np.ones((paths, length + 1)), [], []
+    for k in range(paths):
+        state = rule.root(paths)
+        for level, token in enumerate(tokens[k]):
+            skew = rule.skew(state, weights[k, level], p[k, level], q[k, level])
+            skews.append(skew)
+            drafted = q[k, level, token] * skew.ratio(token)
+            weights[k, level + 1] = next_weight(weights[k, level], p[k, level, token], drafted)
+            state = skew.child(token)
+        cumulative = np.cumsum(state.masses)
+        cell = int(invert_cdf(cumulative, uniform[k]))
+        inside = (uniform[k] * cumulative[-1] - cumulative[cell]) / state.masses[cell] + 1.0
+        scores.append(state.edges[cell] + inside * (state.edges[cell + 1] - state.edges[cell]))
+    path = int(np.argmax(scores))
+    for at in range(length, -1, -1):
+        weight, number = weights[path, at], uniform[paths + at]
+        if at == length:
+            left, stop = p[path, at], weight
+        else:
+            gamma = skews[path * length + at].draft_distribution()
+            left, total = positive_part(weight, p[path, at], 1.0, gamma)
+            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
+        if at == 0 or number < stop:
+            left = left if left.sum() > 0.0 else p[path, at]
+            return path, at, int(invert_cdf(np.cumsum(left), uniform[-1]))
+    raise AssertionError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", [1, 3])
+def test_ten_thousand_rounds_of_the_reference(paths: int) -> None:
+    """Every verification of 100 rounds of 100 texts, by both verifiers."""
+    played = 0
+
+    def checking(p, q, tokens, uniform):
+        nonlocal played
+        found = verify_here(p, q, tokens, uniform)
+        there = verify_there(p, q, tokens, uniform)
+        wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
+        for row in range(len(tokens)):
+            path, accepted, token = reference(
+                wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
+            )
+            for one in (found, there):
+                assert int(one.accepted[row]) == accepted
+                assert int(one.tokens[row, accepted]) == token
+                kept = tokens[row, path, :accepted]
+                assert (one.tokens[row, :accepted] == kept).all()
+            played += 1
+        return found
+
+    target, draft = (Llama(one) for one in pair())
+    loop = DeviceLoop(target, draft, paths=paths, length=2, compiled=False, verify=checking)
+    source = numbers(loop, 100, 9)
+    while played < 10_000:
+        loop.decode([[one % 64] for one in range(100)], 60, source)
