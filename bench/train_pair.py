@@ -6,7 +6,14 @@ sources of Python's standard library, which every machine that can run this file
     python bench/train_pair.py --out otlp/data/models
 
 A time budget, not a step count, ends the training, so the command takes the same time anywhere; a
-slower machine gets a slightly worse pair.
+slower machine gets a slightly worse pair.  With ``--distil`` the draft learns what the target says
+rather than the text alone, the target's next-token distributions at a temperature and the text in
+equal parts, as published drafts do (DistillSpec, Zhou et al. 2024).  Every few minutes all that
+training needs is kept under ``--checkpoints``; the same command goes on from there, so the time may
+be spent in pieces, and both models may be trained on a GPU (``--device cuda``)::
+
+    python bench/train_pair.py --only target --target-minutes 240 --checkpoints build/pair
+    python bench/train_pair.py --only draft --draft-minutes 120 --distil --checkpoints build/pair
 """
 
 from __future__ import annotations
@@ -18,9 +25,11 @@ import sys
 import sysconfig
 import time
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -35,6 +44,7 @@ from transformers import (
 from transformers.utils import logging
 
 from otlp.cli.output import console, progress
+from otlp.data.whole_file import whole_file
 
 END_OF_TEXT = "<|endoftext|>"
 VOCABULARY = 4096
@@ -63,6 +73,28 @@ class Recipe:
     learning_rate: float
     batch: int
     minutes: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where training is kept, and how often; `path` is None where it is not."""
+
+    path: Path | None
+    minutes: float = 5.0
+
+    def load(self, device: str) -> dict[str, Any]:
+        """What was kept; empty if nothing was."""
+        if self.path is None or not self.path.exists():
+            return {}
+        found: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
+        return found
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Keep it, whole or not at all."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(self.path) as temporary:
+                torch.save(content, temporary)
 
 
 TARGET = Recipe("target", 256, 704, 6, 4, learning_rate=2e-3, batch=4, minutes=28.0)
@@ -166,21 +198,78 @@ def rate_factor(done: float) -> float:
     return floor + (1 - floor) * cosine
 
 
-def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor) -> int:
-    """Train the model until its time is spent; return the number of tokens seen."""
+def text_loss(model: LlamaForCausalLM, tokens: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the text, in nats a token."""
+    loss: torch.Tensor = model(input_ids=tokens, labels=tokens).loss
+    return loss
+
+
+def distillation_loss(
+    model: LlamaForCausalLM, teacher: LlamaForCausalLM, tokens: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Half the cross-entropy of the text, half the KL divergence from the teacher to the model.
+
+    The divergence is between distributions at the temperature, times its square, which keeps the
+    gradients' size (Hinton et al. 2015).
+    """
+    with torch.no_grad():
+        wanted = teacher(input_ids=tokens).logits / temperature
+    found = model(input_ids=tokens, labels=tokens)
+    divergence = torch.nn.functional.kl_div(
+        (found.logits / temperature).flatten(0, 1).log_softmax(-1),
+        wanted.flatten(0, 1).log_softmax(-1),
+        log_target=True,
+        reduction="batchmean",
+    )
+    return 0.5 * found.loss + 0.5 * temperature**2 * divergence
+
+
+def train(
+    recipe: Recipe,
+    model: LlamaForCausalLM,
+    stream: torch.Tensor,
+    checkpoint: Checkpoint,
+    loss_of: Callable[[torch.Tensor], torch.Tensor],
+) -> int:
+    """Train the model until its time is spent; return the number of tokens seen.
+
+    What was kept by an earlier run counts: its time, its tokens and its windows, which the same
+    seed shuffles the same way.
+    """
     steps = optimiser(model, recipe)
     model.train()
     budget = recipe.minutes * 60
-    average, seen = math.nan, 0
+    kept = checkpoint.load(str(model.device))
+    if kept:
+        model.load_state_dict(kept["model"])
+        steps.load_state_dict(kept["optimiser"])
+    before, done = float(kept.get("seconds", 0.0)), int(kept.get("steps", 0))
+    average = float(kept.get("loss", math.nan))
+    seen = done * recipe.batch * CONTEXT
+
+    def keep(seconds: float, step: int) -> None:
+        checkpoint.save(
+            {
+                "model": model.state_dict(),
+                "optimiser": steps.state_dict(),
+                "seconds": seconds,
+                "steps": step,
+                "loss": average,
+            }
+        )
+
+    elapsed, step, saved = before, done, time.monotonic()
     with progress(recipe.name, round(budget)) as show:
-        start = time.monotonic()
-        for step, tokens in enumerate(batches(stream, recipe.batch, SEED), start=1):
+        start = time.monotonic() - before
+        for step, tokens in enumerate(batches(stream, recipe.batch, SEED)):
+            if step < done:
+                continue
             elapsed = time.monotonic() - start
             if elapsed >= budget:
                 break
             for group in steps.param_groups:
                 group["lr"] = recipe.learning_rate * rate_factor(elapsed / budget)
-            loss = model(input_ids=tokens, labels=tokens).loss
+            loss = loss_of(tokens.to(model.device))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             steps.step()
@@ -188,7 +277,11 @@ def train(recipe: Recipe, model: LlamaForCausalLM, stream: torch.Tensor) -> int:
             seen += tokens.numel()
             value = loss.item()
             average = value if math.isnan(average) else 0.98 * average + 0.02 * value
-            show(f"{recipe.name}, step {step}, loss {average:.3f}", elapsed)
+            show(f"{recipe.name}, step {step + 1}, loss {average:.3f}", elapsed)
+            if time.monotonic() - saved > 60 * checkpoint.minutes:
+                keep(elapsed, step + 1)
+                saved = time.monotonic()
+    keep(elapsed, step)
     return seen
 
 
@@ -199,7 +292,7 @@ def held_out_loss(model: LlamaForCausalLM, stream: torch.Tensor) -> float:
     rows = len(stream) // CONTEXT
     windows = stream[: rows * CONTEXT].view(rows, CONTEXT)
     total = 0.0
-    for batch in windows.split(8):
+    for batch in windows.to(model.device).split(8):
         total += model(input_ids=batch, labels=batch).loss.item() * len(batch)
     return total / rows
 
@@ -236,8 +329,24 @@ def write_model(
     type=click.Choice(["target", "draft"]),
     help="Train this one alone, beside an existing other (the tokenizer comes out the same).",
 )
+@click.option("--distil", is_flag=True, help="Train the draft on what the target in --out says.")
+@click.option("--temperature", default=1.0, help="Of the distillation.")
+@click.option(
+    "--checkpoints",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that training is kept in, and taken up from.",
+)
+@click.option("--device", default="cpu")
 def main(
-    out: Path, target_minutes: float, draft_minutes: float, threads: int, only: str | None
+    out: Path,
+    target_minutes: float,
+    draft_minutes: float,
+    threads: int,
+    only: str | None,
+    distil: bool,
+    temperature: float,
+    checkpoints: Path | None,
+    device: str,
 ) -> None:
     """Train the tokenizer and both models, and write them with their model cards."""
     torch.set_num_threads(threads)
@@ -257,10 +366,18 @@ def main(
         if only not in (None, recipe.name):
             continue
         recipe = replace(recipe, minutes=minutes)
-        model = build_model(recipe, tokenizer.eos_token_id)
-        seen = train(recipe, model, train_stream)
+        model = build_model(recipe, tokenizer.eos_token_id).to(device)
+        distilled = distil and recipe.name == DRAFT.name
+        loss_of = partial(text_loss, model)
+        if distilled:
+            teacher = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
+            loss_of = partial(
+                distillation_loss, model, teacher.to(device).eval(), temperature=temperature
+            )
+        kept = None if checkpoints is None else checkpoints / f"{recipe.name}.pt"
+        seen = train(recipe, model, train_stream, Checkpoint(kept), loss_of)
         folder = out / recipe.name
-        saved = write_model(folder, model, tokenizer)
+        saved = write_model(folder, model.cpu(), tokenizer)
         loss = held_out_loss(saved, held_stream)
         parameters = sum(p.numel() for p in saved.parameters())
         card = MODEL_CARD.read_text().format(
@@ -279,6 +396,13 @@ def main(
             epochs=seen / len(train_stream),
             threads=threads,
             seed=SEED,
+            distilled=(
+                f"; loss: half the text's, half the KL divergence from the target at temperature "
+                f"{temperature:g}"
+                if distilled
+                else ""
+            ),
+            more=f" --distil --temperature {temperature:g}" if distilled else "",
         )
         (folder / "README.md").write_text(card)
         console.print(

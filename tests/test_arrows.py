@@ -39,10 +39,12 @@ ARROWS = {
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
-    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.sweeps"},
+    "otlp.device": GROUND | {"otlp.batched", "otlp.decode"},
+    "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.device", "otlp.sweeps"},
     "otlp.cli": SOLVING
     | FACE
-    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.export", "otlp.studies", "otlp.sweeps"},
+    | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.device", "otlp.export", "otlp.studies"}
+    | {"otlp.sweeps"},
 }
 """Each room, and the rooms that it may import beside itself."""
 

@@ -48,7 +48,11 @@ def test_every_figure_is_an_svg_with_a_caption_that_says_its_command(page: Path)
 
 def names_a_missing_part(name: str) -> bool:
     """Whether a module needs torch or transformers, and they are not there."""
-    needs = {"otlp.batched": "torch", "otlp.decode.generating": "transformers"}
+    needs = {
+        "otlp.batched": "torch",
+        "otlp.device": "transformers",
+        "otlp.decode.generating": "transformers",
+    }
     return any(
         name.startswith(part) and importlib.util.find_spec(package) is None
         for part, package in needs.items()

@@ -21,6 +21,7 @@ PUBLIC = (
     "otlp.data.synthetic",
     "otlp.decode",
     "otlp.decode.design",
+    "otlp.device",
     "otlp.drafts",
     "otlp.errors",
     "otlp.export",

@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "Compare the acceptance of rules under every draft scheme.",
     "decode": "Decode with verification algorithms on real models, measured.",
     "design": "Choose the draft tree for a budget of nodes, with what it will give.",
+    "tune": "Choose the fastest setting for a pair of models on this device.",
     "cascade": "Measure speculative cascades: quality against cost over the threshold.",
     "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",

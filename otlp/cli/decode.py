@@ -23,6 +23,7 @@ from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
+from otlp.decode.tuned import Tuned
 from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
@@ -39,6 +40,7 @@ Examples:
   otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
+  otlp tune --config tuned.json && otlp decode --config tuned.json
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
@@ -57,6 +59,11 @@ Examples:
 @sampling_options
 @tokens_option(48)
 @seed_option("0")
+@click.option(
+    "--config",
+    type=click.Path(),
+    help="What otlp tune wrote: its algorithm, K, L and sampling, in place of the options.",
+)
 @json_option("Write every run to a file.")
 @figure_option("Draw the block efficiency.")
 @figure_option("Draw where the time goes.", "--time-figure")
@@ -70,6 +77,7 @@ def command(
     sampling_top_p: float,
     tokens: int,
     seed: tuple[int, ...],
+    config: str | None,
     json_path: Path | None,
     figure_path: Path | None,
     time_figure_path: Path | None,
@@ -82,6 +90,11 @@ def command(
     target's distribution.
     """
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
+    if config is not None:
+        tuned = Tuned.read(config)
+        tuned.check_models(models.target, models.draft)
+        samplings, algorithms = [tuned.sampling], (tuned.algorithm,)
+        paths, length = (max(tuned.paths, 1),), (max(tuned.length, 1),)
     settings, reasons = _settings(algorithms, paths, length)
     texts = models.texts()
     pair = models.open(samplings[0])

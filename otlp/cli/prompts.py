@@ -52,8 +52,10 @@ class Models:
         return read_prompts(self.prompt_file, self.limit)
 
 
-def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options that choose models and prompts, passed as one `models`.
+def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that choose prompts and where models run; `target` and `draft` join them.
+
+    Passed as one `models`.
 
     Parameters
     ----------
@@ -88,18 +90,27 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
                 help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
                 'with "prompt", a line. [default: passages of the built-in capture]',
             ),
-            click.option(
-                "--draft",
-                default=TRAINED_PAIR[1],
-                help="A model; ngram or ngram:FILE, counted in the text or a file too; lookup; or "
-                "a mixture such as 0.7*trained:draft+0.3*ngram.",
-            ),
-            click.option(
-                "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
-            ),
         ):
             decorated = option(decorated)
         return decorated
+
+    return decorate
+
+
+def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `prompt_options`, and those that choose the models."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        draft = click.option(
+            "--draft",
+            default=TRAINED_PAIR[1],
+            help="A model; ngram or ngram:FILE, counted in the text or a file too; lookup; or "
+            "a mixture such as 0.7*trained:draft+0.3*ngram.",
+        )
+        target = click.option(
+            "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
+        )
+        return target(draft(prompt_options(limit)(command)))
 
     return decorate
 

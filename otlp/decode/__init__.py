@@ -65,6 +65,7 @@ from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.models.text_model import TextModel
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
+from otlp.decode.tuned import Tuned
 from otlp.decode.verification import (
     ALGORITHMS,
     Autoregressive,
@@ -115,6 +116,7 @@ __all__ = [
     "Tournament",
     "Transform",
     "Traversal",
+    "Tuned",
     "Verification",
     "adaptive_branching",
     "adaptive_depth",

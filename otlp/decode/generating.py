@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.drafting import iid_paths
+from otlp.decode.checks import is_a
+from otlp.decode.drafting import iid_paths, no_draft
 from otlp.decode.generated_row import ProcessedModel, RowPlace, Step, check_room, decode_row
 from otlp.decode.generation_options import check_options, given_cache, kept_back
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
+from otlp.decode.tuned import Tuned
 from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
 
@@ -32,6 +34,7 @@ def generate(
     paths: int = 2,
     length: int = 4,
     verification: str | Verification = "martingale",
+    tuned: Tuned | None = None,
     stop_strings: Any = None,
     tokenizer: Any = None,
     **model_kwargs: Any,
@@ -59,6 +62,9 @@ def generate(
         K and L.
     verification : str or Verification
         One of `otlp.decode.ALGORITHMS` by name, or an object, that takes K i.i.d. paths.
+    tuned : Tuned, optional
+        What ``otlp tune`` wrote for these two models (`Tuned.read`): its paths, length and
+        algorithm in place of the three arguments.  The sampling is generate's own.
     stop_strings : str or list of str
         Where to stop, with the `tokenizer`.
     tokenizer : transformers.PreTrainedTokenizerBase
@@ -119,7 +125,11 @@ def generate(
     check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
     if stop_strings is not None:
         stopping_criteria = _stopping_at(stop_strings, tokenizer, stopping_criteria)
-    wanted = iid_paths(paths, length)
+    if tuned is not None:
+        is_a(tuned, Tuned, "tuned")
+        tuned.check_models(*(_name(one) for one in (model, draft_model)))
+        paths, length, verification = tuned.paths, tuned.length, tuned.algorithm
+    wanted = iid_paths(paths, length) if paths and length else no_draft()
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
     max_length = generation_config.max_length
@@ -162,6 +172,11 @@ def generate(
         logits=tuple(step.logits for step in steps) if generation_config.output_logits else None,
         past_key_values=held if generation_config.use_cache else None,
     )
+
+
+def _name(model: Any) -> str:
+    """What a model was loaded from."""
+    return model.name if isinstance(model, Model) else str(model.config._name_or_path)
 
 
 def _decode(

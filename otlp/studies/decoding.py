@@ -21,7 +21,7 @@ from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
-from otlp.studies.estimate import Estimate, estimate, ratio
+from otlp.studies.estimate import Estimate, rate_ratio, ratio
 
 Played = tuple[list[Round], float]
 BASELINE = "autoregressive"
@@ -141,13 +141,11 @@ class Measurement:
 
 def speed_up(measurement: Measurement, baseline: Measurement) -> Estimate:
     """How many times as many tokens a second as the baseline on the same prompts."""
-    influence, rates = np.zeros(len(measurement.per_prompt("seconds"))), []
-    for found, sign in ((measurement, 1.0), (baseline, -1.0)):
-        tokens, seconds = found.per_prompt("tokens"), found.per_prompt("seconds")
-        influence += sign * (tokens / tokens.sum() - seconds / seconds.sum())
-        rates.append(tokens.sum() / seconds.sum())
-    mean = rates[0] / rates[1]
-    return estimate(mean, mean * influence)
+    one, other = (
+        (found.per_prompt("tokens"), found.per_prompt("seconds"))
+        for found in (measurement, baseline)
+    )
+    return rate_ratio(*one, *other)
 
 
 def decode(

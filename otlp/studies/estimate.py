@@ -60,3 +60,18 @@ def ratio(tops: npt.NDArray[Any], bottoms: npt.NDArray[Any]) -> Estimate:
     mean = float(tops.sum() / bottoms.sum())
     with np.errstate(invalid="ignore"):
         return estimate(mean, (tops - mean * bottoms) / bottoms.sum())
+
+
+def rate_ratio(
+    tops: npt.NDArray[Any],
+    bottoms: npt.NDArray[Any],
+    other_tops: npt.NDArray[Any],
+    other_bottoms: npt.NDArray[Any],
+) -> Estimate:
+    """One ratio of sums over another on the same units, paired; shape (units,) each."""
+    influence, rates = np.zeros(len(tops)), []
+    for top, bottom, sign in ((tops, bottoms, 1.0), (other_tops, other_bottoms, -1.0)):
+        influence = influence + sign * (top / top.sum() - bottom / bottom.sum())
+        rates.append(float(top.sum() / bottom.sum()))
+    mean = rates[0] / rates[1]
+    return estimate(mean, mean * influence)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.compare import OPTIMUM, Summary
-from otlp.studies.style import BLUE, GREY, ORANGE, SKY, look
+from otlp.studies.style import BLUE, GREY, ORANGE, RED, SKY, look
 from otlp.studies.sweep import AXES as SWEPT
 from otlp.studies.sweep import SweepPoint, by_panel, varying
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
     from otlp.studies.decoding import Measurement, Setting
+    from otlp.studies.timed_loop import SideBySide
+    from otlp.studies.tuning import Prediction, RoundCosts
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
@@ -178,6 +180,45 @@ def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> Non
         panel.set_xlabel("milliseconds a token")
         canvas.legend(loc="outside right center")
         panel.set_title(title, parse_math=False)
+
+
+def draw_tuning(
+    path: Path,
+    found: Sequence[Prediction],
+    timed: SideBySide | None,
+    costs: RoundCosts,
+    clock: str,
+    title: str,
+) -> None:
+    """Draw tokens a second, predicted and timed, and what calls cost by drafted tokens."""
+    with figure(path, 9.0, max(3.2, 1.2 + 0.22 * len(found))) as canvas:
+        left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
+        for at, one in enumerate(found):
+            rate = one.tokens_per_second
+            width = [[max(rate.mean - rate.low, 0.0)], [max(rate.high - rate.mean, 0.0)]]
+            colour = BLUE if one.setting.paths else GREY
+            left.errorbar(rate.mean, at, xerr=width, fmt="o", color=colour,
+                          label=None if at else "predicted")  # fmt: skip
+            way = None if timed is None else timed.ways.get(str(one.setting))
+            if way is not None:
+                left.plot(way.rate(clock).mean, at, "D", color=RED, mfc="none")
+        left.plot([], [], "D", color=RED, mfc="none", label="timed")
+        left.set_yticks(range(len(found)), [str(one.setting) for one in found])
+        left.invert_yaxis()
+        left.set_xlabel(f"tokens a second ({clock} time)")
+        left.legend()
+        left.set_title(title, parse_math=False)
+        most = max(one.setting.nodes for one in found)
+        nodes = range(most + 1)
+        right.plot(nodes, [1e3 * costs.call(n) for n in nodes], color=BLUE, label="target call")
+        for paths in sorted({one.setting.paths for one in found} - {0}):
+            own = sorted(one.setting for one in found if one.setting.paths == paths)
+            cost = [1e3 * costs.seconds(one) for one in own]
+            right.plot([one.nodes for one in own], cost, "--", label=f"round, K = {paths}")
+        right.axhline(1e3 * costs.plain, color=GREY, linewidth=0.8, label="plain")
+        right.set_xlabel("drafted tokens")
+        right.set_ylabel("milliseconds")
+        right.legend()
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:

@@ -155,7 +155,7 @@ def _threshold(
 
 
 @compiled
-def _split(
+def split_scores(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> tuple[float, float, float, float, float, float, float]:
     """Threshold, masses of the slices, their means, and the balancing factors.
@@ -182,7 +182,7 @@ def _split(
 
 
 @compiled
-def _child(
+def child_scores(
     edges: FloatArray, masses: FloatArray, u: float, lower: float, upper: float
 ) -> tuple[FloatArray, FloatArray]:
     """Score law with the cells below u scaled by `lower`, those above by `upper`."""
@@ -242,7 +242,7 @@ class _TwoSlices:
 
     def __init__(self, state: ScoreLaw, weight: float, p: FloatArray, q: FloatArray) -> None:
         self.state, self.weight, self.p, self.q = state, weight, p, q
-        found = _split(state.edges, state.masses, state.paths, weight, p, q)
+        found = split_scores(state.edges, state.masses, state.paths, weight, p, q)
         self.u, self.below, self.above, self.low, self.high, self.up, self.down = found
 
     def shares(self, token: int) -> tuple[float, float]:
@@ -266,7 +266,7 @@ class _TwoSlices:
             return self.state
         lower, upper = self.shares(token)
         state = self.state
-        edges, masses = _child(
+        edges, masses = child_scores(
             state.edges, state.masses, self.u, lower / self.below, upper / self.above
         )
         return ScoreLaw(state.paths, edges, masses)

@@ -1,0 +1,130 @@
+"""All that is to be measured on a GPU, in one command of under eight minutes.
+
+    python bench/gpu.py --json gpu.json                  # on a GPU
+    python bench/gpu.py --small                          # the same on a CPU, to see that it runs
+
+Four parts, each within its share of the time: the batched verifiers over B and V beside their floor
+(bench/batched.py); rounds of K paths over B and V (`otlp.batched.verify_paths`); the trained pair,
+with CUDA graphs and without, beside transformers; and the same with the target widened 10 times
+(both by bench/tokens_a_second.py).  A part that would begin after its time is left out and named.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import torch
+
+from otlp import batched
+from otlp.cli.options import json_option
+from otlp.cli.output import console, table, write_json
+
+HERE = Path(__file__).parent
+BUDGET = 480.0
+"""Seconds that everything may take."""
+
+
+def run(script: str, *arguments: str, seconds: float) -> Any:
+    """What another script of this folder finds; None, said aloud, if it does not end in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        command = [sys.executable, str(HERE / script), *arguments, "--json", str(path)]
+        try:
+            subprocess.run(command, check=True, timeout=max(seconds, 1.0))
+        except subprocess.TimeoutExpired:
+            console.print(f"left out: {script} {' '.join(arguments)} took over {seconds:.0f} s")
+            return None
+        return json.loads(path.read_text())
+
+
+def milliseconds(action: Any, device: str, repeats: int) -> float:
+    """Median of some calls, after one."""
+    action()
+    taken = []
+    for _ in range(repeats):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        begin = perf_counter()
+        action()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        taken.append(1e3 * (perf_counter() - begin))
+    return statistics.median(taken)
+
+
+def rounds(device: str, small: bool) -> list[dict[str, Any]]:
+    """Verification of K paths of L tokens over B and V, beside a softmax of the target's rows."""
+    sizes = ((1,), (64,), ((1, 2), (2, 2))) if small else (
+        (1, 8, 32), (4096, 32_000, 128_256), ((1, 4), (4, 4))
+    )  # fmt: skip
+    found = []
+    for batch, vocab, (paths, length) in product(*sizes):
+        generator = torch.Generator(device).manual_seed(0)
+        shape = (batch, paths, length + 1, vocab)
+        logits = 3.0 * torch.randn(shape, generator=generator, device=device)
+        noise = torch.randn(shape, generator=generator, device=device)
+        # the laws after equal prefixes are equal: of one context each level
+        first = torch.zeros_like(logits[:, :1])
+        target = batched.softmax((logits + noise)[:, :1] + first).expand(shape)
+        draft = batched.softmax(logits[:, :1]).expand(shape)[:, :, :-1]
+        tokens = batched.sample(draft, 1, generator)[..., 0]
+        numbers = batched.uniforms(tokens, generator)
+        verify = lambda: batched.verify_paths(target, draft, tokens, numbers, validate=False)  # noqa: B023, E731
+        floor = lambda: torch.softmax(logits, -1)  # noqa: B023, E731
+        taken = [milliseconds(one, device, 3 if small else 11) for one in (verify, floor)]
+        row = {"batch": batch, "vocab": vocab, "paths": paths, "length": length}
+        found.append({**row, "milliseconds": taken[0], "floor": taken[1]})
+    return found
+
+
+@click.command(
+    help=__doc__.replace("\n\n    python", "\n\n\b\n    python"),
+    context_settings={"show_default": True},
+)
+@click.option("--small", is_flag=True, help="Sizes for a CPU, in a minute or two.")
+@json_option("Write all that was found.")
+def main(small: bool, json_path: Path | None) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not small:
+        raise click.UsageError("there is no GPU here: give --small to see that the script runs")
+    begin = perf_counter()
+
+    def left(share: float) -> float:
+        return min(share * BUDGET, BUDGET - (perf_counter() - begin))
+
+    verifiers = ("--batch", "1", "--vocab", "64", "--drafts", "2", "--rounds", "1")
+    pair = ("--limit", "2", "--tokens", "6", "--settings", "1x1,2x2", "--no-compile",
+            "--prompt-tokens", "8", "--clock", "processor")  # fmt: skip
+    if not small:
+        verifiers = ("--batch", "1,64", "--vocab", "4096,128256", "--drafts", "4")
+        pair = ("--limit", "4", "--settings", "1x2,1x4,4x4", "--dtype", "float16")
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "rounds": rounds(device, small),
+        "verifiers": run("batched.py", *verifiers, "--device", device, seconds=left(0.15)),
+    }
+    for factor in ("1", "2" if small else "10"):
+        arguments = ("--widen", factor, "--device", device, *pair)
+        found[f"widened {factor}"] = run("tokens_a_second.py", *arguments, seconds=left(0.4))
+    found["seconds"] = perf_counter() - begin
+    made = table("B", "V", "K", "L", "ms", "ms of a softmax", title="verify_paths")
+    for row in found["rounds"]:
+        made.add_row(*(f"{value:.4g}" for value in row.values()))
+    console.print(made)
+    console.print(f"{found['device']}, {found['seconds']:.0f} s in all")
+    if json_path:
+        write_json(json_path, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""``otlp tune``: the setting that decodes most tokens a second, predicted and then timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from otlp.cli.options import ListOf, OutputFile, figure_option, json_option, open_capture
+from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompts import Models, encode_prompts, prompt_options
+from otlp.decode.design import WrittenText
+from otlp.decode.models.loading import TRAINED_PAIR
+from otlp.decode.models.model import Sampling
+from otlp.decode.tuned import Tuned
+from otlp.errors import InvalidInputError
+from otlp.studies.figures import draw_tuning
+from otlp.studies.loop_costs import Bench, measure_costs
+from otlp.studies.timed_loop import CLOCKS, SideBySide
+from otlp.studies.trees import captured_texts, write_text
+from otlp.studies.tuning import (
+    PLAIN,
+    LoopSetting,
+    Prediction,
+    RoundCosts,
+    agreement,
+    corners,
+    grid,
+    predict,
+    read_costs,
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  otlp tune                                     the trained pair, on this device
+  otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
+  otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tuned.svg
+  otlp tune --capture mine.safetensors --costs h100.json       for a device that is not here
+"""
+)
+@click.argument("target", default=TRAINED_PAIR[0])
+@click.argument("draft", default=TRAINED_PAIR[1])
+@prompt_options(limit=6)
+@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="K.")
+@click.option("--length", type=ListOf(click.IntRange(1)), default="1,2,3,4,6", help="L.")
+@click.option("--temperature", type=float, default=1.0)
+@click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
+@click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
+@click.option("--text", type=click.IntRange(2), default=64, help="Tokens to value settings on.")
+@click.option("--tokens", type=click.IntRange(1), default=48, help="Decoded after a prompt.")
+@click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
+@click.option("--compile/--no-compile", "compiled", default=False, help="Compile the loop's steps.")
+@click.option("--clock", type=click.Choice(list(CLOCKS)), default="wall")
+@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option("--capture", type=click.Path(), help="Take its texts; the models are not run.")
+@click.option("--costs", type=click.Path(), help="Take a cost curve (JSON), as of another device.")
+@click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
+@json_option("Write all that was found.")
+@figure_option("Draw predictions, times and the cost curve.")
+def command(
+    models: Models,
+    paths: tuple[int, ...],
+    length: tuple[int, ...],
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    text: int,
+    tokens: int,
+    check: int,
+    compiled: bool,
+    clock: str,
+    seed: int,
+    capture: str | None,
+    costs: str | None,
+    config: Path,
+    json_path: Path | None,
+    figure_path: Path | None,
+) -> None:
+    """Find the setting that decodes most tokens a second for TARGET with DRAFT.
+
+    The target writes text after each prompt, and text renewal says how many tokens a call each
+    setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
+    prediction; the best are then timed beside plain decoding on the same prompts, and the winner is
+    written to a file that otlp decode and generate read. Every setting keeps the target's
+    distribution.
+    """
+    sampling = Sampling(temperature, top_k, top_p)
+    settings = grid(paths, length)
+    if text <= max(length):
+        raise InvalidInputError(
+            f"--text is {text} and the longest path {max(length)}: write texts longer than that"
+        )
+    if capture is not None and costs is None:
+        raise InvalidInputError(
+            "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
+            "out"
+        )
+    curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
+    names = models.target, models.draft
+    bench = None
+    if capture is not None:
+        rows = open_capture(capture)
+        names = rows.target_model, rows.draft_model
+        texts: list[WrittenText] = list(captured_texts(rows, temperature, top_k))
+    else:
+        texts, bench = _written(models, sampling, text, tokens, compiled, clock, seed)
+    if curve is None:
+        assert bench is not None
+        with progress("costs", 0) as step:
+            curve = measure_costs(bench, corners(settings), step)
+    with progress("tokens a call", 0) as step:
+        found = predict(texts, settings, curve, progress=step)
+    timed = None
+    if bench is not None and costs is None and check:
+        with progress("timing", 0) as step:
+            timed = bench.race([one.setting for one in _best(found, check)], progress=step)
+    result = _Result(found, timed, curve, clock)
+    winner = result.winner
+    device, dtype = ("another", "unknown") if bench is None else _where(bench)
+    measured = None if timed is None else timed.ways[str(winner.setting)].rate(clock).mean
+    tuned = Tuned(
+        *names,
+        device if costs is None else "another",
+        dtype,
+        sampling,
+        winner.setting.algorithm,
+        *winner.setting,
+        winner.tokens_per_second.mean,
+        measured,
+    )
+    write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
+    title = f"{names[0]} / {names[1]} on {tuned.device}, {len(texts)} texts, T = {temperature:g}"
+    if json_path:
+        write_json(json_path, result.record(title))
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_tuning(path, found, timed, curve, clock, title))
+    console.print(result.table(title))
+    for line in result.lines():
+        console.print(line, soft_wrap=True)
+    console.print(f"written to {config}", soft_wrap=True, style="dim")
+
+
+def _written(
+    models: Models,
+    sampling: Sampling,
+    text: int,
+    tokens: int,
+    compiled: bool,
+    clock: str,
+    seed: int,
+) -> tuple[list[WrittenText], Bench]:
+    """Texts that the target writes, and what settings are timed with."""
+    prompts = models.texts()
+    draft, target = models.open(sampling)
+    encoded = encode_prompts(target, prompts)
+    from otlp.device import Llama
+
+    if not hasattr(draft, "model"):
+        raise InvalidInputError(
+            f"the draft {models.draft!r:.60} is no network: the loop on the device takes two "
+            "networks; otlp decode takes every draft"
+        )
+    pair = Llama(target.model), Llama(draft.model)
+    texts = []
+    with progress("writing text", len(encoded)) as step:
+        for index, prompt in enumerate(encoded):
+            rng = np.random.default_rng([seed, index])
+            texts.append(write_text(draft, target, prompt, text, rng))
+            step("writing text")
+    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
+
+
+def _where(bench: Bench) -> tuple[str, str]:
+    return str(bench.target.device), str(bench.target.dtype).removeprefix("torch.")
+
+
+def _best(found: Sequence[Prediction], most: int) -> list[Prediction]:
+    return [one for one in found if one.setting != PLAIN][:most]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What was predicted and timed, and how it is shown."""
+
+    found: list[Prediction]
+    timed: SideBySide | None
+    costs: RoundCosts
+    clock: str
+
+    @property
+    def winner(self) -> Prediction:
+        """The fastest by the clock; without one, by prediction."""
+        if self.timed is None:
+            return max(self.found, key=lambda one: one.tokens_per_second.mean)
+        ways = self.timed.ways
+        known = [one for one in self.found if str(one.setting) in ways]
+        return max(known, key=lambda one: ways[str(one.setting)].rate(self.clock).mean)
+
+    def speed_up(self, setting: LoopSetting) -> str:
+        """Over plain decoding of the same prompts, where both were timed."""
+        ways = {} if self.timed is None else self.timed.ways
+        if str(setting) not in ways:
+            return ""
+        return str(ways[str(setting)].speed_up(ways[str(PLAIN)], self.clock))
+
+    def table(self, title: str) -> Table:
+        heads = ("K", "L", "tokens/call", "predicted/s", "measured/s", "speed-up", "texts")
+        made = table("setting", *heads, title=title, box=None, title_justify="left", pad_edge=False)
+        ways = {} if self.timed is None else self.timed.ways
+        for one in self.found:
+            way = ways.get(str(one.setting))
+            made.add_row(
+                f"{one.setting.algorithm}{' *' if one == self.winner else ''}",
+                *(str(part) if one.setting.paths else "-" for part in one.setting),
+                str(one.tokens_per_call),
+                one.tokens_per_second.show(1),
+                "" if way is None else way.rate(self.clock).show(1),
+                self.speed_up(one.setting),
+                str(one.texts),
+            )
+        return made
+
+    def lines(self) -> list[str]:
+        """What is to be known of the times."""
+        if self.timed is None:
+            return ["nothing was timed: the figures are predictions"]
+        ways = self.timed.ways
+        said = [
+            f"{self.clock} time; the baseline after over before: {self.timed.drift(self.clock)}"
+        ]
+        for name, way in ways.items():
+            shares = ", ".join(f"{part} {share:.1%}" for part, share in way.shares.items())
+            energy = (
+                "energy not known"
+                if way.joules is None
+                else (f"{way.joules / sum(way.tokens):.3g} J a token")
+            )
+            said.append(
+                f"{name}: {shares or 'parts not known'}; {energy}; first {way.first_seconds:.1f} s"
+            )
+        close = self.agreement
+        said.append(
+            f"predicted and measured, {close['settings']} settings: rank correlation "
+            f"{close['rank_correlation']:.2f}, mean error {close['mean_error']:.1%}"
+        )
+        return said
+
+    @property
+    def agreement(self) -> dict[str, Any]:
+        """How near predictions are to what was timed."""
+        assert self.timed is not None
+        ways = self.timed.ways
+        pairs = [
+            (one.tokens_per_second.mean, ways[str(one.setting)].rate(self.clock).mean)
+            for one in self.found
+            if str(one.setting) in ways
+        ]
+        return agreement(pairs)
+
+    def record(self, title: str) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        timed = self.timed
+        return {
+            "title": title,
+            "clock": self.clock,
+            "costs": {"plain": self.costs.plain, "target": dict(self.costs.target),
+                      "draft": self.costs.draft, "verification": self.costs.verification},
+            "predictions": [
+                {
+                    "paths": one.setting.paths,
+                    "length": one.setting.length,
+                    "tokens_per_call": one.tokens_per_call.record(),
+                    "tokens_per_second": one.tokens_per_second.record(),
+                    "texts": one.texts,
+                }
+                for one in self.found
+            ],
+            "timed": []
+            if timed is None
+            else [way.record(self.clock) for way in timed.ways.values()],
+            "drift": None if timed is None else timed.drift(self.clock).record(),
+            "agreement": None if timed is None else self.agreement,
+        }  # fmt: skip

@@ -1,0 +1,141 @@
+"""What ``otlp tune`` chose for a pair of models, as a small file that other programs read."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from otlp.decode.checks import is_a, number
+from otlp.decode.models.loading import TRAINED_PAIR, find_model
+from otlp.decode.models.model import Sampling
+from otlp.decode.verification import ALGORITHMS
+from otlp.distribution import whole_number
+from otlp.errors import InvalidInputError
+
+FORMAT = "otlp tuned 1"
+"""What the file says it is."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best setting that was found for a target and a draft.
+
+    Parameters
+    ----------
+    target, draft : str
+        Names of the models, as they were loaded.
+    device, dtype : str
+        Where and in which precision they were measured.
+    sampling : Sampling
+    algorithm : str
+        ``"autoregressive"`` (no draft), ``"block"`` or ``"martingale"``.
+    paths, length : int
+        K and L; 0 without a draft.
+    predicted, measured : float or None
+        Tokens a second; None where the models were not there to be timed.
+
+    Raises
+    ------
+    InvalidInputError
+        If a value is of another type or out of its range.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> tuned = decode.Tuned("large", "small", "cpu", "float32", decode.Sampling(), "block", 1, 3)
+    >>> decode.Tuned.from_json(tuned.to_json()) == tuned
+    True
+    >>> tuned.check_models("large", "other")
+    Traceback (most recent call last):
+    otlp.errors.InvalidInputError: the setting was tuned for target large with draft small, not ...
+    """
+
+    target: str
+    draft: str
+    device: str
+    dtype: str
+    sampling: Sampling
+    algorithm: str
+    paths: int
+    length: int
+    predicted: float | None = None
+    measured: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("target", "draft", "device", "dtype", "algorithm"):
+            is_a(getattr(self, name), str, name)
+        is_a(self.sampling, Sampling, "sampling")
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidInputError(
+                f"algorithm is {self.algorithm!r:.60}: it must be one of {', '.join(ALGORITHMS)}"
+            )
+        least = 0 if self.algorithm == "autoregressive" else 1
+        whole_number(self.paths, "paths", least)
+        whole_number(self.length, "length", least)
+        for name in ("predicted", "measured"):
+            if getattr(self, name) is not None:
+                number(getattr(self, name), name, 0.0)
+
+    def check_models(self, target: str, draft: str) -> None:
+        """Refuse other models than it was tuned for, by the names that they were loaded by.
+
+        Raises
+        ------
+        InvalidInputError
+            Naming both pairs.
+        """
+        if not (_same(target, self.target) and _same(draft, self.draft)):
+            raise InvalidInputError(
+                f"the setting was tuned for target {self.target} with draft {self.draft}, not for "
+                f"target {target} with draft {draft}: run otlp tune for these"
+            )
+
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Tuned:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is something else, or a value is out of its range.
+        """
+        try:
+            found: dict[str, Any] = json.loads(text)
+            is_a(found, dict, "what was read")
+            if found.pop("format", None) != FORMAT:
+                raise KeyError("format")
+            return cls(**{**found, "sampling": Sampling(**found["sampling"])})
+        except InvalidInputError:
+            raise
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidInputError(
+                f"this is no setting that otlp tune wrote ({type(error).__name__}: {error!s:.100})"
+            ) from error
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Tuned:
+        """Read a JSON file.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be read, or holds something else.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, ValueError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error
+        return cls.from_json(text)
+
+
+def _same(given: str, own: str) -> bool:
+    """Whether two names are of one model; those that ship have a folder, too."""
+    return given == own or (own in TRAINED_PAIR and given == find_model(own))

@@ -1,0 +1,21 @@
+"""Decoding that stays on the device: one model function, static caches, one flag read a round.
+
+`Llama` is the model as a function of tensors, `DeviceLoop` decodes with it: plainly, with a chain
+and block verification, or with K paths and the martingale rule.  `import otlp` imports neither
+this package nor torch.
+"""
+
+from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
+from otlp.device.compiling import captured, uncaptured
+from otlp.device.llama import Llama
+from otlp.device.loop import Decoded, DeviceLoop, verify_here, verify_there
+
+__all__ = [
+    "Decoded",
+    "DeviceLoop",
+    "Llama",
+    "captured",
+    "uncaptured",
+    "verify_here",
+    "verify_there",
+]

@@ -1,0 +1,95 @@
+"""Compiled steps, and steps as they are where nothing can be compiled; captured rounds on a GPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from otlp.errors import clean
+
+_said: set[str] = set()
+
+
+class CompiledStep:
+    """A step that `torch.compile` makes a graph of at its first call, or that stays as it is.
+
+    Parameters
+    ----------
+    step : callable
+        Of tensors; changes nothing before it is compiled.
+
+    Attributes
+    ----------
+    seconds : float
+        Wall time of the first call, most of it compilation.
+    compiled : bool
+        Whether compilation worked.
+    """
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self._plain = step
+        self._step: Callable[..., Any] = torch.compile(step, fullgraph=True, dynamic=False)
+        self.seconds = 0.0
+        self.compiled = True
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Do the step."""
+        if self.seconds:
+            return self._step(*arguments)
+        begin = perf_counter()
+        try:
+            return self._step(*arguments)
+        except Exception as error:  # compilers fail in many ways, each with its own type
+            self._step, self.compiled = self._plain, False
+            say_once("the steps are not compiled, decoding is slower", error)
+            return self._plain(*arguments)
+        finally:
+            self.seconds = perf_counter() - begin
+
+
+def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """A round as a CUDA graph, or as it is on another device.
+
+    Parameters
+    ----------
+    round_of : callable
+        Works on the same tensors each time, and reads nothing back.
+    device : torch.device
+
+    Notes
+    -----
+    Three rounds are played to warm up, as capture asks for.
+    """
+    if device.type != "cuda":
+        return round_of
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                round_of()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            round_of()
+    except RuntimeError as error:
+        say_once("the rounds are not captured as a CUDA graph, decoding is slower", error)
+        return round_of
+    return graph.replay
+
+
+def uncaptured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """A round as it is, on any device; in place of `captured`."""
+    return round_of
+
+
+def say_once(what: str, error: BaseException) -> None:
+    """Warn once in a process, with the first line of the reason."""
+    if what not in _said:
+        _said.add(what)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        warnings.warn(f"{what}: {clean(reason):.200}", RuntimeWarning, stacklevel=4)

@@ -1,0 +1,234 @@
+"""Llama and its kin as one function of tensors, over the weights of a model of transformers.
+
+The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
+that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
+one call compiles to one graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, scaled_dot_product_attention, silu
+
+from otlp.errors import UnsupportedProblemError
+
+KINDS = ("llama", "mistral", "qwen2", "qwen3")
+"""Architectures that `Llama` computes: rotary positions, gated feed-forward layers."""
+
+FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings whose frequencies do not depend on the length of the text."""
+
+TRIED = 12
+"""Tokens of the text that a model is tried on."""
+
+
+Cache = list[tuple[Tensor, Tensor]]
+"""Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
+
+
+class _Layer(NamedTuple):
+    before: Tensor
+    query: Any
+    key: Any
+    value: Any
+    out: Any
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    between: Tensor
+    gate: Any
+    up: Any
+    down: Any
+
+
+class Llama:
+    """A causal language model as a function of tokens, places and a cache with slots.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Of one of `KINDS`, in evaluation mode.  Its weights are used where they lie.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If it is of another kind, its layers slide, its rotary embedding changes with the length of
+        the text, or its logits are not those of its own forward; says which.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.decode.models.loading import load_model
+    >>> from otlp.device import Llama
+    >>> model = Llama(load_model("trained:draft", device="cpu").model)
+    >>> cache = model.new_cache(batch=1, slots=4)
+    >>> tokens, places = torch.tensor([[5, 9]]), torch.tensor([[0, 1]])
+    >>> sees = torch.ones(1, 2, 4, dtype=torch.bool).tril()
+    >>> model.logits(model.read(cache, tokens, places, places, sees)).shape
+    torch.Size([1, 2, 4096])
+    """
+
+    def __init__(self, model: Any) -> None:
+        config = model.config.get_text_config()
+        _check_kind(model, config)
+        self.vocab_size = int(config.vocab_size)
+        self.heads = int(config.num_attention_heads)
+        self.key_heads = int(config.num_key_value_heads)
+        width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.width = int(width)
+        self.epsilon = float(config.rms_norm_eps)
+        inner = model.model
+        self.embedding = inner.embed_tokens.weight.detach()
+        self.layers = [_layer(one) for one in inner.layers]
+        self.norm = inner.norm.weight.detach()
+        self.head = model.lm_head.weight.detach()
+        self.frequencies = inner.rotary_emb.inv_freq.detach().float()
+        self.rotary_scale = float(inner.rotary_emb.attention_scaling)
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.most_tokens = getattr(config, "max_position_embeddings", None)
+        _try(self, model)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot of a cache, over all layers."""
+        return 2 * len(self.layers) * self.key_heads * self.width * self.dtype.itemsize
+
+    def new_cache(self, batch: int, slots: int) -> Cache:
+        """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
+        shape = (batch, self.key_heads, slots, self.width)
+        kind = {"dtype": self.dtype, "device": self.device}
+        return [(torch.zeros(shape, **kind), torch.zeros(shape, **kind)) for _ in self.layers]
+
+    def read(
+        self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor
+    ) -> Tensor:
+        """Hidden states of Q tokens a row, whose keys and values are written to the cache.
+
+        Parameters
+        ----------
+        cache : list of (Tensor, Tensor)
+            From `new_cache`, with S slots; written to in place.
+        tokens, places, slots : Tensor of int64, shape (B, Q)
+            Token ids, their positions in the text, and where in the cache they go.
+        sees : Tensor of bool, shape (B, Q, S)
+            Which slots each token attends to; its own among them.
+
+        Returns
+        -------
+        Tensor, shape (B, Q, width)
+            For `logits`.
+        """
+        batch, count = tokens.shape
+        rows = torch.arange(batch, device=tokens.device)[:, None]
+        angles = places[..., None].float() * self.frequencies
+        angles = torch.cat([angles, angles], -1)[:, None]
+        cos = (angles.cos() * self.rotary_scale).to(self.dtype)
+        sin = (angles.sin() * self.rotary_scale).to(self.dtype)
+        hidden = self.embedding[tokens]
+        for layer, (keys, values) in zip(self.layers, cache, strict=True):
+            x = _normed(hidden, layer.before, self.epsilon)
+            shape = (batch, count, -1, self.width)
+            q, k, v = (
+                linear(x, *part).view(shape) for part in (layer.query, layer.key, layer.value)
+            )
+            if layer.query_norm is not None and layer.key_norm is not None:
+                q = _normed(q, layer.query_norm, self.epsilon)
+                k = _normed(k, layer.key_norm, self.epsilon)
+            q, k = (_turned(part.transpose(1, 2), cos, sin) for part in (q, k))
+            keys[rows, :, slots] = k.transpose(1, 2)
+            values[rows, :, slots] = v
+            mixed = scaled_dot_product_attention(
+                q, keys, values, attn_mask=sees[:, None], enable_gqa=self.heads != self.key_heads
+            )
+            hidden = hidden + linear(mixed.transpose(1, 2).flatten(2), *layer.out)
+            x = _normed(hidden, layer.between, self.epsilon)
+            hidden = hidden + linear(
+                silu(linear(x, *layer.gate)) * linear(x, *layer.up), *layer.down
+            )
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
+        return linear(_normed(hidden, self.norm, self.epsilon), self.head)
+
+
+def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    # in float32 whatever the weights are, as transformers does
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    return weight * scaled.to(x.dtype)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left, right = x.chunk(2, -1)
+    return x * cos + torch.cat([-right, left], -1) * sin
+
+
+def _layer(one: Any) -> _Layer:
+    attention, mlp = one.self_attn, one.mlp
+
+    def parts(name: str, where: Any) -> tuple[Tensor, Tensor | None]:
+        found = getattr(where, name)
+        return found.weight.detach(), None if found.bias is None else found.bias.detach()
+
+    def norm(name: str) -> Tensor | None:
+        found = getattr(attention, name, None)
+        return None if found is None else found.weight.detach()
+
+    return _Layer(
+        one.input_layernorm.weight.detach(),
+        *(parts(name, attention) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
+        norm("q_norm"),
+        norm("k_norm"),
+        one.post_attention_layernorm.weight.detach(),
+        *(parts(name, mlp) for name in ("gate_proj", "up_proj", "down_proj")),
+    )
+
+
+def _check_kind(model: Any, config: Any) -> None:
+    kind = getattr(config, "model_type", type(model).__name__)
+    if kind not in KINDS:
+        raise UnsupportedProblemError(
+            f"{type(model).__name__} is of the kind {kind!r}, and the loop on the device computes "
+            f"{', '.join(KINDS)}: decode with otlp.decode, which takes every causal model"
+        )
+    windows = getattr(config, "layer_types", None) or []
+    slides = "sliding_attention" in windows or (
+        not windows and getattr(config, "sliding_window", None) is not None
+    )
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rotary = rope.get("rope_type", rope.get("type", "default"))
+    why = None
+    if slides:
+        why = "has layers with a sliding window"
+    elif rotary not in FIXED_ROTARY:
+        why = f"has rotary embeddings of the kind {rotary!r}, which change with the text's length"
+    elif getattr(config, "hidden_act", "silu") != "silu":
+        why = f"has the activation {config.hidden_act!r}"
+    elif model.training:
+        why = "is in training mode: call model.eval()"
+    if why:
+        raise UnsupportedProblemError(
+            f"{type(model).__name__} {why}; the loop on the device does not compute that: decode "
+            "with otlp.decode"
+        )
+
+
+@torch.inference_mode()
+def _try(llama: Llama, model: Any) -> None:
+    """Refuse a model whose logits are others than those of its plain forward."""
+    tokens = torch.arange(TRIED, device=llama.device)[None] % llama.vocab_size
+    sees = torch.ones(1, TRIED, TRIED, dtype=torch.bool, device=llama.device).tril()
+    places = torch.arange(TRIED, device=llama.device)[None]
+    found = llama.logits(llama.read(llama.new_cache(1, TRIED), tokens, places, places, sees))
+    found = found.float()
+    wanted = model(input_ids=tokens, use_cache=False).logits.float()
+    rounding = max(torch.finfo(kind).eps for kind in (llama.dtype, torch.float32))
+    tolerance = min(1e3 * rounding, 0.25) * float(wanted.abs().max())
+    if not float((found - wanted).abs().max()) <= tolerance:
+        raise UnsupportedProblemError(
+            f"the logits of {type(model).__name__} are not those of its own forward: decode with "
+            "otlp.decode, which calls that"
+        )

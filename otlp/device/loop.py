@@ -1,0 +1,473 @@
+"""Decoding that stays on the device: a batch of texts, one flag read back a round.
+
+Text, caches, distributions and drafts are tensors of fixed shapes that a round changes in place.
+`otlp.decode.play_round` stays the reference: for the same random numbers the loop decodes the same
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.decode.checks import is_a, token_ids
+from otlp.decode.models.memory import is_out_of_memory
+from otlp.decode.models.model import Sampling
+from otlp.decode.verification.martingale_kernel import verify_round
+from otlp.device.compiling import CompiledStep, captured
+from otlp.device.llama import Cache, Llama
+from otlp.device.steps import (
+    append,
+    first_draft,
+    keep_path,
+    next_draft,
+    plain_step,
+    target_step,
+)
+from otlp.distribution import IntArray, whole_number
+from otlp.errors import InvalidInputError, SizeLimitError
+
+SLOTS = 128
+"""Caches have a multiple of so many slots, so that texts of like lengths share a shape."""
+
+READ_AT_ONCE = 128
+"""Tokens of each prompt that go through a model in one call."""
+
+PARTS = ("draft", "target", "verification", "rest")
+
+Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
+Verify = Callable[[Tensor, Tensor, Tensor, Tensor], BatchedRound]
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """What a loop decoded, and what that took.
+
+    Attributes
+    ----------
+    texts : tuple of ndarray of int64
+        The new tokens of each prompt.
+    calls : ndarray of int64, shape (B,)
+        Target calls that each text took, without the reading of the prompt.
+    rounds : int
+    bytes_read : int
+        From the device to the host in all rounds: a flag each.
+    seconds, processor_seconds : float
+        Wall time and processor time of all rounds, without prompts and compilation.
+    parts : dict of float
+        Time of each of `PARTS` by the loop's clock; empty on a GPU, which works on by itself.
+
+    Examples
+    --------
+    >>> from otlp.device import Decoded
+    >>> import numpy as np
+    >>> Decoded((np.array([1, 2]),), np.array([1]), 1, 1, 0.5, 0.5, {}).tokens
+    2
+    """
+
+    texts: tuple[IntArray, ...]
+    calls: IntArray
+    rounds: int
+    bytes_read: int
+    seconds: float
+    processor_seconds: float
+    parts: dict[str, float]
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all texts."""
+        return sum(text.size for text in self.texts)
+
+
+@dataclass(eq=False)
+class _State:
+    """The tensors that a round works on."""
+
+    text: Tensor
+    held: Tensor
+    goal: Tensor
+    calls: Tensor
+    done: Tensor
+    numbers: Tensor
+    paths: Tensor
+    caches: list[Cache]
+    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+
+
+def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:
+    """Verify as `otlp.batched.verify_paths`, on the CPU: a kernel reads the rows where they lie.
+
+    Parameters
+    ----------
+    target : Tensor, shape (B, K, L + 1, V)
+    draft : Tensor, shape (B, K, L, V)
+    tokens : Tensor, shape (B, K, L), int64
+    numbers : Tensor, shape (B, K + L + 2), float64
+
+    Returns
+    -------
+    BatchedRound
+        The same decisions for the same numbers.
+    """
+    batch, _, length = tokens.shape
+    p, q = (rows.double() for rows in (target, draft))
+    p, q = ((rows / rows.sum(-1, keepdim=True)).numpy() for rows in (p, q))
+    drafted, uniform = tokens.numpy(), numbers.numpy()
+    output = np.full((batch, length + 1), -1)
+    accepted, path = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
+    for row in range(batch):
+        path[row], accepted[row], token = verify_round(
+            p[row], q[row], np.ascontiguousarray(drafted[row]), np.ascontiguousarray(uniform[row])
+        )
+        output[row, : accepted[row]] = drafted[row, path[row], : accepted[row]]
+        output[row, accepted[row]] = token
+    return BatchedRound(*(torch.from_numpy(part) for part in (output, accepted, path)))
+
+
+def verify_there(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:
+    """Verify by `otlp.batched.verify_paths` without a look at the values."""
+    return verify_paths(target, draft, tokens, numbers, validate=False)
+
+
+class DeviceLoop:
+    """Decodes batches of texts with one target, one draft and one setting.
+
+    Parameters
+    ----------
+    target : Llama
+    draft : Llama, optional
+        Over the same vocabulary and on the same device; without one the target decodes plainly,
+        a token a call.
+    paths, length : int
+        K i.i.d. paths of L tokens: block verification for one path, the martingale rule for more.
+    sampling : Sampling, optional
+        From logits to next-token distributions, of both models.
+    ends : sequence of int
+        Tokens that end a text.
+    slots : int, optional
+        Slots of the caches for text; by default as many as the texts need, rounded up to a multiple
+        of `SLOTS`.  One value for all calls keeps one shape for all.
+    compiled : bool
+        Whether the models' steps are compiled; where that fails they run as they are, and a warning
+        says so once.
+    verify : callable, optional
+        `verify_here` or `verify_there`; by default the first on a CPU, the second elsewhere.
+    clock : callable
+        What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
+        that other work shares.
+    capture : callable
+        `captured`, which makes a round a CUDA graph on a GPU, or `uncaptured`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the models do not go together, or a number is out of its range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.decode.models.loading import load_model
+    >>> from otlp.device import DeviceLoop, Llama
+    >>> target, draft = (Llama(load_model(f"trained:{name}", device="cpu").model)
+    ...                  for name in ("target", "draft"))
+    >>> loop = DeviceLoop(target, draft, paths=2, length=2, compiled=False)
+    >>> found = loop.decode([[5, 9], [7]], 4, torch.Generator().manual_seed(0))
+    >>> [text.size for text in found.texts], found.bytes_read == found.rounds
+    ([4, 4], True)
+    """
+
+    def __init__(
+        self,
+        target: Llama,
+        draft: Llama | None = None,
+        *,
+        paths: int = 1,
+        length: int = 4,
+        sampling: Sampling | None = None,
+        ends: Sequence[int] = (),
+        slots: int | None = None,
+        compiled: bool = True,
+        verify: Verify | None = None,
+        clock: Callable[[], float] = perf_counter,
+        capture: Capture = captured,
+    ) -> None:
+        is_a(target, Llama, "the target")
+        self.models = [target]
+        if draft is not None:
+            is_a(draft, Llama, "the draft")
+            _check_pair(draft, target)
+            self.models.append(draft)
+        self.sampling = Sampling() if sampling is None else sampling
+        is_a(self.sampling, Sampling, "sampling")
+        self.paths = whole_number(paths, "the number of paths K")
+        self.length = whole_number(length, "the path length L") if draft is not None else 0
+        self.slots = slots if slots is None else whole_number(slots, "the number of slots")
+        self.device = target.device
+        self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
+        self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
+        wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
+        self.clock = clock
+        self.capture = capture
+        self._steps = {"plain": wrap(plain_step(target, self.sampling))}
+        if draft is not None:
+            self._steps = {
+                "first": wrap(first_draft(draft, self.sampling)),
+                "next": wrap(next_draft(draft, self.sampling)),
+                "target": wrap(target_step(target, self.sampling)),
+            }
+        self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
+        self._levels = [torch.full((), level, device=self.device) for level in range(self.length)]
+
+    @property
+    def target(self) -> Llama:
+        """The model whose distribution the texts follow."""
+        return self.models[0]
+
+    @property
+    def numbers_a_round(self) -> int:
+        """Uniform numbers that a round takes for each text."""
+        drafted = self.paths * self.length
+        return drafted + self.paths + self.length + 2 if self.length else 1
+
+    @property
+    def compile_seconds(self) -> float:
+        """Wall time of first calls so far, most of it compilation."""
+        return sum(getattr(step, "seconds", 0.0) for step in self._steps.values())
+
+    def decode(
+        self,
+        prompts: Sequence[Any],
+        tokens: int,
+        numbers: torch.Generator | Iterator[Tensor] | None = None,
+    ) -> Decoded:
+        """Go on with each prompt by so many tokens, or until an end token.
+
+        Parameters
+        ----------
+        prompts : sequence of int sequences
+            Token ids, at least one each; of any lengths.
+        tokens : int
+        numbers : torch.Generator or iterator of Tensor, optional
+            A generator on the device; or uniform numbers of each round, float64 of shape
+            (B, `numbers_a_round`).
+
+        Returns
+        -------
+        Decoded
+
+        Raises
+        ------
+        InvalidInputError
+            If a prompt is empty, holds no token ids, or is too long for the caches or the models.
+        SizeLimitError
+            If the device has no room for the caches; says how much they take.
+        """
+        whole_number(tokens, "tokens")
+        texts = [token_ids(one, f"prompt {n}", self.target.vocab_size)
+                 for n, one in enumerate(prompts, start=1)]  # fmt: skip
+        longest = self._check_lengths(texts, tokens)
+        with torch.inference_mode():
+            state, play = self._prepared(len(texts), self._context(longest, tokens))
+            draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
+            self._reset(state, texts, tokens)
+            for model, cache in zip(self.models, state.caches, strict=True):
+                _read(model, cache, state.text, longest)
+            rounds = read = 0
+            begin, begin_processor = perf_counter(), process_time()
+            done = False
+            while not done:
+                state.numbers.copy_(next(draw))
+                play()
+                rounds += 1
+                flag = state.done.cpu()
+                read += flag.nbytes
+                done = bool(flag)
+            seconds, processor = perf_counter() - begin, process_time() - begin_processor
+            return _decoded(state, texts, rounds, read, seconds, processor)
+
+    def _context(self, longest: int, tokens: int) -> int:
+        """Slots for text: enough for the longest prompt, the new tokens and a path beyond."""
+        needed = longest + tokens + self.length + 1
+        context = self.slots or -(-needed // SLOTS) * SLOTS
+        if needed > context:
+            raise InvalidInputError(
+                f"the longest prompt has {longest} tokens: with {tokens} new ones and a path of "
+                f"{self.length} it needs {needed} slots, and the caches have {context}; shorten "
+                f"it, or give slots={needed}"
+            )
+        return context
+
+    def _prepared(self, batch: int, context: int) -> tuple[_State, Callable[[], None]]:
+        """The state of a shape, and a round on it, compiled and captured; the last is kept."""
+        if self._kept is not None and self._kept[0] == (batch, context):
+            return self._kept[1:]
+        self._kept = None
+        slots = context + self.paths * self.length
+        try:
+            state = _State(
+                torch.zeros(batch, context, dtype=torch.long, device=self.device),
+                *(torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)),
+                torch.zeros((), dtype=torch.bool, device=self.device),
+                self._numbers(batch),
+                torch.zeros(batch, self.paths, self.length, dtype=torch.long, device=self.device),
+                [model.new_cache(batch, slots) for model in self.models],
+            )
+            self._warm_up(state)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            size = sum(model.slot_bytes for model in self.models)
+            raise SizeLimitError(
+                f"{self.device} has no room for {batch} texts in caches of {slots} slots, "
+                f"{batch * slots * size / 2**20:,.0f} MiB ({slots * size / 2**20:,.1f} MiB a "
+                "text): decode fewer or shorter texts at a time, or load the models in half "
+                "precision"
+            ) from error
+        self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
+        return self._kept[1:]
+
+    def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
+        if not texts:
+            raise InvalidInputError("there are no prompts: give at least one")
+        for number, text in enumerate(texts, start=1):
+            if not text.size:
+                raise InvalidInputError(f"prompt {number} is empty: give at least one token")
+            for model in self.models:
+                most = model.most_tokens
+                if most is not None and text.size + tokens + self.length > most:
+                    raise InvalidInputError(
+                        f"prompt {number} has {text.size} tokens: with {tokens} new ones and a "
+                        f"path of {self.length} that is more than the model's context of {most}"
+                    )
+        return max(text.size for text in texts)
+
+    def _reset(self, state: _State, texts: Sequence[IntArray], tokens: int) -> None:
+        """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
+        for row, text in enumerate(texts):
+            state.text[row, : text.size] = self._tensor(text.tolist())
+        state.held.copy_(self._tensor([text.size for text in texts]))
+        state.goal.copy_(state.held + tokens)
+        state.calls.zero_()
+        state.parts.update(dict.fromkeys(PARTS, 0.0))
+
+    def _warm_up(self, state: _State) -> None:
+        """Play rounds, which compile what is not compiled for this shape."""
+        state.numbers.fill_(0.5)
+        for _ in range(2):
+            self._round(state)
+
+    def _round(self, state: _State) -> None:
+        """Change the state by one round."""
+        (self._speculate if self.length else self._decode_one)(state)
+
+    def _decode_one(self, state: _State) -> None:
+        begin = self.clock()
+        (token,) = self._steps["plain"](state.caches[0], state.text, state.held, state.numbers)
+        scored = self.clock()
+        self._finish(state, token, torch.ones_like(state.held))
+        _add(state.parts, target=scored - begin, rest=self.clock() - scored)
+
+    def _speculate(self, state: _State) -> None:
+        count, length = self.paths, self.length
+        drafting, verifying = state.numbers.split([count * length, count + length + 2], 1)
+        of_level = drafting.reshape(-1, length, count).transpose(0, 1).contiguous()
+        target_cache, draft_cache = state.caches
+        begin = self.clock()
+        q, paths = self._steps["first"](
+            draft_cache, state.text, state.held, of_level[0], state.paths
+        )
+        rows = [q]
+        for level, uniform in zip(self._levels[1:], of_level[1:], strict=True):
+            q, paths = self._steps["next"](
+                draft_cache, state.text, state.held, level, uniform, paths
+            )
+            rows.append(q)
+        drafted = self.clock()
+        (p,) = self._steps["target"](target_cache, state.text, state.held, paths)
+        scored = self.clock()
+        found = self.verify(p, torch.stack(rows, 2), paths, verifying.contiguous())
+        verified = self.clock()
+        for cache in state.caches:
+            keep_path(cache, state.held, found.path, state.text.shape[1], length)
+        self._finish(state, found.tokens, found.accepted + 1)
+        _add(
+            state.parts,
+            draft=drafted - begin,
+            target=scored - drafted,
+            verification=verified - scored,
+            rest=self.clock() - verified,
+        )
+
+    def _finish(self, state: _State, tokens: Tensor, count: Tensor) -> None:
+        state.calls.add_(state.held < state.goal)
+        append(state.text, state.held, state.goal, self.ends, tokens, count)
+        state.done.copy_((state.held >= state.goal).all())
+
+    def _numbers(self, batch: int) -> Tensor:
+        shape = (batch, self.numbers_a_round)
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+    def _random(self, state: _State, generator: torch.Generator | None) -> Iterator[Tensor]:
+        if generator is not None:
+            is_a(generator, torch.Generator, "numbers")
+        drawn = torch.empty_like(state.numbers)
+        while True:
+            yield drawn.uniform_(generator=generator)
+
+    def _tensor(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
+
+
+def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
+    """Read the prompts, some tokens at a time; what is behind a shorter one is overwritten."""
+    batch, device = text.shape[0], text.device
+    slots = torch.arange(cache[0][0].shape[2], device=device)
+    for start in range(0, longest, READ_AT_ONCE):
+        places = torch.arange(start, min(start + READ_AT_ONCE, longest), device=device)
+        places = places.expand(batch, -1)
+        model.read(cache, text.gather(1, places), places, places, slots <= places[..., None])
+
+
+def _decoded(
+    state: _State,
+    prompts: Sequence[IntArray],
+    rounds: int,
+    read: int,
+    seconds: float,
+    processor: float,
+) -> Decoded:
+    text, goal = state.text.cpu().numpy(), state.goal.cpu().numpy()
+    new = tuple(
+        row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
+    )
+    parts = {} if state.text.is_cuda else dict(state.parts)
+    return Decoded(new, state.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
+
+
+def _add(parts: dict[str, float], **seconds: float) -> None:
+    for name, value in seconds.items():
+        parts[name] += value
+
+
+def _as_it_is(step: Any) -> Any:
+    return step
+
+
+def _check_pair(draft: Llama, target: Llama) -> None:
+    if draft.vocab_size != target.vocab_size:
+        raise InvalidInputError(
+            f"the draft has {draft.vocab_size} tokens and the target {target.vocab_size}: both "
+            "must be over the same vocabulary"
+        )
+    if draft.device != target.device:
+        raise InvalidInputError(
+            f"the draft lies on {draft.device} and the target on {target.device}: move both to "
+            "one device"
+        )

@@ -1,0 +1,225 @@
+"""The steps of a round as functions of tensors: fixed shapes, nothing read back, one call each.
+
+The cache of a model has C slots for the text, in order, and behind them K L slots for the drafted
+paths, path by path.  A token sees the text and its own path; what is accepted moves to the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from otlp.batched.numerics import draw_index
+from otlp.batched.sampling import softmax
+from otlp.decode.models.model import Sampling
+from otlp.device.llama import Cache, Llama
+
+Step = Callable[..., tuple[Tensor, ...]]
+
+NEVER = 2**40
+"""A place beyond every text."""
+
+
+def laws(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Next-token distributions from logits, as `Sampling.distributions`, in float32 at least.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., V)
+    sampling : Sampling
+
+    Returns
+    -------
+    Tensor, shape (..., V)
+    """
+    if sampling.temperature == 0.0:
+        best = logits.argmax(-1, keepdim=True)
+        return torch.zeros_like(logits, dtype=torch.float32).scatter(-1, best, 1.0)
+    rows = softmax(logits, sampling.temperature)
+    vocab_size = rows.shape[-1]
+    if sampling.top_k is not None and sampling.top_k < vocab_size:
+        order = rows.sort(dim=-1, descending=True, stable=True).indices
+        rows = _kept(rows, order, torch.arange(vocab_size, device=rows.device) < sampling.top_k)
+    if sampling.top_p < 1.0:
+        order = rows.sort(dim=-1, descending=True, stable=True).indices
+        sorted_rows = rows.gather(-1, order).double()
+        rows = _kept(rows, order, sorted_rows.cumsum(-1) - sorted_rows < sampling.top_p)
+    return rows
+
+
+def first_draft(model: Llama, sampling: Sampling) -> Step:
+    """The step that drafts the first token of each path.
+
+    The last two tokens go through the model: after a path that was accepted whole its last token
+    has not been seen yet.
+    """
+
+    def step(
+        cache: Cache, text: Tensor, held: Tensor, numbers: Tensor, paths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
+        slots = torch.arange(cache[0][0].shape[2], device=text.device)
+        sees = slots <= places[..., None]
+        hidden = model.read(cache, text.gather(1, places), places, places, sees)
+        q = laws(model.logits(hidden[:, -1]), sampling)
+        drawn, _ = draw_index(q.double(), numbers)
+        drafted = torch.cat([drawn[..., None], torch.zeros_like(paths[..., 1:])], 2)
+        return q[:, None].expand(-1, paths.shape[1], -1), drafted
+
+    return step
+
+
+def next_draft(model: Llama, sampling: Sampling) -> Step:
+    """The step that drafts the token at a level of each path, from 1 up."""
+
+    def step(
+        cache: Cache, text: Tensor, held: Tensor, level: Tensor, numbers: Tensor, paths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        _, count, length = paths.shape
+        context = text.shape[1]
+        before = (level - 1).expand(paths.shape[0], count, 1)
+        tokens = paths.gather(2, before)[..., 0]
+        places = (held[:, None] + level - 1).expand(-1, count)
+        own = context + length * torch.arange(count, device=text.device)
+        slots = (own + level - 1).expand(paths.shape[0], count)
+        at = torch.arange(context + count * length, device=text.device)
+        drafted = (at >= own[:, None]) & (at < own[:, None] + level)
+        sees = (at < held[:, None, None]) | drafted
+        q = laws(model.logits(model.read(cache, tokens, places, slots, sees)), sampling)
+        q = alike(q, paths, level)
+        drawn, _ = draw_index(q.flatten(0, 1).double(), numbers.reshape(-1, 1))
+        here = torch.arange(length, device=text.device) == level
+        return q, torch.where(here, drawn.view(-1, count, 1), paths)
+
+    return step
+
+
+def target_step(model: Llama, sampling: Sampling) -> Step:
+    """The step that gives the target's distributions after each prefix of each path."""
+
+    def step(cache: Cache, text: Tensor, held: Tensor, paths: Tensor) -> tuple[Tensor, ...]:
+        batch, count, length = paths.shape
+        context, device = text.shape[1], text.device
+        last = held[:, None] - 1
+        tokens = torch.cat([text.gather(1, last), paths.flatten(1)], 1)
+        behind = torch.arange(length, device=device).repeat(count)
+        places = torch.cat([last, held[:, None] + behind], 1)
+        drafted = context + torch.arange(count * length, device=device)
+        slots = torch.cat([last, drafted.expand(batch, -1)], 1)
+        path = torch.arange(count, device=device).repeat_interleave(length)
+        own = (path[:, None] == path) & (behind[:, None] >= behind)
+        tree = torch.nn.functional.pad(own, (0, 0, 1, 0))
+        seen = torch.arange(context, device=device) < held[:, None]
+        sees = torch.cat(
+            [
+                seen[:, None].expand(-1, 1 + count * length, -1),
+                tree.expand(batch, -1, -1),
+            ],
+            2,
+        )
+        hidden = model.read(cache, tokens, places, slots, sees)
+        p = laws(model.logits(hidden), sampling)
+        root, nodes = p[:, :1], p[:, 1:].unflatten(1, (count, length))
+        levels = [root.expand(-1, count, -1)]
+        for level in range(1, length + 1):
+            levels.append(
+                alike(nodes[:, :, level - 1], paths, torch.full((), level, device=device))
+            )
+        return (torch.stack(levels, 2),)
+
+    return step
+
+
+def plain_step(model: Llama, sampling: Sampling) -> Step:
+    """The step that decodes one token of each row without a draft."""
+
+    def step(cache: Cache, text: Tensor, held: Tensor, numbers: Tensor) -> tuple[Tensor]:
+        last = held[:, None] - 1
+        slots = torch.arange(cache[0][0].shape[2], device=text.device)
+        sees = slots <= last[..., None]
+        hidden = model.read(cache, text.gather(1, last), last, last, sees)
+        p = laws(model.logits(hidden[:, -1]), sampling)
+        return (draw_index(p.double(), numbers)[0],)
+
+    return step
+
+
+def alike(rows: Tensor, paths: Tensor, level: Tensor) -> Tensor:
+    """Give paths that begin with the same tokens the same row, that of the first of them.
+
+    Rounding may depend on where in a batch a row is worked out; verification wants equal laws
+    after equal prefixes.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, K, V)
+    paths : Tensor, shape (B, K, L)
+    level : Tensor
+        How many tokens the rows come after.
+    """
+    _, count, length = paths.shape
+    if count == 1:
+        return rows
+    later = torch.arange(length, device=paths.device) >= level
+    same = ((paths[:, :, None] == paths[:, None]) | later).all(-1)
+    first = same.int().argmax(2)
+    return rows.gather(1, first[..., None].expand_as(rows))
+
+
+def append(
+    text: Tensor, held: Tensor, goal: Tensor, ends: Tensor, tokens: Tensor, count: Tensor
+) -> None:
+    """Append tokens to the texts that have not reached their goal; an end token is one.
+
+    Parameters
+    ----------
+    text : Tensor, shape (B, C), int64
+    held, goal : Tensor, shape (B,), int64
+        How much of it is text, and how much is wanted; all three change in place.
+    ends : Tensor, shape (E,), int64
+        Tokens that end a text, possibly none.
+    tokens : Tensor, shape (B, L + 1), int64
+        Padded with -1 behind the first `count` of each row.
+    count : Tensor, shape (B,), int64
+    """
+    live = held < goal
+    place = torch.arange(tokens.shape[1], device=text.device)
+    new = place < count[:, None]
+    # a row that is done writes behind its text
+    where = (held[:, None] + place).clamp(max=text.shape[1] - 1)
+    kept = text.gather(1, where)
+    text.scatter_(1, where, torch.where(new & live[:, None], tokens, kept))
+    ended = new & (tokens[..., None] == ends).any(-1)
+    end = torch.where(ended, place, NEVER).amin(1)
+    goal.copy_(torch.where(live, torch.minimum(goal, held + end + 1), goal))
+    held.add_(torch.where(live, count, 0))
+
+
+def keep_path(cache: Cache, held: Tensor, path: Tensor, context: int, length: int) -> None:
+    """Move the slots of the selected path behind the text; in place.
+
+    Parameters
+    ----------
+    cache : list of (Tensor, Tensor)
+    held : Tensor, shape (B,)
+        Tokens of the text before the round's are appended.
+    path : Tensor, shape (B,)
+    context, length : int
+        C and L.
+    """
+    rows = torch.arange(path.shape[0], device=path.device)[:, None]
+    place = torch.arange(length, device=path.device)
+    old = context + length * path[:, None] + place
+    new = (held[:, None] + place).clamp(max=context - 1)
+    for layer in cache:
+        for part in layer:
+            part[rows, :, new] = part[rows, :, old]
+
+
+def _kept(rows: Tensor, order: Tensor, kept: Tensor) -> Tensor:
+    """Keep some tokens by their place in an order, and renormalise."""
+    mask = torch.zeros_like(rows, dtype=torch.bool).scatter(-1, order, kept.expand_as(rows))
+    found = rows.masked_fill(~mask, 0.0)
+    return found / found.sum(-1, keepdim=True)

@@ -1,0 +1,104 @@
+"""Loops on the device for settings, what their rounds cost, and how fast they are by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from otlp.decode.models.model import Sampling
+from otlp.distribution import IntArray
+from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
+from otlp.studies.tuning import PLAIN, LoopSetting, RoundCosts
+
+if TYPE_CHECKING:
+    from otlp.device import Llama
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What settings are timed with.
+
+    Attributes
+    ----------
+    target, draft : Llama
+    sampling : Sampling
+    prompts : sequence of ndarray of int64
+    tokens : int
+        Decoded after each prompt.
+    compiled : bool
+    clock : str
+        One of `otlp.studies.timed_loop.CLOCKS`.
+    seed : int
+    """
+
+    target: Llama
+    draft: Llama
+    sampling: Sampling
+    prompts: Sequence[IntArray]
+    tokens: int
+    compiled: bool
+    clock: str
+    seed: int = 0
+
+    def way(self, setting: LoopSetting) -> Way:
+        """Decode with a setting, in caches of one size for all prompts."""
+        from otlp.device import DeviceLoop
+
+        longest = max(prompt.size for prompt in self.prompts)
+        shape = {"paths": setting.paths, "length": setting.length} if setting.paths else {}
+        loop = DeviceLoop(
+            self.target,
+            self.draft if setting.paths else None,
+            sampling=self.sampling,
+            slots=longest + self.tokens + setting.length + 1,
+            compiled=self.compiled,
+            clock=CLOCKS[self.clock],
+            **shape,
+        )
+        return looped(loop, self.tokens)
+
+    def race(
+        self,
+        settings: Sequence[LoopSetting],
+        repeats: int = 1,
+        progress: Callable[[str], None] | None = None,
+    ) -> SideBySide:
+        """Time settings side by side, and plain decoding with them."""
+        wanted = dict.fromkeys([PLAIN, *settings])
+        return race(
+            {str(one): self.way(one) for one in wanted},
+            str(PLAIN),
+            self.prompts,
+            seed=self.seed,
+            repeats=repeats,
+            progress=progress,
+        )
+
+
+def measure_costs(
+    bench: Bench,
+    settings: Sequence[LoopSetting],
+    progress: Callable[[str], None] | None = None,
+) -> RoundCosts:
+    """What rounds cost, from settings that are timed.
+
+    Parameters
+    ----------
+    bench : Bench
+    settings : sequence of LoopSetting
+        See `otlp.studies.tuning.corners`.
+    progress : callable, optional
+        Called before each run.
+    """
+    found = bench.race(settings, progress=progress).ways
+    rounds = {}
+    for one in [PLAIN, *settings]:
+        timed = found[str(one)]
+        played = sum(timed.rounds)
+        rounds[one] = {part: sum(values) / played for part, values in timed.parts.items()}
+        if not rounds[one]:  # on a GPU the parts run on by themselves: all of it is the call's
+            seconds = sum(timed.wall if bench.clock == "wall" else timed.processor) / played
+            rounds[one] = {"draft": 0.0, "target": seconds, "verification": 0.0, "rest": 0.0}
+    plain = sum(rounds.pop(PLAIN).values())
+    return RoundCosts.fitted(plain, rounds)

@@ -1,0 +1,301 @@
+"""Which setting decodes most tokens a second: costs measured, tokens a call by text renewal.
+
+Nothing is decoded to learn what a setting gives: the target writes texts, and text renewal values
+every setting along all of them, so settings are paired and no draw is left to chance.  Settings
+that are surely slower than the best so far are dropped after a few texts, and the rest is valued
+on twice as many.  What a round costs follows from a few settings that are timed on this device, or
+from a cost curve of another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from otlp.decode.design import CostCurve, Renewal, WrittenText, path_profile
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate, rate_ratio
+
+
+class LoopSetting(NamedTuple):
+    """K paths of length L; (0, 0) decodes without a draft."""
+
+    paths: int
+    length: int
+
+    @property
+    def algorithm(self) -> str:
+        """The verification that the loop runs."""
+        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "martingale"
+
+    @property
+    def nodes(self) -> int:
+        """Drafted tokens a round."""
+        return self.paths * self.length
+
+    def __str__(self) -> str:
+        """Name it as the tables do."""
+        return f"{self.algorithm} {self.paths} x {self.length}" if self.paths else "plain"
+
+
+PLAIN = LoopSetting(0, 0)
+
+
+@dataclass(frozen=True)
+class RoundCosts:
+    """Seconds of a round by its setting.
+
+    Parameters
+    ----------
+    plain : float
+        A token without a draft.
+    target : mapping of int to float
+        A target call by its drafted tokens; between them it is interpolated, beyond them it goes on
+        as between the last two.
+    draft : tuple of four floats
+        a, b, c, d: drafting takes a + b K + (L - 1) (c + d K).
+    verification : tuple of two floats
+        e, f: verification, and moving what is accepted, takes e + f K L.
+    """
+
+    plain: float
+    target: Mapping[int, float]
+    draft: tuple[float, float, float, float]
+    verification: tuple[float, float] = (0.0, 0.0)
+
+    def seconds(self, setting: LoopSetting) -> float:
+        """Seconds of a round."""
+        paths, length = setting
+        if not paths:
+            return self.plain
+        a, b, c, d = self.draft
+        e, f = self.verification
+        drafting = a + b * paths + (length - 1) * (c + d * paths)
+        return self.call(setting.nodes) + drafting + e + f * setting.nodes
+
+    def call(self, nodes: int) -> float:
+        """Seconds of a target call on so many drafted tokens."""
+        known = np.array(sorted(self.target))
+        costs = np.array([self.target[at] for at in known])
+        if nodes > known[-1] and known.size > 1:
+            slope = (costs[-1] - costs[-2]) / (known[-1] - known[-2])
+            return float(costs[-1] + max(slope, 0.0) * (nodes - known[-1]))
+        return float(np.interp(nodes, known, costs))
+
+    @classmethod
+    def of_curve(cls, curve: CostCurve) -> RoundCosts:
+        """Costs of another device, where verification costs nothing beside the calls."""
+        calls = dict(enumerate(curve.target_seconds))
+        draft = (curve.draft_seconds, 0.0, curve.draft_seconds, 0.0)
+        return cls(curve.target_seconds[0], calls, draft)
+
+    @classmethod
+    def fitted(
+        cls, plain: float, measured: Mapping[LoopSetting, Mapping[str, float]]
+    ) -> RoundCosts:
+        """Fit what some settings took: seconds of draft, target, verification and rest a round."""
+        settings = list(measured)
+        paths, lengths = (np.array(part, dtype=float) for part in zip(*settings, strict=True))
+        ones = np.ones(len(settings))
+
+        def seconds(*parts: str) -> FloatArray:
+            return np.array([sum(measured[one][part] for part in parts) for one in settings])
+
+        draft = np.stack([ones, paths, lengths - 1, (lengths - 1) * paths], 1)
+        rest = np.stack([ones, paths * lengths], 1)
+        by_nodes: dict[int, list[float]] = {}
+        for setting, cost in zip(settings, seconds("target"), strict=True):
+            by_nodes.setdefault(setting.nodes, []).append(float(cost))
+        known = sorted(by_nodes)
+        # more tokens never cost less: what says otherwise is noise
+        calls = np.maximum.accumulate([np.mean(by_nodes[at]) for at in known])
+        a, b, c, d = (float(x) for x in nnls(draft, seconds("draft"))[0])
+        e, f = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
+        target = dict(zip(known, map(float, calls), strict=True))
+        return cls(plain, target, (a, b, c, d), (e, f))
+
+
+def read_costs(path: str | os.PathLike[str]) -> CostCurve:
+    """Read a cost curve from a JSON file.
+
+    Parameters
+    ----------
+    path : str or path
+        Of an object with ``target_seconds``, a list with the seconds of a target call on 0, 1, ...
+        drafted tokens, and ``draft_seconds``, of a draft call.
+
+    Raises
+    ------
+    InvalidInputError
+        If it cannot be read, is something else, or has a hole or an entry that is not positive.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path!s:.200}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path!s:.200} is no JSON file ({error!s:.100})") from error
+    wanted = {"target_seconds", "draft_seconds"}
+    if not isinstance(found, dict) or not {"target_seconds"} <= set(found) <= wanted:
+        raise InvalidInputError(
+            f"{path!s:.200} is no cost curve: write an object with target_seconds, a list with the "
+            "seconds of a target call on 0, 1, ... drafted tokens, and draft_seconds, a number"
+        )
+    return CostCurve(**found)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a setting is predicted to give.
+
+    Attributes
+    ----------
+    setting : LoopSetting
+    tokens_per_call, tokens_per_second : Estimate
+        Over the texts that it was valued on; the costs are taken as they are.
+    texts : int
+        How many: few for settings that were dropped early.
+    """
+
+    setting: LoopSetting
+    tokens_per_call: Estimate
+    tokens_per_second: Estimate
+    texts: int
+
+
+def predict(
+    texts: Sequence[WrittenText],
+    settings: Iterable[LoopSetting],
+    costs: RoundCosts,
+    *,
+    first: int = 4,
+    progress: Callable[[str], None] | None = None,
+) -> list[Prediction]:
+    """Predict tokens a second by successive halving, the best first.
+
+    Parameters
+    ----------
+    texts : sequence of WrittenText
+        At least two; longer than the longest path.
+    settings : iterable of LoopSetting
+        `PLAIN` is always among them, and never dropped.
+    costs : RoundCosts
+    first : int
+        Texts that all settings are valued on.
+    progress : callable, optional
+        Called with a few words before each text of each number of paths.
+
+    Returns
+    -------
+    list of Prediction
+        Those that were valued on all texts first.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are fewer than two texts, no settings, or a path is as long as a text.
+
+    Notes
+    -----
+    A setting is dropped when the 95% interval of its ratio to the best lies below one; the interval
+    is paired by texts.
+    """
+    wanted = list(dict.fromkeys([PLAIN, *settings]))
+    if len(wanted) < 2 or len(texts) < 2:
+        raise InvalidInputError(
+            f"there are {len(texts)} texts and {len(wanted) - 1} settings: give at least two texts "
+            "and one setting"
+        )
+    longest = max(setting.length for setting in wanted)
+    for text in texts:
+        text.starts(longest)
+    say = progress or (lambda words: None)
+    found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
+    alive, done, many = wanted, 0, min(max(first, 2), len(texts))
+    while done < len(texts):
+        for text in texts[done:many]:
+            for paths in sorted({one.paths for one in alive}):
+                say(f"K = {paths}" if paths else "plain")
+                own = [one for one in alive if one.paths == paths]
+                for one, value in _valued(text, paths, own, longest).items():
+                    found[one].append(value)
+        done, many = many, min(2 * many, len(texts))
+        if done < len(texts):
+            alive = _survivors(found, alive, costs)
+    made = [_prediction(one, found[one], costs) for one in wanted]
+    return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean))
+
+
+def _valued(
+    text: WrittenText, paths: int, settings: Sequence[LoopSetting], longest: int
+) -> dict[LoopSetting, tuple[float, float]]:
+    """Tokens and calls along one text, over the same places for all settings."""
+    if not paths:
+        places = float(text.starts(longest))
+        return {PLAIN: (places, places)}
+    profile = path_profile(text, paths, longest)
+    values = {}
+    for one in settings:
+        renewal = Renewal.of([profile[:, : one.length + 1]])
+        values[one] = renewal.tokens[0], renewal.calls[0]
+    return values
+
+
+def _survivors(
+    found: Mapping[LoopSetting, list[tuple[float, float]]],
+    alive: Sequence[LoopSetting],
+    costs: RoundCosts,
+) -> list[LoopSetting]:
+    rows = {}
+    for one in alive:
+        tokens, calls = (np.array(part) for part in zip(*found[one], strict=True))
+        rows[one] = tokens, calls * costs.seconds(one)
+    best = max(alive, key=lambda one: rows[one][0].sum() / rows[one][1].sum())
+    return [
+        one
+        for one in alive
+        if one in (PLAIN, best) or not rate_ratio(*rows[one], *rows[best]).high < 1.0
+    ]
+
+
+def _prediction(
+    setting: LoopSetting, found: Sequence[tuple[float, float]], costs: RoundCosts
+) -> Prediction:
+    tokens, calls = (np.array(part) for part in zip(*found, strict=True))
+    same = np.ones(len(tokens)), np.ones(len(tokens))
+    per_call = rate_ratio(tokens, calls, *same)
+    per_second = rate_ratio(tokens, calls * costs.seconds(setting), *same)
+    return Prediction(setting, per_call, per_second, len(found))
+
+
+def grid(paths: Iterable[int], lengths: Iterable[int]) -> list[LoopSetting]:
+    """All settings of K and L."""
+    return [LoopSetting(k, length) for k in paths for length in lengths]
+
+
+def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
+    """Few settings from whose costs those of all follow: least, middle and most of K and of L."""
+    ends = []
+    for part in (0, 1):
+        values = sorted({one[part] for one in settings if one.paths})
+        ends.append({values[0], values[len(values) // 2], values[-1]})
+    found = {LoopSetting(k, length) for k in ends[0] for length in ends[1]}
+    return sorted(found)
+
+
+def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Rank correlation (Spearman) and mean relative error of predictions (predicted, measured)."""
+    from scipy.stats import spearmanr
+
+    predicted, measured = (np.array(part) for part in zip(*pairs, strict=True))
+    rank = float(spearmanr(predicted, measured).statistic) if len(pairs) > 2 else float("nan")
+    error = float(np.mean(np.abs(predicted / measured - 1.0)))
+    return {"rank_correlation": rank, "mean_error": error, "settings": len(pairs)}

@@ -1,0 +1,111 @@
+"""``otlp tune`` on a capture and a cost curve, and on the trained pair; what reads its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from otlp.cli import main
+from otlp.data.captures import Capture, save
+from otlp.decode import Sampling, Tuned, random_pair
+from otlp.errors import InvalidInputError
+from otlp.studies.trees import write_text
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    draft, target = random_pair(2, 14, np.random.default_rng(0))
+    rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
+    texts = [write_text(draft, target, none, 12, rng) for _ in range(3)]
+    path = tmp_path / "pair.safetensors"
+    save(
+        Capture(
+            target_logits=np.log(np.concatenate([t.targets for t in texts])).astype(np.float32),
+            draft_logits=np.log(np.concatenate([t.drafts for t in texts])).astype(np.float32),
+            target_model="large",
+            draft_model="small",
+            tokenizer="none",
+            source="text decoded from the target",
+            synthetic=False,
+            positions=np.tile(np.arange(12), 3),
+            next_tokens=np.concatenate([t.tokens for t in texts]),
+        ),
+        path,
+    )
+    return path
+
+
+def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: Path) -> None:
+    costs, config, picture = (tmp_path / name for name in ("h.json", "t.json", "t.svg"))
+    costs.write_text(json.dumps({"target_seconds": [1.0] + [1.01] * 20, "draft_seconds": 0.05}))
+    found = run(
+        "tune", "--capture", captured, "--costs", costs, "--config", config, "--length", "1,2,4",
+        "--figure", picture, "--json", tmp_path / "all.json",
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    tuned = Tuned.read(config)
+    assert (tuned.target, tuned.draft, tuned.device) == ("large", "small", "another")
+    # a call on many tokens costs as much as on one: the most that is drafted wins
+    assert (tuned.algorithm, tuned.paths, tuned.length) == ("martingale", 4, 4)
+    assert tuned.measured is None and tuned.predicted > 1.0
+    assert "nothing was timed" in found.output
+    assert picture.read_text().count("martingale 4 x 4") == 1
+    kept = json.loads((tmp_path / "all.json").read_text())
+    assert len(kept["predictions"]) == 10 and kept["timed"] == []
+    refused = run("decode", "--config", config)
+    assert refused.exit_code == 2
+    assert "tuned for target large with draft small" in refused.output
+
+
+def test_what_is_refused(captured: Path, tmp_path: Path) -> None:
+    config = tmp_path / "t.json"
+    costs = tmp_path / "h.json"
+    costs.write_text('{"target_seconds": [1.0, null]}')
+    for options, words in (
+        (["--capture", captured], "give a cost curve with --costs"),
+        (["--capture", captured, "--costs", costs], "target_seconds[1]"),
+        (["--text", 4], "--text is 4 and the longest path 6"),
+        (["trained:target", "ngram", "--limit", 1], "is no network"),
+    ):
+        found = run("tune", *options, "--config", config)
+        assert found.exit_code == 2, found.output
+        assert words in found.output
+    assert not config.exists()
+
+
+@pytest.mark.slow
+def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -> None:
+    config = tmp_path / "t.json"
+    found = run(
+        "tune", "--limit", 2, "--text", 10, "--tokens", 6, "--paths", "1,2", "--length", "1,2",
+        "--check", 2, "--clock", "processor", "--config", config,
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "rank correlation" in found.output and "baseline after over before" in found.output
+    tuned = Tuned.read(config)
+    assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
+    decoded = run("decode", "--config", config, "--limit", 1, "--tokens", 4)
+    assert decoded.exit_code == 0, decoded.output
+
+
+def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
+    tuned = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "martingale", 2, 3, 1.5)
+    path = tmp_path / "t.json"
+    path.write_text(tuned.to_json())
+    assert Tuned.read(path) == tuned
+    for content in ("", "[]", "{}", tuned.to_json().replace("martingale", "magic"),
+                    tuned.to_json().replace('"paths": 2', '"paths": 0'),
+                    tuned.to_json().replace('"length"', '"depth"')):  # fmt: skip
+        path.write_text(content)
+        with pytest.raises(InvalidInputError):
+            Tuned.read(path)
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        Tuned.read(tmp_path / "none.json")

@@ -1,0 +1,408 @@
+"""The loop on the device: the reference's tokens for the same numbers, the target's law, few bytes.
+
+The reference is `play_round` on the plain forward of transformers.  Models are in float64 there and
+here, and both round logits to float32 before the softmax, so laws differ by about 1e-15 and a
+uniform number falls between two thresholds once in some 1e12 rounds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from otlp.auditing.gtest import g_test  # noqa: E402
+from otlp.decode import (  # noqa: E402
+    Block,
+    Chooser,
+    MultipathMartingale,
+    Sampling,
+    iid_paths,
+    play_round,
+)
+from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.verification.block import next_weight  # noqa: E402
+from otlp.device import (  # noqa: E402
+    DeviceLoop,
+    Llama,
+    compiling,
+    verify_here,
+    verify_there,
+)
+from otlp.device.steps import laws  # noqa: E402
+from otlp.distribution import invert_cdf  # noqa: E402
+from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from otlp.numerics.positive_part import positive_part  # noqa: E402
+from tests.tiny_models import tiny  # noqa: E402
+
+PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
+
+
+def pair(**settings: Any) -> tuple[Any, Any]:
+    """Target and draft with random weights, in float64; their laws are alike but not the same."""
+    target = tiny("llama", 0, **settings).double()
+    draft = tiny("llama", 1, num_hidden_layers=1, **settings).double()
+    return target, draft
+
+
+def numbers(loop: DeviceLoop, batch: int, seed: int):
+    rng = np.random.default_rng(seed)
+    while True:
+        yield torch.from_numpy(rng.random((batch, loop.numbers_a_round)))
+
+
+class SameLaws(HuggingFaceModel):
+    """The reference's models, with the softmax of the device."""
+
+    def distributions(self, tree, nodes):
+        rows = laws(torch.from_numpy(self.logits(tree, nodes)), self.sampling).double()
+        return (rows / rows.sum(-1, keepdim=True)).numpy()
+
+
+class Given(Chooser):
+    """Takes one round's decisions by the numbers that the loop takes them by."""
+
+    def __init__(self, uniform, length: int) -> None:
+        self.drafting, self.uniform = list(uniform[:length]), uniform[length:]
+        self.level = length
+
+    def draws(self, distribution, n):
+        return invert_cdf(np.cumsum(distribution), np.array([self.drafting.pop(0)]))
+
+    def accept(self, probability):
+        self.level -= 1
+        return bool(self.uniform[self.level + 2] < probability)
+
+    def choose(self, masses):
+        return int(invert_cdf(np.cumsum(masses), self.uniform[-1]))
+
+
+def rounds_of_reference(target, draft, prompt, length, tokens, source, row):
+    large, small = (SameLaws(one, sampling=Sampling()) for one in (target, draft))
+    for one in (large, small):
+        one.start(np.array(prompt))
+    found: list[int] = []
+    while len(found) < tokens:
+        uniform = next(source)[row].numpy()
+        drafting, chooser = iid_paths(1, length), Given(uniform, length)
+        found += play_round(small, large, drafting, Block(), chooser).tokens.tolist()
+    return found[:tokens]
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_the_tokens_of_the_reference(length: int) -> None:
+    target, draft = pair()
+    loop = DeviceLoop(Llama(target), Llama(draft), length=length, compiled=False)
+    found = loop.decode(PROMPTS, 60, numbers(loop, 3, 4))
+    for row, prompt in enumerate(PROMPTS):
+        source = numbers(loop, 3, 4)
+        wanted = rounds_of_reference(target, draft, prompt, length, 60, source, row)
+        assert found.texts[row].tolist() == wanted
+    assert found.calls.max() == found.rounds
+    assert found.tokens / found.calls.sum() > 1.1  # drafts are accepted, too
+
+
+@pytest.mark.parametrize(("paths", "length"), [(1, 3), (3, 2), (4, 4)])
+def test_both_verifiers_decide_alike(paths: int, length: int) -> None:
+    target, draft = (Llama(one) for one in pair())
+    texts = []
+    for verify in (verify_here, verify_there):
+        loop = DeviceLoop(
+            target, draft, paths=paths, length=length, verify=verify, compiled=False
+        )  # fmt: skip
+        texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
+    assert all((one == other).all() for one, other in zip(*texts, strict=True))
+
+
+def forced(rows, tokens):
+    """Numbers that draw these tokens: the middles of their steps."""
+    cumulative = rows.cumsum(-1)
+    middle = cumulative - 0.5 * rows
+    return middle.gather(-1, tokens[..., None])[..., 0] / cumulative[..., -1]
+
+
+def law(model: Any, text: list[int]):
+    with torch.no_grad():
+        row = laws(model(torch.tensor([text])).logits[0, -1], Sampling()).double()
+    return row / row.sum()
+
+
+@pytest.mark.parametrize(("vocab", "paths", "length"), [(2, 2, 2), (3, 1, 2), (4, 2, 1)])
+def test_all_that_can_be_drafted(vocab: int, paths: int, length: int) -> None:
+    """Every draft as a row of one batch: its tokens are drawn, and the laws are the models' own.
+
+    That verification is lossless given these is proved by enumeration in tests/otlp/batched.
+    """
+    target, draft = pair(vocab_size=vocab, pad_token_id=None, bos_token_id=None)
+    prompt, seen = [1, 0], []
+    drafts = product(product(range(vocab), repeat=length), repeat=paths)
+    tokens = torch.tensor(list(drafts))
+    wanted_q = torch.zeros(len(tokens), paths, length, vocab, dtype=torch.float64)
+    wanted_p = torch.zeros(len(tokens), paths, length + 1, vocab, dtype=torch.float64)
+    for at, path in product(range(len(tokens)), range(paths)):
+        for level in range(length + 1):
+            text = prompt + tokens[at, path, :level].tolist()
+            wanted_p[at, path, level] = law(target, text)
+            if level < length:
+                wanted_q[at, path, level] = law(draft, text)
+    drawing = forced(wanted_q, tokens).transpose(1, 2).flatten(1)
+
+    def recording(*parts):
+        seen.append(parts)
+        return verify_here(*parts)
+
+    loop = DeviceLoop(
+        Llama(target), Llama(draft), paths=paths, length=length, compiled=False, verify=recording
+    )
+    rest = torch.full((len(tokens), paths + length + 2), 0.5)
+    given = torch.cat([drawing, rest], 1)
+    loop.decode([prompt] * len(tokens), 1, iter([given]))
+    p, q, drafted, _ = seen[-1]
+    assert (drafted == tokens).all()
+    assert float((p - wanted_p).abs().max()) < 1e-6  # rows are float32
+    assert float((q - wanted_q).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("paths", [1, 3])
+def test_the_laws_along_a_text(paths: int) -> None:
+    """After rejections and whole paths alike, the caches hold what a fresh reading would give."""
+    target, draft = pair()
+    text, lengths = list(PROMPTS[0]), []
+
+    def checking(p, q, tokens, numbers):
+        found = verify_here(p, q, tokens, numbers)
+        for path, level in product(range(paths), range(3)):
+            here = text + tokens[0, path, :level].tolist()
+            assert float((p[0, path, level] - law(target, here)).abs().max()) < 1e-6
+            if level < 2:
+                assert float((q[0, path, level] - law(draft, here)).abs().max()) < 1e-6
+        lengths.append(int(found.accepted))
+        text.extend(found.tokens[0, : lengths[-1] + 1].tolist())
+        return found
+
+    loop = DeviceLoop(
+        Llama(target), Llama(draft), paths=paths, length=2, compiled=False, verify=checking
+    )
+    loop._warm_up = lambda state: None  # it would play rounds that no text goes on from
+    decoded = loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 1))
+    assert text[3:33] == decoded.texts[0].tolist()
+    assert {0, 2} <= set(lengths)
+
+
+@pytest.mark.parametrize("paths", [1, 2])
+def test_the_law_of_the_next_tokens(paths: int) -> None:
+    """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
+    target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
+    loop = DeviceLoop(Llama(target), Llama(draft), paths=paths, length=2, compiled=False)
+    found = loop.decode([[1, 0]] * 2000, 2, torch.Generator().manual_seed(3))
+    drawn = np.array([4 * first + second for first, second in found.texts])
+    wanted = [law(target, [1, 0])[x] * law(target, [1, 0, x]) for x in range(4)]
+    test = g_test(np.bincount(drawn, minlength=16), torch.cat(wanted).numpy(), 1e-6)
+    assert not test.rejects(1e-6)
+
+
+class ReadBacks(TorchDispatchMode):
+    """Counts what is read from tensors as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        name = function._schema.name.removeprefix("aten::")
+        if name in ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal", "allclose"):
+            self.found += 1
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("vocab", [8, 512])
+def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
+    target, draft = pair(vocab_size=vocab)
+    loop = DeviceLoop(
+        Llama(target), Llama(draft), length=3, compiled=False, verify=verify_there
+    )  # fmt: skip
+    counts = []
+    for tokens in (1, 25):
+        with ReadBacks() as read:
+            found = loop.decode([[1, 2], [3]], tokens, numbers(loop, 2, 0))
+        counts.append(read.found - found.rounds)
+        assert found.bytes_read == found.rounds
+    assert counts[0] == counts[1]  # what is read beside the flags does not grow with the rounds
+
+
+def test_plain_decoding_is_a_draft_of_nothing() -> None:
+    target, _ = pair()
+    loop = DeviceLoop(Llama(target), compiled=False)
+    found = loop.decode([[5, 9]], 12, numbers(loop, 1, 2))
+    source, text = numbers(loop, 1, 2), [5, 9]
+    for _ in range(12):
+        text.append(int(invert_cdf(np.cumsum(law(target, text).numpy()), next(source).item())))
+    assert found.texts[0].tolist() == text[2:]
+    assert found.calls.tolist() == [12]
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(0.0), Sampling(0.7, 5, 0.9), Sampling(1.3, None, 0.5)]
+)
+def test_laws_are_those_of_the_sampling(sampling: Sampling) -> None:
+    logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3
+    found = laws(logits, sampling).double().numpy()
+    assert np.abs(found - sampling.distributions(logits.numpy())).max() < 1e-6
+
+
+def test_a_text_ends_with_an_end_token() -> None:
+    target, draft = pair()
+    models = Llama(target), Llama(draft)
+    free = DeviceLoop(*models, length=3, compiled=False)
+    whole = free.decode(PROMPTS, 40, numbers(free, 3, 4)).texts
+    end = int(whole[0][7])
+    loop = DeviceLoop(*models, length=3, compiled=False, ends=[end])
+    for found, longer in zip(
+        loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts, whole, strict=True
+    ):
+        places = np.flatnonzero(longer == end)
+        stop = places[0] + 1 if places.size else 40
+        assert found.tolist() == longer[:stop].tolist()
+
+
+def test_half_precision_and_other_kinds() -> None:
+    for kind in ("qwen2", "qwen3"):
+        model = tiny(kind)
+        loop = DeviceLoop(Llama(model), Llama(model), length=2, compiled=False)
+        found = loop.decode([[1, 2]], 9, numbers(loop, 1, 0))
+        assert found.calls[0] <= 4  # the draft is the target: two are accepted but for rounding
+    half = Llama(tiny("llama").bfloat16())
+    loop = DeviceLoop(half, half, paths=2, length=2, compiled=False)
+    assert loop.decode([[1, 2]], 9, numbers(loop, 1, 0)).texts[0].size == 9
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_said", set())
+
+    def looks(values):
+        return values + (1 if values.sum().item() > 0 else 2)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        steps = [compiling.CompiledStep(looks) for _ in range(2)]
+        found = [step(torch.ones(2)).tolist() for step in steps for _ in range(2)]
+    assert found == [[2.0, 2.0]] * 4
+    assert not any(step.compiled for step in steps)
+    assert len([w for w in said if "not compiled" in str(w.message)]) == 1
+
+
+@pytest.mark.slow
+def test_without_a_compiler_steps_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, draft = pair()
+    models = Llama(target), Llama(draft)
+    plain = DeviceLoop(*models, length=2, compiled=False)
+    wanted = plain.decode([[1, 2]], 10, numbers(plain, 1, 0)).texts[0]
+    monkeypatch.setattr(compiling, "_said", set())
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    loop = DeviceLoop(*models, length=2)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
+    assert found.tolist() == wanted.tolist()
+    assert len([w for w in said if "not compiled" in str(w.message)]) == 1
+
+
+@pytest.mark.slow
+def test_compiled_steps_decode_the_same_tokens() -> None:
+    target, draft = pair()
+    models = Llama(target), Llama(draft)
+    texts = []
+    for compiled in (False, True):
+        loop = DeviceLoop(*models, paths=2, length=2, compiled=compiled)
+        texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts)
+    assert all((one == other).all() for one, other in zip(*texts, strict=True))
+
+
+def test_what_is_refused() -> None:
+    target, draft = pair()
+    large, small = Llama(target), Llama(draft)
+    with pytest.raises(UnsupportedProblemError, match="'gpt2'"):
+        Llama(tiny("gpt2"))
+    with pytest.raises(UnsupportedProblemError, match="sliding window"):
+        Llama(tiny("mistral", sliding_window=6))
+    with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
+        DeviceLoop(Llama(tiny("llama", vocab_size=32)), small)
+    loop = DeviceLoop(large, small, length=2, slots=32, compiled=False)
+    with pytest.raises(InvalidInputError, match="needs 33 slots, and the caches have 32"):
+        loop.decode([[1] * 20], 10)
+    free = DeviceLoop(large, small, length=2, compiled=False)
+    with pytest.raises(InvalidInputError, match="prompt 2 has 120 tokens"):
+        free.decode([[1], [1] * 120], 10)
+    for prompts, words in (([], "no prompts"), ([[]], "prompt 1 is empty"), ([[64]], "token 64")):
+        with pytest.raises(InvalidInputError, match=words):
+            free.decode(prompts, 10)
+
+
+def reference(p, q, tokens, uniform) -> tuple[int, int, int]:
+    """One verification by the rule's own parts in NumPy, with its numbers given."""
+    rule = MultipathMartingale()
+    paths, length = tokens.shape
+    weights, skews, scores = np.ones((paths, length + 1)), [], []
+    for k in range(paths):
+        state = rule.root(paths)
+        for level, token in enumerate(tokens[k]):
+            skew = rule.skew(state, weights[k, level], p[k, level], q[k, level])
+            skews.append(skew)
+            drafted = q[k, level, token] * skew.ratio(token)
+            weights[k, level + 1] = next_weight(weights[k, level], p[k, level, token], drafted)
+            state = skew.child(token)
+        cumulative = np.cumsum(state.masses)
+        cell = int(invert_cdf(cumulative, uniform[k]))
+        inside = (uniform[k] * cumulative[-1] - cumulative[cell]) / state.masses[cell] + 1.0
+        scores.append(state.edges[cell] + inside * (state.edges[cell + 1] - state.edges[cell]))
+    path = int(np.argmax(scores))
+    for at in range(length, -1, -1):
+        weight, number = weights[path, at], uniform[paths + at]
+        if at == length:
+            left, stop = p[path, at], weight
+        else:
+            gamma = skews[path * length + at].draft_distribution()
+            left, total = positive_part(weight, p[path, at], 1.0, gamma)
+            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
+        if at == 0 or number < stop:
+            left = left if left.sum() > 0.0 else p[path, at]
+            return path, at, int(invert_cdf(np.cumsum(left), uniform[-1]))
+    raise AssertionError
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paths", [1, 3])
+def test_ten_thousand_rounds_of_the_reference(paths: int) -> None:
+    """Every verification of 100 rounds of 100 texts, by both verifiers."""
+    played = 0
+
+    def checking(p, q, tokens, uniform):
+        nonlocal played
+        found = verify_here(p, q, tokens, uniform)
+        there = verify_there(p, q, tokens, uniform)
+        wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
+        for row in range(len(tokens)):
+            path, accepted, token = reference(
+                wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
+            )
+            for one in (found, there):
+                assert int(one.accepted[row]) == accepted
+                assert int(one.tokens[row, accepted]) == token
+                kept = tokens[row, path, :accepted]
+                assert (one.tokens[row, :accepted] == kept).all()
+            played += 1
+        return found
+
+    target, draft = (Llama(one) for one in pair())
+    loop = DeviceLoop(target, draft, paths=paths, length=2, compiled=False, verify=checking)
+    source = numbers(loop, 100, 9)
+    while played < 10_000:
+        loop.decode([[one % 64] for one in range(100)], 60, source)

@@ -1,0 +1,155 @@
+"""Predictions of tokens a second, and times of ways of decoding side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otlp.decode import random_pair
+from otlp.decode.design import CostCurve, Renewal, path_profile
+from otlp.errors import InvalidInputError
+from otlp.studies.energy import joules
+from otlp.studies.timed_loop import Decoding, race
+from otlp.studies.trees import write_text
+from otlp.studies.tuning import (
+    PLAIN,
+    LoopSetting,
+    RoundCosts,
+    agreement,
+    corners,
+    grid,
+    predict,
+    read_costs,
+)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    draft, target = random_pair(2, 18, np.random.default_rng(0))
+    rng, prompt = np.random.default_rng(1), np.array([0])
+    return [write_text(draft, target, prompt, 16, rng) for _ in range(8)]
+
+
+def test_costs_are_found_again_from_some_settings() -> None:
+    true = RoundCosts(
+        5.0, {n: 5.0 + 0.25 * n for n in range(33)}, (1.0, 0.25, 0.5, 0.125), (0.5, 0.125)
+    )
+    wanted = grid((1, 2, 4, 8), (1, 2, 3, 4))
+    measured = {
+        one: {
+            "target": true.call(one.nodes),
+            "draft": 1.0 + 0.25 * one.paths + (one.length - 1) * (0.5 + 0.125 * one.paths),
+            "verification": 0.125 * one.nodes,
+            "rest": 0.5,
+        }
+        for one in corners(wanted)
+    }
+    assert len(measured) == 9 < len(wanted)
+    found = RoundCosts.fitted(5.0, measured)
+    for one in [PLAIN, *wanted, LoopSetting(8, 8)]:
+        assert found.seconds(one) == pytest.approx(true.seconds(one), rel=1e-9)
+
+
+def test_predictions_are_text_renewal_over_costs(texts) -> None:
+    costs = RoundCosts.of_curve(CostCurve([1.0, 1.1, 1.2, 1.3, 1.4], draft_seconds=0.1))
+    found = predict(texts, grid((1, 2), (1, 2)), costs, first=8)
+    assert {one.setting for one in found} == {PLAIN, *grid((1, 2), (1, 2))}
+    for one in found:
+        paths, length = one.setting
+        assert one.texts == 8
+        if paths:
+            profiles = [path_profile(text, paths, 2)[:, : length + 1] for text in texts]
+            efficiency = Renewal.of(profiles).efficiency
+            assert one.tokens_per_call.mean == pytest.approx(efficiency)
+            seconds = 1.0 + 0.1 * paths * length + 0.1 * length
+            assert one.tokens_per_second.mean == pytest.approx(efficiency / seconds)
+        else:
+            assert one.tokens_per_second.mean == pytest.approx(1.0)
+    rates = [one.tokens_per_second.mean for one in found]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_losers_are_dropped_early_and_the_winner_stays(texts) -> None:
+    # a draft call costs as much as thirty target calls: long paths lose beyond doubt
+    costs = RoundCosts.of_curve(CostCurve([1.0] * 20, draft_seconds=30.0))
+    whole = predict(texts, grid((1, 2), (1, 2, 4)), costs, first=8)
+    halved = predict(texts, grid((1, 2), (1, 2, 4)), costs, first=2)
+    assert halved[0].setting == whole[0].setting == PLAIN
+    assert min(one.texts for one in halved) < 8
+    assert {one.setting: one for one in halved}[PLAIN].texts == 8
+
+
+def test_what_cannot_be_predicted_is_refused(texts) -> None:
+    costs = RoundCosts.of_curve(CostCurve([1.0, 1.0]))
+    with pytest.raises(InvalidInputError, match="0 settings"):
+        predict(texts, [], costs)
+    with pytest.raises(InvalidInputError, match="1 texts"):
+        predict(texts[:1], grid((1,), (1,)), costs)
+    with pytest.raises(InvalidInputError, match="16 tokens"):
+        predict(texts, grid((1,), (16,)), costs)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "no JSON"),
+        ("[1, 2]", "no cost curve"),
+        ('{"target": [1, 2]}', "no cost curve"),
+        ('{"target_seconds": [1, null, 2]}', r"target_seconds\[1\]"),
+        ('{"target_seconds": [1, -1]}', r"target_seconds\[1\]"),
+        ('{"target_seconds": [1]}', "for 0, 1"),
+        ('{"target_seconds": [1, 2], "draft_seconds": -1}', "draft_seconds"),
+    ],
+)
+def test_cost_curves_with_holes_are_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match=words):
+        read_costs(path)
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        read_costs(tmp_path / "none.json")
+
+
+def test_a_race_pairs_prompts_and_knows_the_drift() -> None:
+    calls = []
+
+    def way(seconds: float):
+        def decode(prompt, seed):
+            calls.append((seconds, seed))
+            return Decoding(10, 5.0, 5, {"target": seconds}, seconds * prompt.size, seconds)
+
+        return decode
+
+    prompts = [np.arange(size) for size in (3, 4, 5)]
+    found = race({"plain": way(2.0), "fast": way(1.0)}, "plain", prompts, seed=7, repeats=2)
+    fast = found.ways["fast"]
+    assert fast.speed_up(found.ways["plain"], "wall").mean == pytest.approx(2.0)
+    assert fast.rate("wall").mean == pytest.approx(30 / 12)
+    assert fast.rate("processor").mean == pytest.approx(10.0)
+    assert fast.block_efficiency.mean == 2.0
+    assert fast.shares == {"target": 1.0}
+    assert found.drift("wall").mean == pytest.approx(1.0)
+    assert {seed for _, seed in calls} == {7, 8, 9}
+    with pytest.raises(InvalidInputError, match="'slow'"):
+        race({"plain": way(1.0)}, "slow", prompts)
+
+
+def test_energy_is_read_where_it_is_told(tmp_path: Path) -> None:
+    assert joules(tmp_path) is None
+    for package, value in ((0, 2_000_000), (1, 500_000)):
+        folder = tmp_path / f"intel-rapl:{package}"
+        folder.mkdir()
+        (folder / "energy_uj").write_text(f"{value}\n")
+    assert joules(tmp_path) == pytest.approx(2.5)
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("denied")
+    assert joules(tmp_path) is None
+
+
+def test_agreement() -> None:
+    found = agreement([(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)])
+    assert found["rank_correlation"] == pytest.approx(1.0)
+    assert found["mean_error"] == pytest.approx(0.5)
+    assert json.dumps(found)
