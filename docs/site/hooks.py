@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 from xml.etree import ElementTree
 
@@ -26,6 +27,9 @@ TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 TOP |= {"SECURITY.md": "security.md"}
 PAGES = {"README.md": "index.md", "otlp/errors.py": "reference/errors.md"} | TOP
 """The page that stands for a file outside `docs/`."""
+
+SCRIPT = re.compile(r"^\[[^]]*\]\(([a-z_]+\.py)\)$", re.MULTILINE)
+"""A line that is a link to a script beside the page: the site shows the script in its place."""
 
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -81,7 +85,7 @@ def command_line() -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turn links out of `docs/` to pages, and mark Python sessions as such."""
+    """Turn links out of `docs/` to pages, show scripts, and mark Python sessions as such."""
     folder = Path(page.file.src_uri).parent
 
     def to_page(found: re.Match[str]) -> str:
@@ -90,6 +94,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return found[0]
         return f"]({os.path.relpath(PAGES[target], folder)}{found[2] or ''})"
 
+    def to_source(found: re.Match[str]) -> str:
+        source = (ROOT / "docs" / folder / found[1]).read_text(encoding="utf-8")
+        shown = indent(f"```python\n{source}```", "    ")
+        return f'??? example "{found[1]}"\n\n{shown}'
+
+    markdown = SCRIPT.sub(to_source, markdown)
     return LINK.sub(to_page, markdown).replace("```python\n>>>", "```pycon\n>>>")
 
 
