@@ -66,6 +66,22 @@ def test_every_figure_is_shown_and_is_an_svg() -> None:
     ]
 
 
+TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
+OWN_TIMES = ("benchmarks.md", "global_resolution.md", "changelog.md")
+"""Pages that hold times; all others quote the first."""
+
+
+def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
+    held = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        if page.name not in OWN_TIMES:
+            text = page.read_text(encoding="utf-8")
+            missing = [time for time in TIME.findall(text) if time not in held]
+            assert not missing, f"{page.name}: {missing} are not on the page of benchmarks"
+            for row in re.findall(r"^\| \(\d+, \d\) \|.*$", text, re.MULTILINE):
+                assert row in held, f"{page.name}: {row}"
+
+
 def names_a_missing_part(name: str) -> bool:
     """Whether a module needs torch or transformers, and they are not there."""
     needs = {"otlp.batched": "torch", "otlp.decode.generating": "transformers"}
