@@ -5,13 +5,13 @@ import numpy as np
 from otlp import captures
 from otlp.decode import cascades as c
 from otlp.studies.canvas import figure
-from otlp.studies.style import BLUE, GREEN, ORANGE, RED
+from otlp.studies.style import look
 
 FAMILIES = {
-    "lossy": (lambda a: c.Lossy(a), np.linspace(0, 0.95, 12), BLUE, "o"),
-    "token-v3": (lambda a: c.TokenCascade(c.TokenV3(a)), np.linspace(0, 0.999, 12), GREEN, "s"),
-    "opt": (lambda a: c.Cascade(c.Opt(a)), np.linspace(0, 1, 12), ORANGE, "D"),
-    "chow": (lambda a: c.Cascade(c.Chow(a)), np.linspace(0, 1, 12), RED, "^"),
+    "lossy": (c.Lossy, np.linspace(0, 0.95, 12)),
+    "token-v3": (lambda a: c.TokenCascade(c.TokenV3(a)), np.linspace(0, 0.999, 12)),
+    "opt": (lambda a: c.Cascade(c.Opt(a)), np.linspace(0, 1, 12)),
+    "chow": (lambda a: c.Cascade(c.Chow(a)), np.linspace(0, 1, 12)),
 }
 
 capture = captures.builtin()[::4]
@@ -19,7 +19,7 @@ pairs = [capture.distributions(row) for row in range(len(capture))]
 
 with figure("cascades.svg", 6.4, 3.6) as canvas:
     axes = canvas.subplots()
-    for name, (make, thresholds, colour, marker) in FAMILIES.items():
+    for name, (make, thresholds) in FAMILIES.items():
         points = []
         for threshold in thresholds:
             aims = [make(threshold)(q, p) for p, q in pairs]
@@ -27,6 +27,6 @@ with figure("cascades.svg", 6.4, 3.6) as canvas:
             accepted = np.mean([np.minimum(t, q).sum() for t, (_, q) in rows])
             lost = np.mean([p @ np.log(p / np.maximum(t, 1e-300)) for t, (p, _) in rows])
             points.append((accepted, lost))
-        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name)
+        axes.plot(*zip(*points, strict=True), label=name, **look(name))
     axes.set(xlabel="acceptance of one draft", ylabel="log-likelihood lost, nats a token")
     axes.legend()

@@ -5,14 +5,14 @@ import numpy as np
 import otlp
 from otlp.solvers import Orderings
 from otlp.studies.canvas import figure
-from otlp.studies.style import BLUE, GREEN, ORANGE
+from otlp.studies.style import BLUE, ORANGE, RED
 
 rng = np.random.default_rng(1)
 p, *drafts = otlp.softmax(rng.normal(size=60) + 0.6 * rng.normal(size=(4, 60)))
 SCHEMES = {
     "i.i.d.": (otlp.IID(drafts[0], 3), BLUE, "o"),
     "different drafts": (otlp.Independent(drafts), ORANGE, "D"),
-    "without replacement": (otlp.WithoutReplacement(drafts[0], 3), GREEN, "s"),
+    "without replacement": (otlp.WithoutReplacement(drafts[0], 3), RED, "s"),
 }
 
 with figure("certified_gap.svg", 6.4, 3.4) as canvas:

@@ -6,28 +6,29 @@ import otlp
 from otlp import captures
 from otlp.solvers import GlobalResolution
 from otlp.studies.canvas import figure
-from otlp.studies.style import BLUE, ORANGE, RED
+from otlp.studies.style import look
 
 SIZES, ROWS = (10, 20, 50, 100, 200, 500, 1000), 20
+HOLLOW = {"markerfacecolor": "white", "linestyle": "--"}
 METHODS = {
-    "as published, tau = 1e-3": (GlobalResolution.published(1e-3), ORANGE, "^"),
-    "as published, tau = 1e-4": (GlobalResolution.published(1e-4), RED, "v"),
-    "here, tau = 1e-4": (GlobalResolution(1e-4), BLUE, "o"),
+    "as published, tau = 1e-3": (GlobalResolution.published(1e-3), HOLLOW),
+    "as published, tau = 1e-4": (GlobalResolution.published(1e-4), HOLLOW | {"markersize": 8}),
+    "here, tau = 1e-4": (GlobalResolution(1e-4), {"markersize": 8}),
 }
 
 capture = captures.builtin()[::8]
 with figure("published_limits.svg", 8.0, 3.4) as canvas:
     share, error = canvas.subplots(1, 2)
-    for label, (solver, colour, marker) in METHODS.items():
-        solved, worst = [], []
+    for label, (solver, changes) in METHODS.items():
+        style, solved, worst = look("global-resolution") | changes, [], []
         for k in SIZES:
             pairs = [capture.distributions(row, top_k=k) for row in range(ROWS)]
             found = [solver.solve(otlp.Problem(p, otlp.IID(q, 2))) for p, q in pairs]
             planned = [one.marginal_error for one in found if one.plan is not None]
             solved.append(100 * len(planned) / ROWS)
             worst.append(max(planned, default=np.nan))
-        share.plot(SIZES, solved, color=colour, marker=marker)
-        error.plot(SIZES, worst, color=colour, marker=marker, label=label)
+        share.plot(SIZES, solved, **style)
+        error.plot(SIZES, worst, label=label, **style)
     share.set(xscale="log", xlabel="top-k size of the draft", ylabel="rows answered, %")
     share.set_ylim(-4, 104)
     error.set(xscale="log", yscale="log", xlabel="top-k size of the draft")

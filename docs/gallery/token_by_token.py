@@ -7,7 +7,7 @@ import numpy as np
 import otlp
 from otlp import captures
 from otlp.studies.canvas import figure
-from otlp.studies.style import BLUE, GREEN, RED
+from otlp.studies.style import BLUE, GREEN, PINK
 
 capture = captures.builtin()[96:112]  # one passage, row after row
 contexts = [row.context for row in capture]
@@ -16,7 +16,7 @@ rows = np.arange(len(tokens))
 
 with figure("token_by_token.svg", 7.2, 3.4) as canvas:
     axes = canvas.subplots()
-    for n, colour, marker in ((1, GREEN, "^"), (4, RED, "s"), (16, BLUE, "o")):
+    for n, colour, marker in ((1, BLUE, "o"), (4, GREEN, "^"), (16, PINK, "D")):
         found = []
         for row in rows:
             p, q = capture.distributions(int(row))
