@@ -61,7 +61,7 @@ def pair(
 @click.option("--pairs", default=100, help="Random pairs a row.")
 @click.option("--seed", default=0, help="Of the random pairs.")
 def main(pairs: int, seed: int) -> None:
-    title = f"Mean acceptance over {pairs} random pairs, +- standard error"
+    title = f"Mean acceptance over {pairs} random pairs, ± standard error; logits normal or uniform"
     made = table("T", "lambda", "", *METHODS, title=title)
     with progress("pairs", len(PAPER) * len(LOGITS)) as step:
         for (temperature, similarity), paper in PAPER.items():
@@ -70,16 +70,13 @@ def main(pairs: int, seed: int) -> None:
                 rng = np.random.default_rng(seed)
                 drawn = [pair(draw(rng), temperature, similarity) for _ in range(pairs)]
                 means = {
-                    (
-                        found.scheme,
-                        found.rule,
-                    ): f"{found.acceptance:.4f} +- {found.standard_error:.4f}"
-                    for found in summarise(compare(drawn, (2,), SCHEMES, RULES))
+                    (one.scheme, one.rule): f"{one.acceptance:.4f} ±{one.standard_error:.4f}"
+                    for one in summarise(compare(drawn, (2,), SCHEMES, RULES))
                 }
                 ours = [means[method] for method in METHODS.values()]
-                made.add_row("", "", f"{name} logits", *ours, end_section=name == "uniform")
+                made.add_row("", "", name, *ours, end_section=name == "uniform")
                 step(f"{name}, T = {temperature}, lambda = {similarity}")
-    console.print(made, width=120)
+    console.print(made, width=None if console.is_terminal else 132)
 
 
 if __name__ == "__main__":

@@ -33,17 +33,53 @@ def test_pages(page: Path) -> None:
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
-def test_every_figure_is_an_svg_with_a_caption_that_says_its_command(page: Path) -> None:
-    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line]
-    for number, line in enumerate(lines):
-        found = re.match(r"!\[(.+)\]\((.+)\)$", line)
-        if found and not found[2].endswith("architecture.svg"):  # a drawing stands for itself
-            assert found[2].endswith(".svg")
-            assert (page.parent / found[2]).exists()
-            below = "\n".join(lines[number + 1 : number + 5]) + "\n"
-            caption = re.match(r"\*(?:[^*]|\\\*)+\*\n", below.replace("\\*", "\\"))
-            assert caption and "`python " in caption[0], f"{page.name}: {line} has no caption"
+FIGURE = re.compile(r"^!\[(.+)\]\((.+)\)\n\n(?:\*((?:[^*\\]|\\\*)+)\*\n)?", re.MULTILINE)
+CAPTION = re.compile(
+    r"Data: \S.*\. Rows: \S.*\. Machine: \S.*\. "
+    r"Command: .*?`(?:python (\S+\.py)|pytest (\S+\.py)|otlp [a-z]+)\b[^`]*`"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_figures_are_svg_and_captions_say_data_rows_machine_and_command(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = FIGURE.findall(text)
+    assert len(found) == text.count("![")
+    for words, target, caption in found:
+        assert words and target.endswith(".svg") and (page.parent / target).exists()
+        said = CAPTION.search(" ".join(caption.split()))
+        assert said, f"{page.name}: {target} needs a caption with data, rows, machine and command"
+        assert (ROOT / (said[1] or said[2] or ".")).exists()
+
+
+def test_every_figure_is_shown_and_is_an_svg() -> None:
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for _, target, _ in FIGURE.findall(page.read_text(encoding="utf-8"))
+    }
+    assert {path.resolve() for path in (ROOT / "docs").rglob("*.svg")} == shown
+    assert not [
+        path
+        for kind in ("png", "jpg", "gif", "webp")
+        for path in (ROOT / "docs").rglob(f"*.{kind}")
+    ]
+
+
+TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
+OWN_TIMES = ("benchmarks.md", "global_resolution.md", "changelog.md")
+"""Pages that hold times; all others quote the first."""
+
+
+def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
+    held = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        if page.name not in OWN_TIMES:
+            text = page.read_text(encoding="utf-8")
+            missing = [time for time in TIME.findall(text) if time not in held]
+            assert not missing, f"{page.name}: {missing} are not on the page of benchmarks"
+            for row in re.findall(r"^\| \(\d+, \d\) \|.*$", text, re.MULTILINE):
+                assert row in held, f"{page.name}: {row}"
 
 
 def names_a_missing_part(name: str) -> bool:

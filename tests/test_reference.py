@@ -106,6 +106,13 @@ def test_the_reference_names_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
+def test_docstrings_hold_nothing_that_the_site_does_not_render(name: str) -> None:
+    for one in module(name).__all__:
+        odd = re.search(r"::$|^ *(=====|\.\. )", docstring(name, one), re.MULTILINE)
+        assert not odd, f"{name}.{one} has reStructuredText: {odd and odd[0]}"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_has_an_example(name: str) -> None:
     for one in module(name).__all__:
         assert ">>> " in docstring(name, one), f"{name}.{one} has no example"

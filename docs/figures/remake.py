@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import runpy
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -352,11 +354,18 @@ def global_resolution() -> None:
     save("figure_5", temperature.figure_5(found, ks))
 
 
+def gallery() -> None:
+    """The figures of the gallery: its scripts, run in their folder."""
+    with chdir(ROOT / "docs" / "gallery"):
+        for script in sorted(Path().glob("*.py")):
+            runpy.run_path(str(script))
+
+
 FIGURES: dict[str, Callable[[], None]] = {
     made.__name__: made
     for made in (
         *(flow, prefix_bound, score_cells, polytope, two_slice),
-        *(hour, sweep, decode, cascades, trees, global_resolution),
+        *(hour, sweep, decode, cascades, trees, global_resolution, gallery),
     )
 }
 

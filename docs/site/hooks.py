@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,6 +28,9 @@ TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 TOP |= {"SECURITY.md": "security.md"}
 PAGES = {"README.md": "index.md", "otlp/errors.py": "reference/errors.md"} | TOP
 """The page that stands for a file outside `docs/`."""
+
+SCRIPT = re.compile(r"^\[[^]]*\]\(([a-z_]+\.py)\)$", re.MULTILINE)
+"""A line that is a link to a script beside the page: the site shows the script in its place."""
 
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
@@ -116,7 +120,7 @@ GENERATED = {"reference/command_line.md": command_line, "reference/json.md": jso
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Add what is generated, turn links out of `docs/` to pages, mark Python sessions as such."""
+    """Add what is generated, turn links out of `docs/` to pages, show scripts, mark sessions."""
     folder = Path(page.file.src_uri).parent
 
     def to_page(found: re.Match[str]) -> str:
@@ -127,6 +131,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     if page.file.src_uri in GENERATED:
         markdown += GENERATED[page.file.src_uri]()
+
+    def to_source(found: re.Match[str]) -> str:
+        source = (ROOT / "docs" / folder / found[1]).read_text(encoding="utf-8")
+        shown = indent(f"```python\n{source}```", "    ")
+        return f'??? example "{found[1]}"\n\n{shown}'
+
+    markdown = SCRIPT.sub(to_source, markdown)
     return LINK.sub(to_page, markdown).replace("```python\n>>>", "```pycon\n>>>")
 
 

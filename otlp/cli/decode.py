@@ -40,7 +40,7 @@ Examples:
   otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
-  otlp tune --config tuned.json && otlp decode --config tuned.json
+  otlp tune && otlp decode --tuned tuned.json
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
@@ -60,7 +60,8 @@ Examples:
 @tokens_option(48)
 @seed_option("0")
 @click.option(
-    "--config",
+    "--tuned",
+    "config",
     type=click.Path(),
     help="What otlp tune wrote: its algorithm, K, L and sampling, in place of the options.",
 )

@@ -11,8 +11,19 @@ import click
 import numpy as np
 from rich.table import Table
 
-from otlp.cli.options import ListOf, OutputFile, figure_option, json_option, open_capture
-from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.options import (
+    ListOf,
+    OutputFile,
+    figure_option,
+    json_option,
+    length_option,
+    open_capture,
+    sampling_options,
+    seed_option,
+    temperature_option,
+    tokens_option,
+)
+from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options
 from otlp.decode.design import WrittenText
 from otlp.decode.models.loading import TRAINED_PAIR
@@ -41,24 +52,29 @@ from otlp.studies.tuning import (
 Examples:
   otlp tune                                     the trained pair, on this device
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
-  otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tuned.svg
+  otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tune.svg
   otlp tune --capture mine.safetensors --costs h100.json       for a device that is not here
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
 @click.argument("draft", default=TRAINED_PAIR[1])
 @prompt_options(limit=6)
-@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="K.")
-@click.option("--length", type=ListOf(click.IntRange(1)), default="1,2,3,4,6", help="L.")
-@click.option("--temperature", type=float, default=1.0)
-@click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
-@click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
-@click.option("--text", type=click.IntRange(2), default=64, help="Tokens to value settings on.")
-@click.option("--tokens", type=click.IntRange(1), default=48, help="Decoded after a prompt.")
+@click.option(
+    "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
+)
+@length_option("1,2,3,4,6")
+@temperature_option()
+@sampling_options
+@click.option(
+    "--text", type=click.IntRange(2), default=64, help="Tokens of each text that values settings."
+)
+@tokens_option(48)
 @click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
 @click.option("--compile/--no-compile", "compiled", default=False, help="Compile the loop's steps.")
-@click.option("--clock", type=click.Choice(list(CLOCKS)), default="wall")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option(
+    "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
+)
+@seed_option()
 @click.option("--capture", type=click.Path(), help="Take its texts; the models are not run.")
 @click.option("--costs", type=click.Path(), help="Take a cost curve (JSON), as of another device.")
 @click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
@@ -69,8 +85,8 @@ def command(
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: float,
-    top_k: int | None,
-    top_p: float,
+    sampling_top_k: int | None,
+    sampling_top_p: float,
     text: int,
     tokens: int,
     check: int,
@@ -91,7 +107,7 @@ def command(
     written to a file that otlp decode and generate read. Every setting keeps the target's
     distribution.
     """
-    sampling = Sampling(temperature, top_k, top_p)
+    sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     settings = grid(paths, length)
     if text <= max(length):
         raise InvalidInputError(
@@ -108,7 +124,7 @@ def command(
     if capture is not None:
         rows = open_capture(capture)
         names = rows.target_model, rows.draft_model
-        texts: list[WrittenText] = list(captured_texts(rows, temperature, top_k))
+        texts: list[WrittenText] = list(captured_texts(rows, temperature, sampling_top_k))
     else:
         texts, bench = _written(models, sampling, text, tokens, compiled, clock, seed)
     if curve is None:
@@ -137,14 +153,23 @@ def command(
     )
     write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
     title = f"{names[0]} / {names[1]} on {tuned.device}, {len(texts)} texts, T = {temperature:g}"
-    if json_path:
-        write_json(json_path, result.record(title))
+    content = {
+        **models.said(),
+        "temperature": temperature,
+        "sampling_top_k": sampling_top_k,
+        "sampling_top_p": sampling_top_p,
+        "capture": capture,
+        **result.record(),
+    }
+    write_json(json_path, "tune", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_tuning(path, found, timed, curve, clock, title))
-    console.print(result.table(title))
+    console.print(f"{title}\n")
+    show(result.table())
+    console.print()
     for line in result.lines():
-        console.print(line, soft_wrap=True)
-    console.print(f"written to {config}", soft_wrap=True, style="dim")
+        console.print(line)
+    note(f"written to {config}")
 
 
 def _written(
@@ -210,9 +235,9 @@ class _Result:
             return ""
         return str(ways[str(setting)].speed_up(ways[str(PLAIN)], self.clock))
 
-    def table(self, title: str) -> Table:
+    def table(self) -> Table:
         heads = ("K", "L", "tokens/call", "predicted/s", "measured/s", "speed-up", "texts")
-        made = table("setting", *heads, title=title, box=None, title_justify="left", pad_edge=False)
+        made = table("setting", *heads)
         ways = {} if self.timed is None else self.timed.ways
         for one in self.found:
             way = ways.get(str(one.setting))
@@ -264,11 +289,10 @@ class _Result:
         ]
         return agreement(pairs)
 
-    def record(self, title: str) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
         timed = self.timed
         return {
-            "title": title,
             "clock": self.clock,
             "costs": {"plain": self.costs.plain, "target": dict(self.costs.target),
                       "draft": self.costs.draft, "verification": self.costs.verification},

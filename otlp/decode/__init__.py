@@ -17,7 +17,7 @@ A round of decoding has three parts, and one small interface each.
   why not; ``drafting(K, L)`` what it wants drafted.  `ALGORITHMS` names them all,
   `find_verification` looks one up.
 
-`play_round` puts them together::
+`play_round` puts them together:
 
     draft.start(context); target.start(context)
     round = play_round(draft, target, iid_paths(4, 8), MultipathMartingale(), rng)

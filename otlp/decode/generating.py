@@ -41,7 +41,7 @@ def generate(
 ) -> Any:
     """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
 
-    ::
+    In one call:
 
         model.generate(**inputs, do_sample=True, max_new_tokens=100,
                        custom_generate=otlp.decode.generate, draft_model=small_model, paths=4)

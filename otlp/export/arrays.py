@@ -183,7 +183,7 @@ def write_arrays(lp: LPArrays, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    To read ``A_ub`` again::
+    To read ``A_ub`` again:
 
         stored = numpy.load("problem.npz")
         parts = stored["A_ub_data"], stored["A_ub_indices"], stored["A_ub_indptr"]

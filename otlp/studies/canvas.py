@@ -23,7 +23,7 @@ def file_types() -> tuple[str, ...]:
 
 
 @contextmanager
-def figure(path: Path, width: float, height: float, dpi: int = 150) -> Iterator[Any]:
+def figure(path: Path | str, width: float, height: float, dpi: int = 150) -> Iterator[Any]:
     """Give an empty figure of so many inches, and write it when the block ends.
 
     Raises

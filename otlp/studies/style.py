@@ -58,6 +58,15 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "greedy-multipath": (ORANGE, "D", "-"),
     "traversal": (RED, "^", "-"),
     "tournament": (BLACK, "*", "-"),
+    # cascades
+    "lossy": (BLUE, "o", "-"),
+    "bild": (RED, "s", "-"),
+    "chow": (GREEN, "D", "-"),
+    "diff": (ORANGE, "^", "-"),
+    "opt": (PINK, "v", "-"),
+    "token-v1": (SKY, "P", "-"),
+    "token-v2": (YELLOW, "*", "-"),
+    "token-v3": (BLACK, "X", "-"),
     # what rules are held against
     "optimum": ("#bdbdbd", "s", "-"),
     "information bound": (BLACK, "_", ":"),
