@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from otlp.cli.output import console, facts
+from otlp.cli.options import json_option
+from otlp.cli.output import facts, write_json
 from otlp.decode.generate_folder import write_generate_folder
 
 
@@ -17,8 +20,10 @@ Examples:
 """
 )
 @click.argument("folder", type=click.Path(file_okay=False))
-def command(folder: str) -> None:
+@json_option("Write what was written where.")
+def command(folder: str, json_path: Path | None) -> None:
     """Write a folder for custom_generate of transformers: speculative decoding by name."""
     file = write_generate_folder(folder)
     call = f'generate(..., custom_generate="{folder}", trust_remote_code=True, draft_model=...)'
-    console.print(facts(str(file), {"use": call}))
+    write_json(json_path, "export-generate", {"folder": folder, "file": str(file)})
+    facts(str(file), {"use": call})

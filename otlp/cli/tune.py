@@ -53,7 +53,7 @@ Examples:
   otlp tune                                     the trained pair, on this device
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tune.svg
-  otlp tune --capture mine.safetensors --costs h100.json       for a device that is not here
+  otlp tune --from-capture mine.safetensors --costs h100.json       for a device that is not here
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
@@ -75,7 +75,9 @@ Examples:
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
 )
 @seed_option()
-@click.option("--capture", type=click.Path(), help="Take its texts; the models are not run.")
+@click.option(
+    "--from-capture", "capture", type=click.Path(), help="Take its texts; the models are not run."
+)
 @click.option("--costs", type=click.Path(), help="Take a cost curve (JSON), as of another device.")
 @click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
 @json_option("Write all that was found.")
@@ -294,8 +296,12 @@ class _Result:
         timed = self.timed
         return {
             "clock": self.clock,
-            "costs": {"plain": self.costs.plain, "target": dict(self.costs.target),
-                      "draft": self.costs.draft, "verification": self.costs.verification},
+            "costs": {
+                "plain_seconds": self.costs.plain,
+                "target_seconds": dict(self.costs.target),
+                "draft_seconds": self.costs.draft,
+                "verification_seconds": self.costs.verification,
+            },
             "predictions": [
                 {
                     "paths": one.setting.paths,
@@ -311,4 +317,4 @@ class _Result:
             else [way.record(self.clock) for way in timed.ways.values()],
             "drift": None if timed is None else timed.drift(self.clock).record(),
             "agreement": None if timed is None else self.agreement,
-        }  # fmt: skip
+        }

@@ -20,6 +20,7 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json
 WORDS = {
     "solve": "--row 3 --n 3 --temperature 0.7 --top-k 20 --solver linear-program -o form=relaxed",
     "export": "--to {}/row.mps --top-k 5 --n 2",
+    "export-generate": "{}/folder",
     "check": "--rows 2 --top-k 4 --solvers martingale,max-flow,hub",
     "bench": "--rows 1 --top-k 4,0 --n 2 --solvers martingale,hub",
     "audit": "naive --n 2 --vocab-size 3",
@@ -27,13 +28,15 @@ WORDS = {
     "compare": "--rows 2 --n 1,2 --schemes iid,hub --rules naive",
     "decode": "--limit 1 --algorithms block --paths 1 --length 2 --tokens 3 --device cpu",
     "design": "--limit 2 --nodes 4 --tokens 5 --length 3 --device cpu --node-cost 0.1",
+    "tune": "--limit 2 --text 5 --tokens 3 --paths 1 --length 2 --check 1 --device cpu "
+    "--config {}/tuned.json",
     "cascade": "--limit 2 --cascades opt,token-v3 --threshold 0.3 --length 2 --device cpu",
     "capture": "{}/mine.safetensors --limit 1 --tokens 2 --device cpu",
     "info": "",
 }
 """What each command is asked."""
 
-NEEDS_MODELS = {"decode", "design", "cascade", "capture"}
+NEEDS_MODELS = {"decode", "design", "tune", "cascade", "capture"}
 
 
 def written(command: str, words: str, folder: Path) -> dict[str, Any]:
@@ -68,7 +71,10 @@ def test_every_field_is_described() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "design")) for name in COMMANDS],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("design", "tune")))
+        for name in COMMANDS
+    ],
 )
 def test_a_command_writes_what_the_schema_says(command: str, tmp_path: Path) -> None:
     if command in NEEDS_MODELS:

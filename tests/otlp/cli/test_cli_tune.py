@@ -47,7 +47,7 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     costs, config, picture = (tmp_path / name for name in ("h.json", "t.json", "t.svg"))
     costs.write_text(json.dumps({"target_seconds": [1.0] + [1.01] * 20, "draft_seconds": 0.05}))
     found = run(
-        "tune", "--capture", captured, "--costs", costs, "--config", config, "--length", "1,2,4",
+        "tune", "--from-capture", captured, "--costs", costs, "--config", config, "--length", "1,2,4",
         "--figure", picture, "--json", tmp_path / "all.json",
     )  # fmt: skip
     assert found.exit_code == 0, found.output
@@ -60,7 +60,7 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     assert picture.read_text().count("martingale 4 x 4") == 1
     kept = json.loads((tmp_path / "all.json").read_text())
     assert len(kept["predictions"]) == 10 and kept["timed"] == []
-    refused = run("decode", "--config", config)
+    refused = run("decode", "--tuned", config)
     assert refused.exit_code == 2
     assert "tuned for target large with draft small" in refused.output
 
@@ -70,8 +70,8 @@ def test_what_is_refused(captured: Path, tmp_path: Path) -> None:
     costs = tmp_path / "h.json"
     costs.write_text('{"target_seconds": [1.0, null]}')
     for options, words in (
-        (["--capture", captured], "give a cost curve with --costs"),
-        (["--capture", captured, "--costs", costs], "target_seconds[1]"),
+        (["--from-capture", captured], "give a cost curve with --costs"),
+        (["--from-capture", captured, "--costs", costs], "target_seconds[1]"),
         (["--text", 4], "--text is 4 and the longest path 6"),
         (["trained:target", "ngram", "--limit", 1], "is no network"),
     ):
@@ -92,7 +92,7 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     assert "rank correlation" in found.output and "baseline after over before" in found.output
     tuned = Tuned.read(config)
     assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
-    decoded = run("decode", "--config", config, "--limit", 1, "--tokens", 4)
+    decoded = run("decode", "--tuned", config, "--limit", 1, "--tokens", 4)
     assert decoded.exit_code == 0, decoded.output
 
 
