@@ -47,7 +47,8 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     costs, config, picture = (tmp_path / name for name in ("h.json", "t.json", "t.svg"))
     costs.write_text(json.dumps({"target_seconds": [1.0] + [1.01] * 20, "draft_seconds": 0.05}))
     found = run(
-        "tune", "--from-capture", captured, "--costs", costs, "--config", config, "--length", "1,2,4",
+        "tune", "--from-capture", captured, "--costs", costs, "--config", config,
+        "--length", "1,2,4",
         "--figure", picture, "--json", tmp_path / "all.json",
     )  # fmt: skip
     assert found.exit_code == 0, found.output
