@@ -63,6 +63,15 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
     Notes
     -----
     Three rounds are played to warm up, as capture asks for.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.device import captured
+    >>> def a_round():
+    ...     pass
+    >>> captured(a_round, torch.device("cpu")) is a_round
+    True
     """
     if device.type != "cuda":
         return round_of
@@ -83,7 +92,17 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
 
 
 def uncaptured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A round as it is, on any device; in place of `captured`."""
+    """A round as it is, on any device; in place of `captured`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.device import uncaptured
+    >>> def a_round():
+    ...     pass
+    >>> uncaptured(a_round, torch.device("cpu")) is a_round
+    True
+    """
     return round_of
 
 

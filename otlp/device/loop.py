@@ -115,6 +115,16 @@ def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) 
     -------
     BatchedRound
         The same decisions for the same numbers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.device import verify_here
+    >>> model = torch.tensor([0.5, 0.3, 0.2])
+    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
+    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
+    >>> verify_here(target, draft, paths, torch.full((1, 6), 0.5).double()).accepted.tolist()
+    [2]
     """
     batch, _, length = tokens.shape
     p, q = (rows.double() for rows in (target, draft))
@@ -132,7 +142,20 @@ def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) 
 
 
 def verify_there(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:
-    """Verify by `otlp.batched.verify_paths` without a look at the values."""
+    """Verify by `otlp.batched.verify_paths` without a look at the values.
+
+    Parameters and result are those of `verify_here`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.device import verify_there
+    >>> model = torch.tensor([0.5, 0.3, 0.2])
+    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
+    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
+    >>> verify_there(target, draft, paths, torch.full((1, 6), 0.5).double()).accepted.tolist()
+    [2]
+    """
     return verify_paths(target, draft, tokens, numbers, validate=False)
 
 
