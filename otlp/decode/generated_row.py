@@ -35,7 +35,7 @@ class RowPlace(NamedTuple):
     padding: tuple[int, ...]
 
 
-class Step(NamedTuple):
+class RowStep(NamedTuple):
     """A token, and what the target said of its place, shape (V,) each.
 
     Attributes
@@ -98,7 +98,7 @@ def decode_row(
     verification: Verification,
     max_length: int,
     rng: np.random.Generator,
-) -> Iterator[Step]:
+) -> Iterator[RowStep]:
     """Yield the tokens of one row, a round at a time, without an end.
 
     Parameters
@@ -119,7 +119,7 @@ def decode_row(
         assert target.seen is not None
         nodes = played.tree.ancestry(played.outcome.node)
         for node, token in zip(nodes, played.tokens.tolist(), strict=True):
-            yield Step(token, *(part[node] for part in target.seen))
+            yield RowStep(token, *(part[node] for part in target.seen))
 
 
 def _drafting(draft: Model, target: Model, wanted: Drafting, room: int) -> Drafting:

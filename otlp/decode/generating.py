@@ -15,7 +15,7 @@ import numpy as np
 
 from otlp.decode.checks import is_a
 from otlp.decode.drafting import iid_paths, no_draft
-from otlp.decode.generated_row import ProcessedModel, RowPlace, Step, check_room, decode_row
+from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
 from otlp.decode.generation_options import check_options, given_cache, kept_back
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
@@ -180,12 +180,12 @@ def _name(model: Any) -> str:
 
 
 def _decode(
-    text: Any, rows: list[Iterator[Step]], criteria: Any, config: Any, streamer: Any
-) -> tuple[Any, list[Step]]:
+    text: Any, rows: list[Iterator[RowStep]], criteria: Any, config: Any, streamer: Any
+) -> tuple[Any, list[RowStep]]:
     """The sampling loop of `generate`, a column of the batch at a time, from rows of tokens."""
     import torch
 
-    kept: list[Step] = []
+    kept: list[RowStep] = []
     keeps = config.return_dict_in_generate
     scores: tuple[Any, ...] | None = () if keeps and config.output_scores else None
     # without an end token, rows go on until all are done, as in generate
@@ -211,14 +211,14 @@ def _decode(
     return text, kept
 
 
-def _stacked(column: Any, steps: list[Step | None]) -> Any:
+def _stacked(column: Any, steps: list[RowStep | None]) -> Any:
     """What the target said of a column; zeros for rows that ended before."""
     import torch
 
     blank = torch.zeros_like(next(one.logits for one in steps if one is not None))
     logits = torch.stack([blank if one is None else one.logits for one in steps])
     scores = torch.stack([blank if one is None else one.scores for one in steps])
-    return Step(column, logits, scores)
+    return RowStep(column, logits, scores)
 
 
 def _places(input_ids: Any, mask: Any) -> list[RowPlace]:
