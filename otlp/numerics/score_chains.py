@@ -302,7 +302,7 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     return cell, offset
 
 
-class Split(NamedTuple):
+class ScoreSplit(NamedTuple):
     """Where a score is cut in two, and how tokens share the slices.
 
     Attributes
@@ -328,17 +328,17 @@ class Split(NamedTuple):
 
 
 @compiled
-def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> Split:
+def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSplit:
     """Cut the score of a slot that is filled by a draw from q; arguments as in `threshold`."""
     cell, offset = threshold(score, weight, p, q)
     below, above, won_below, won_above = slices(score, cell, offset)
     if below <= 0.0 or above <= 0.0:
-        return Split(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
     low, high = won_below / below, min(won_above / above, FAR)
     if high - low < FLAT:
-        return Split(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
     up, down = balance(weight, p, q, below, above, low, high)
-    return Split(cell, offset, below, above, low, high, up, down)
+    return ScoreSplit(cell, offset, below, above, low, high, up, down)
 
 
 @compiled
