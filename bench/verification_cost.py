@@ -24,6 +24,7 @@ from otlp.cli.output import console, progress, table, write_json
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
+    Drafting,
     DraftTree,
     RandomChooser,
     Sampling,
@@ -85,10 +86,10 @@ def milliseconds(
 
 
 def synthetic_round(
-    paths: int, length: int, vocab_size: int, rng: np.random.Generator
+    drafting: Drafting, vocab_size: int, rng: np.random.Generator
 ) -> tuple[DraftTree, FloatArray]:
     """Draft from made-up laws: the target's logits are normal, the draft's add noise to them."""
-    logits = 3.0 * rng.standard_normal((length + 1, vocab_size))
+    logits = 3.0 * rng.standard_normal((drafting.length + 1, vocab_size))
     noisy = logits + rng.standard_normal(logits.shape)
 
     class ByDepth(TabularModel):
@@ -98,7 +99,7 @@ def synthetic_round(
         def distributions(self, tree, nodes):  # type: ignore[no-untyped-def]
             return softmax(noisy[tree.depths[nodes]])
 
-    tree = iid_paths(paths, length).draft(ByDepth(), RandomChooser(rng))
+    tree = drafting.draft(ByDepth(), RandomChooser(rng))
     return tree, softmax(logits[tree.depths])
 
 
@@ -107,8 +108,8 @@ def measure(
 ) -> dict[str, tuple[float, float, float]]:
     """Milliseconds of all algorithms for K paths, on the same synthetic trees."""
     rng = np.random.default_rng(2)
-    drafted = [synthetic_round(paths, length, vocab_size, rng) for _ in range(trees)]
-    single = [synthetic_round(1, length, vocab_size, rng) for _ in range(trees)]
+    drafted = [synthetic_round(iid_paths(paths, length), vocab_size, rng) for _ in range(trees)]
+    single = [synthetic_round(iid_paths(1, length), vocab_size, rng) for _ in range(trees)]
     return milliseconds(MULTIPLE, drafted, repeats) | milliseconds(SINGLE, single, repeats)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from otlp.cli.options import json_option
-from otlp.cli.output import facts, write_json
+from otlp.cli.output import facts, write_result
 from otlp.decode.generate_folder import write_generate_folder
 
 
@@ -25,5 +25,5 @@ def command(folder: str, json_path: Path | None) -> None:
     """Write a folder for custom_generate of transformers: speculative decoding by name."""
     file = write_generate_folder(folder)
     call = f'generate(..., custom_generate="{folder}", trust_remote_code=True, draft_model=...)'
-    write_json(json_path, "export-generate", {"folder": folder, "file": str(file)})
+    write_result(json_path, "export-generate", {"folder": folder, "file": str(file)})
     facts(str(file), {"use": call})

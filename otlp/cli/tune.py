@@ -23,7 +23,7 @@ from otlp.cli.options import (
     temperature_option,
     tokens_option,
 )
-from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options
 from otlp.decode.design import WrittenText
 from otlp.decode.models.loading import TRAINED_PAIR
@@ -163,7 +163,7 @@ def command(
         "capture": capture,
         **result.record(),
     }
-    write_json(json_path, "tune", content)
+    write_result(json_path, "tune", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_tuning(path, found, timed, curve, clock, title))
     console.print(f"{title}\n")

@@ -18,8 +18,10 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.two_slice import clipped_from_below, clipped_sum, wanted_ratios
+from otlp.numerics.two_slice import balance, clipped_from_below, clipped_sum, wanted_ratios
 
+FLAT = 1e-12
+"""How near to one counts as one: means of the slices."""
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
 FAR = 1e300
@@ -286,6 +288,45 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         if b <= c:
             cell, offset = _place(score, log(0.5 * (b + c)) / power)
     return cell, offset
+
+
+class ScoreSplit(NamedTuple):
+    """Where a score is cut in two, and how tokens share the slices.
+
+    Attributes
+    ----------
+    cell, offset : int, float
+        The place; see `slices`.
+    below, above : float
+        Masses of the score on both sides.
+    low, high : float
+        Mean densities of its win there; 1 where tokens are not told apart.
+    up, down : float
+        See `otlp.numerics.two_slice.balance`.
+    """
+
+    cell: int
+    offset: float
+    below: float
+    above: float
+    low: float
+    high: float
+    up: float
+    down: float
+
+
+@compiled
+def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSplit:
+    """Cut the score of a slot that is filled by a draw from q; arguments as in `threshold`."""
+    cell, offset = threshold(score, weight, p, q)
+    below, above, won_below, won_above = slices(score, cell, offset)
+    if below <= 0.0 or above <= 0.0:
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+    low, high = won_below / below, min(won_above / above, FAR)
+    if high - low < FLAT:
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+    up, down = balance(weight, p, q, below, above, low, high)
+    return ScoreSplit(cell, offset, below, above, low, high, up, down)
 
 
 @compiled

@@ -38,13 +38,11 @@ from otlp.numerics.score_chains import (
     root_score,
     sliced,
     slices,
-    threshold,
+    split,
     win_place,
 )
-from otlp.numerics.two_slice import balance, clipped_from_below, shares, skewed
+from otlp.numerics.two_slice import clipped_from_below, shares, skewed
 
-FLAT = 1e-12
-"""How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, and taken as none: rounding hides as much."""
 
@@ -89,41 +87,38 @@ class Draws:
     ) -> None:
         self.score, self.share, self.weight, self.p, self.q = score, share, weight, p, q
         self.unit = weight / share
-        self.cut = threshold(score, self.unit, p, q)
-        self.below, self.above, won_below, won_above = slices(score, *self.cut)
-        self.low = self.high = 1.0
-        if self.below > 0.0 and self.above > 0.0:
-            self.low, self.high = won_below / self.below, won_above / self.above
-        self.flat = self.high - self.low < FLAT
-        if not self.flat:
-            self.up, self.down = balance(
-                self.unit, p, q, self.below, self.above, self.low, self.high
-            )
+        self.split = split(score, self.unit, p, q)
+
+    @property
+    def flat(self) -> bool:
+        """Whether tokens are not told apart: all know what the slot knows."""
+        return self.split.low == self.split.high
 
     def wasted(self) -> float:
         """Part of the wins that goes to tokens beyond what is wanted of them."""
-        low = 1.0 if self.flat else self.low
-        return min(1.0, clipped_from_below(self.unit, self.p, self.q, low))
+        return min(1.0, clipped_from_below(self.unit, self.p, self.q, self.split.low))
 
     def masses(self) -> FloatArray:
         """Probability that each token wins, shape (V,)."""
         if self.flat:
             return self.q if self.share == 1.0 else self.share * self.q
-        low, high = self.share * self.low, self.share * self.high
-        return skewed(self.weight, self.p, self.q, low, high, self.up, self.down)
+        _, _, _, _, low, high, up, down = self.split
+        low, high = self.share * low, self.share * high
+        return skewed(self.weight, self.p, self.q, low, high, up, down)
 
     def child(self, token: int) -> Standing:
         """What a slot with this token knows."""
         p, q = float(self.p[token]), float(self.q[token])
         if self.flat:
             return Standing(self.score, next_weight(self.weight, p, self.share * q))
-        lower, upper = shares(self.unit * p, q, self.low, self.high, self.up, self.down)
+        cell, offset, below, above, *means = self.split
+        lower, upper = shares(self.unit * p, q, *means)
         lower, upper = (x if x > NEGLIGIBLE else 0.0 for x in (lower, upper))
-        ratio = lower * self.low + upper * self.high
+        ratio = lower * self.split.low + upper * self.split.high
         if ratio <= NEGLIGIBLE:
             return LOST
-        lower, upper = lower / self.below, upper / self.above
-        score = sliced(self.score, *self.cut, bottom(self.score) * lower, lower, upper)
+        lower, upper = lower / below, upper / above
+        score = sliced(self.score, cell, offset, bottom(self.score) * lower, lower, upper)
         return Standing(score, next_weight(self.weight, p, self.share * q * ratio))
 
 
@@ -156,19 +151,18 @@ class Branch:
     ) -> None:
         assert standing.score is not None
         score, self.weight, self.p = standing.score, standing.weight, p
-        tokens = np.array([*certain, *ending], dtype=np.int64)
-        asked = self.weight * p[tokens]
+        asked = {token: self.weight * float(p[token]) for token in (*certain, *ending)}
         free = 0.0
         if rest is not None:
             # exact only to rounding, as shares may be
-            free = max(1.0 - float(asked.sum()), 0.0)
-        elif not asked.any():
-            asked = np.ones(tokens.size)
-        least = NEGLIGIBLE * (float(asked.sum()) + free)
-        asked[asked < least] = 0.0
+            free = max(1.0 - sum(asked.values()), 0.0)
+        elif not any(asked.values()):
+            asked = dict.fromkeys(asked, 1.0)
+        least = NEGLIGIBLE * (sum(asked.values()) + free)
+        asked = {token: share if share >= least else 0.0 for token, share in asked.items()}
         free = free if free >= least else 0.0
-        total = float(asked.sum()) + free
-        self.certain = dict(zip(tokens.tolist(), (asked / total).tolist(), strict=True))
+        total = sum(asked.values()) + free
+        self.certain = {token: share / total for token, share in asked.items()}
         on, ends = (sum(self.certain[token] for token in some) for some in (certain, ending))
         free /= total
         kept = 1.0 if drawn else 0.0
@@ -233,11 +227,13 @@ def _parted(score: Score | None, lower: float, upper: float) -> tuple[Score | No
         return None, None
     if upper <= NEGLIGIBLE * (lower + upper):
         return score, None
+    if lower <= NEGLIGIBLE * (lower + upper):
+        return None, score
     cell, offset = win_place(score, lower / (lower + upper))
     reached, _, _, won_above = slices(score, cell, offset)
     if won_above <= 0.0:
         return score, None
-    if lower <= NEGLIGIBLE * (lower + upper) or reached <= 0.0:
+    if reached <= 0.0:
         return None, score
     low = sliced(score, cell, offset, bottom(score) / reached, 1.0 / reached, 0.0)
     return low, sliced(score, cell, offset, reached, 0.0, 1.0)

@@ -333,7 +333,7 @@ def test_tokens_mix_to_the_slot(
     draws = Draws(powered(root_score(), power), share, weight, p_, q_)
     masses = draws.masses()
     assert masses.sum() == pytest.approx(share, rel=1e-12)
-    cell, offset = draws.cut
+    cell, offset = draws.split[:2]
     mixed, below = 0.0, slices(draws.score, cell, offset)[0]
     for token in np.flatnonzero(q_):
         child = draws.child(int(token))
@@ -353,5 +353,5 @@ def test_tokens_mix_to_the_slot(
         mixed += q_[token] * (float(np.exp(score.left[-1, 0])) + score.masses[:count].sum())
     if not draws.flat:
         # shares are of the slices' means, which may be near each other
-        exact = 1e-12 + 4e-16 / (draws.high - draws.low)
+        exact = 1e-12 + 4e-16 / (draws.split.high - draws.split.low)
         assert mixed == pytest.approx(below, abs=exact)
