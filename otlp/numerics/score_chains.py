@@ -20,18 +20,6 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.two_slice import balance, clipped_from_below, clipped_sum, wanted_ratios
 
-__all__ = [
-    "Score",
-    "best_score",
-    "powered",
-    "root_score",
-    "sliced",
-    "slices",
-    "split",
-    "threshold",
-    "win_place",
-]
-
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 SETTLED = 1e-10

@@ -43,8 +43,6 @@ from otlp.numerics.score_chains import (
 )
 from otlp.numerics.two_slice import clipped_from_below, shares, skewed
 
-__all__ = ["Branch", "Standing", "Tournament"]
-
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, and taken as none: rounding hides as much."""
 
