@@ -46,7 +46,14 @@ from tests.tiny_models import name_of
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.score_chains import draw_places  # noqa: E402
+from otlp.batched.score_chains import (  # noqa: E402
+    Place,
+    draw_places,
+    powered,
+    root_scores,
+    scaled,
+)
+from otlp.batched.score_chains import cut as chain_cut  # noqa: E402
 from otlp.batched.trees import _nodes, play  # noqa: E402
 from tests.otlp.batched.batched_trees import Trees, as_score, pack, tree_law  # noqa: E402
 
@@ -189,6 +196,28 @@ def test_scores_follow_their_distribution_functions(drafting: Drafting, size: in
                 edge = score.edges[cell]
                 offset = place if edge == -np.inf else edge + np.log(np.expm1(place - edge))
                 assert slices(score, cell, offset)[0] == pytest.approx(level, abs=1e-12)
+
+
+@pytest.mark.parametrize("power", [1e-14, 1e-9, 0.3])
+def test_scores_of_tiny_powers_are_drawn_by_inversion(power: float) -> None:
+    """F = z^h above a cut at z^h = c, taken linearly to [1/2, 1]: z = (c + (1 - c) (2u - 1))^(1/h).
+
+    In z^h the places are known to rounding, whatever h is.
+    """
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for level in (1e-3, 0.5, 1.0 - 1e-6):
+        score = powered(root_scores(1, one), power * one)
+        parts = chain_cut(score, Place(one.long() - 1, np.log(level) / power * one))
+        factor = torch.tensor([[0.0, 0.5 / (1.0 - level)]], dtype=torch.float64)
+        upper = scaled(parts, factor, 0.5 * one)
+        # the lower slice is left out, and never wins
+        for uniform in (0.2, 0.5 + 1e-9, 0.6, 0.9, 1.0 - 1e-9):
+            found = float(draw_places(upper, torch.tensor([uniform], dtype=torch.float64))[0])
+            if uniform < 0.5:
+                assert found == -np.inf
+            else:
+                wanted = np.log(level + (1.0 - level) * (2.0 * uniform - 1.0))
+                assert power * found == pytest.approx(wanted, rel=1e-7, abs=1e-15)
 
 
 @pytest.mark.parametrize(
