@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
@@ -23,7 +23,19 @@ from otlp.auditing.engines import ENGINES
 from otlp.auditing.subject import one_line
 from otlp.cli.audit_engine import audit_engine, round_record
 from otlp.cli.child import ChildError, run_in_child
-from otlp.cli.options import json_option, open_capture, row_options, scheme_option
+from otlp.cli.options import (
+    json_option,
+    length_option,
+    n_option,
+    open_capture,
+    row_option,
+    row_options,
+    scheme_option,
+    seed_option,
+    time_limit_option,
+    tolerance_option,
+    vocab_size_option,
+)
 from otlp.cli.output import console, fail, progress, write_json
 from otlp.distribution import FloatArray, top_k
 from otlp.drafts.by_name import make_scheme
@@ -32,6 +44,9 @@ from otlp.problem import Problem
 from otlp.solvers import make_solver
 
 Report = TypeVar("Report")
+
+LONGEST = 1e6
+"""Seconds that the timer of the system takes."""
 
 _FOR_ENGINES = {
     "engine",
@@ -52,12 +67,12 @@ _FOR_ENGINES = {
     epilog="""\b
 Examples:
   otlp audit mine.py:verify --n 2                 rule(draft_tokens, p, q, rng) -> token
-  otlp audit mine.py:verify --scheme without-replacement --n 3 --random 6
+  otlp audit mine.py:verify --scheme without-replacement --n 3 --vocab-size 6
   otlp audit mine.py:verify --drafts mine.py:draft --n 1     and are the drafts what they should be?
   otlp audit mine.py:verify --capture mine.safetensors --row 3 --samples 1000000
   otlp audit package.module:verify --row 0 --temperature 0.6
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
-  otlp audit --engine hugging-face --length 3 --random 4     the verifier of a serving engine
+  otlp audit --engine hugging-face --length 3 --vocab-size 4     the verifier of a serving engine
 """
 )
 @click.argument("rule", required=False)
@@ -66,49 +81,36 @@ Examples:
     type=click.Choice(sorted(ENGINES)),
     help="In place of RULE: the verifier of an engine, where it is installed.",
 )
-@click.option(
-    "--length",
-    type=click.IntRange(1, 8),
-    default=2,
-    help="Drafted tokens of a path, for --engine.",
-)
+@length_option(2)
 @scheme_option
-@click.option("--n", type=click.IntRange(1), default=1, help="Number of drafts.")
+@n_option(1)
 @click.option(
     "--drafts",
     help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
     "scheme.",
 )
 @click.option("--capture", type=click.Path(), help="Take p and q from a capture file.")
-@click.option("--row", type=int, help="Row of the capture; alone, of the built-in capture.")
+@row_option(None)
 @row_options()
+@vocab_size_option(None)
 @click.option(
-    "--random",
-    "vocab_size",
-    type=click.IntRange(1),
-    help="Take random p and q over so many tokens [default, without a capture: 5].",
+    "--samples", type=click.IntRange(1000), default=100_000, help="Samples where it is sampled."
 )
-@click.option("--samples", type=click.IntRange(1000), default=100_000, help="If sampled.")
 @click.option(
     "--false-alarm-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=1e-6,
-    help="If sampled.",
+    help="How often a sampled audit may find fault with a rule that has none.",
 )
-@click.option("--tolerance", type=click.FloatRange(0), default=1e-6, help="If exact.")
+@tolerance_option(1e-6)
 @click.option(
     "--max-paths",
     type=click.IntRange(0),
     default=100_000,
     help="Sample if the exact law needs more paths; 0 samples always.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0)
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, 1e6, min_open=True),
-    default=300.0,
-    help="Seconds after which the audit is ended, not judged.",
-)
+@seed_option()
+@time_limit_option(300.0)
 @json_option("Write the report to a file.")
 @click.pass_context
 def command(
@@ -141,8 +143,14 @@ def command(
     Exit status 0: nothing was found wrong.  1: something is wrong.  2: it could not be judged
     (wrong options, a file that cannot be loaded, the time limit, a process that ended).
 
+    Without a capture and a row, p and q are made up over --vocab-size tokens: 5, or 3 for an
+    engine, whose drafts are paths of --length tokens, at most 8.
+
     The file is run, in a process of its own, so audit only what you trust.
     """
+    time_limit = min(time_limit, LONGEST)
+    if length > 8:
+        raise click.UsageError(f"--length {length}: paths of at most 8 tokens can be audited")
     judged: dict[str, Any] = {
         "samples": samples,
         "false_alarm_rate": false_alarm_rate,
@@ -163,6 +171,7 @@ def command(
             )
         _tell(
             _judge(audit_engine(engine, length, vocab_size or 3, seed, **judged), time_limit),
+            {"audited": engine, "capture": None, "row": None, "scheme": None, "n": None},
             json_path,
         )
         return
@@ -173,7 +182,7 @@ def command(
     audited = rule
     made_up = capture is None and row is None
     if vocab_size is not None and not made_up:
-        raise click.UsageError("--random makes p and q up: leave out --capture and --row")
+        raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
     for_logits = (cut["temperature"], cut["draft_temperature"], cut["top_p"])
     if made_up and for_logits != (1.0, None, None):
         raise click.UsageError(
@@ -200,21 +209,31 @@ def command(
         return report, _optimum(Problem(p, declared))
 
     report, optimum = _judge(work, time_limit)
-    _tell(report, json_path, optimum)
+    asked = {
+        "audited": rule,
+        "capture": None if made_up else capture or "built-in",
+        "row": None if made_up else row or 0,
+        "scheme": scheme,
+        "n": n,
+    }
+    _tell(report, asked, json_path, optimum)
 
 
-def _tell(report: AuditReport | RoundReport, json_path: Path | None, more: str = "") -> None:
+def _tell(
+    report: AuditReport | RoundReport,
+    asked: Mapping[str, Any],
+    json_path: Path | None,
+    more: str = "",
+) -> None:
     """Print and write a report; exit status 1 if something is wrong."""
-    if json_path:
-        if isinstance(report, AuditReport):
-            write_json(json_path, _record(report))
-        else:
-            write_json(json_path, round_record(report))
+    record = _record(report) if isinstance(report, AuditReport) else round_record(report)
+    found = {"verdict": report.verdict.name, "passed": report.passed, "report": record}
+    write_json(json_path, "audit", {**asked, **found})
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
-    console.print(text, soft_wrap=True)
+    console.print(text)
     if more:
-        console.print(Text(more), soft_wrap=True)
+        console.print(more)
     if not report.passed:
         raise SystemExit(1)
 
@@ -280,4 +299,4 @@ def _record(report: AuditReport) -> dict[str, object]:
     """The report for JSON: the tokens that are furthest off in place of its vectors."""
     record = asdict(report)
     del record["target"], record["output"]
-    return {**record, "verdict": report.verdict.name, "worst_tokens": report.worst_tokens()}
+    return {**record, "worst_tokens": report.worst_tokens()}

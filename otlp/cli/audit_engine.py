@@ -43,4 +43,4 @@ def round_record(report: RoundReport) -> dict[str, object]:
     """The report for JSON: the texts that are furthest off in place of its laws."""
     record = asdict(report)
     del record["target"], record["output"]
-    return {**record, "verdict": report.verdict.name, "worst_texts": report.worst_texts()}
+    return {**record, "worst_texts": report.worst_texts()}

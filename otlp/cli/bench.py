@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from otlp.cli.options import (
-    ListOf,
     OutputFile,
     capture_argument,
     figure_option,
     json_option,
+    n_option,
     open_capture,
     rows_option,
     say_truncations,
+    solvers_option,
+    source,
     spread,
+    temperature_option,
     time_limit_option,
+    top_k_option,
     truncations,
     workers,
     workers_options,
 )
-from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.studies.benchmark import Cell, Size, benchmark
+from otlp.cli.output import console, note, progress, seconds, show, table, write_json, write_whole
+from otlp.studies.benchmark import Cell, Record, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
 
@@ -38,27 +40,27 @@ DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution
 @click.command(
     epilog="""\b
 Examples:
-  otlp bench                                        the table, in under two minutes
+  otlp bench                                        the table, in under a minute
   otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
-  otlp bench mine.safetensors --json times.json --csv times.csv --plot times.png
+  otlp bench mine.safetensors --json times.json --csv times.csv --figure times.svg
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
 )
 @capture_argument
-@click.option("--top-k", type=ListOf(click.IntRange(0)), default="10,100,1000")
-@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="2,3,4")
-@click.option("--solvers", type=ListOf(str), default=",".join(DEFAULT_SOLVERS))
+@top_k_option("10,100,1000")
+@n_option("2,3,4")
+@solvers_option(",".join(DEFAULT_SOLVERS))
 @rows_option(5)
 @time_limit_option(5.0)
-@click.option("--temperature", type=float, default=1.0)
+@temperature_option()
 @workers_options
 @json_option("Write every solve to a JSON file.")
 @click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
-@figure_option("Draw time against size.", "--plot")
+@figure_option("Draw time against size.")
 def command(
     capture: str | None,
-    top_k: tuple[int, ...],
-    drafts: tuple[int, ...],
+    top_k: tuple[int | None, ...],
+    n: tuple[int, ...],
     solvers: tuple[str, ...],
     rows: int,
     time_limit: float,
@@ -67,7 +69,7 @@ def command(
     scheduler: str | None,
     json_path: Path | None,
     csv_path: Path | None,
-    plot_path: Path | None,
+    figure_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
@@ -75,50 +77,57 @@ def command(
     or --scheduler it is done sooner, and the times are those of busy machines.
     """
     data = open_capture(capture)
-    sizes = [Size(k, n) for k in top_k for n in drafts]
+    sizes = [Size(k or 0, drafts) for k in top_k for drafts in n]
     for k in top_k:
-        data.check_top_k(k or None)
+        data.check_top_k(k)
     chosen = spread(data, rows)
-    total = len(sizes) * len(solvers) * len(chosen)
+    total = len(solvers) + len(sizes) * len(solvers) * len(chosen)
     with workers(jobs, scheduler), progress("warming up", total) as step:
         cells = list(benchmark(data, sizes, solvers, chosen, time_limit, temperature, jobs, step))
-    if json_path:
-        write_json(json_path, [_flat(cell) for cell in cells])
+    found: dict[str, object] = {
+        "rows": chosen,
+        "temperature": temperature,
+        "time_limit_seconds": time_limit,
+        "jobs": jobs,
+        "scheduler": scheduler,
+        "cells": [_flat(cell) for cell in cells],
+    }
+    write_json(json_path, "bench", {**source(capture, data), **found})
     if csv_path:
         write_whole(csv_path, lambda path: _write_csv(path, cells))
-    if plot_path:
-        write_whole(plot_path, lambda path: draw_times(path, cells))
+    if figure_path:
+        write_whole(figure_path, lambda path: draw_times(path, cells))
     synthetic = " (synthetic)" if data.synthetic else ""
-    console.print(_times(cells, solvers, f"{data.target_model} / {data.draft_model}{synthetic}"))
-    console.print(
-        "Median time (success rate, if not 100%), below it the mean acceptance of the solved "
-        "rows.\nA dash: skipped, for the reason below.",
-        style="dim",
+    console.print("Milliseconds a token, and acceptance")
+    console.print(f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows\n")
+    show(_times(cells, solvers))
+    note(
+        "\nMedian time (success rate, if not 100%), below it the mean acceptance of the solved "
+        "rows. A dash: skipped, for the reason below."
     )
     if scheduler or (jobs or 1) > 1:
-        console.print(
+        note(
             "Rows were solved at the same time, on workers that may slow each other down: compare "
-            "these times with each other only.",
-            style="dim",
+            "these times with each other only."
         )
     if any(cell.partial for cell in cells):
-        console.print(
+        note(
             "*: over the solved rows only, which are fewer than its neighbours': not to be "
-            "compared with them.",
-            style="dim",
+            "compared with them."
         )
-    console.print(_parts(cells))
-    widest = None if 0 in top_k else max(top_k)
+    console.print("\nWhere the time goes: median milliseconds\n")
+    show(_parts(cells))
+    note("\nerror: the optimal acceptance less the plan's, the largest of all rows.")
+    widest = None if None in top_k else max(k for k in top_k if k)
     say_truncations(data, truncations(data, chosen, temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
-            console.print(f"{size} {cell.solver}: {cell.skipped}", style="dim")
+            note(f"{size} {cell.solver}: {cell.skipped}")
 
 
-def _times(cells: Sequence[Cell], solvers: Sequence[str], title: str) -> Table:
-    heads = (solver.replace("-", "-\n") for solver in solvers)
-    made = table("(k, n)", *heads, title=f"Milliseconds a token and acceptance\n{title}")
+def _times(cells: Sequence[Cell], solvers: Sequence[str]) -> Table:
+    made = table("(k, n)", *(solver.replace("-", "-\n") for solver in solvers))
     by_size: dict[Size, list[Cell]] = {}
     for cell in cells:
         by_size.setdefault(cell.size, []).append(cell)
@@ -147,9 +156,7 @@ def _digits(value: float) -> str:
 
 
 def _parts(cells: Sequence[Cell]) -> Table:
-    title = "Where the time goes, median ms"
-    heads = ("solver", *PARTS, "error")
-    made = table("(k, n)", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    made = table("(k, n)", "solver", *PARTS, "error")
     made.columns[1].justify = "left"
     size = None
     for cell in cells:
@@ -161,29 +168,45 @@ def _parts(cells: Sequence[Cell]) -> Table:
                 f"{cell.error:.0e}",
             )
             size = cell.size
-    made.caption = "error: optimal acceptance minus the plan's, the largest of all rows"
     return made
 
 
 def _flat(cell: Cell) -> dict[str, object]:
     return {
-        "k": cell.size.k,
+        "top_k": cell.size.k or None,
         "n": cell.size.n,
         "solver": cell.solver,
-        "skipped": cell.skipped,
-        "success_rate": cell.success_rate,
-        "rows": cell.rows,
+        "row_count": cell.rows,
         "solved": len(cell.solved),
-        "acceptance": cell.acceptance if cell.solved else None,
         "partial": cell.partial,
-        "solves": [asdict(record) for record in cell.records],
+        "success_rate": cell.success_rate,
+        "acceptance": cell.acceptance if cell.solved else None,
+        "skipped": cell.skipped,
+        "solves": [
+            _solve(record) | {"seconds": seconds(record.timings)} for record in cell.records
+        ],
+    }
+
+
+def _solve(record: Record) -> dict[str, object]:
+    return {
+        "row": record.row,
+        "status": record.status,
+        "guarantee": record.guarantee,
+        "acceptance": record.acceptance,
+        "error": record.error,
+        "marginal_error": record.marginal_error,
     }
 
 
 def _write_csv(path: Path, cells: Sequence[Cell]) -> None:
-    solves = [asdict(record) for cell in cells for record in cell.records]
-    parts = [solve.pop("timings") for solve in solves]
-    rows = [solve.pop("size") | solve | part for solve, part in zip(solves, parts, strict=True)]
+    rows = [
+        {"top_k": cell.size.k or None, "n": cell.size.n, "solver": cell.solver}
+        | _solve(record)
+        | {f"{part}_seconds": value for part, value in seconds(record.timings).items()}
+        for cell in cells
+        for record in cell.records
+    ]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0] if rows else ())
         writer.writeheader()

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
-from otlp.cli.options import ByteCount, OutputFile
-from otlp.cli.output import console, progress, warn
+from otlp.cli.options import (
+    ByteCount,
+    OutputFile,
+    json_option,
+    sampling_options,
+    seed_option,
+    temperature_option,
+    tokens_option,
+)
+from otlp.cli.output import console, progress, warn, write_json
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
@@ -18,9 +26,9 @@ from otlp.studies.capturing import capture, parts_folder
 @click.command(
     epilog="""\b
 Examples:
-  otlp capture mine.safetensors                     the trained pair, ten prompts, 32 steps each
+  otlp capture mine.safetensors                     the trained pair, ten prompts, 32 tokens each
   otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
-  otlp capture mine.safetensors --prompts prompts.txt --steps 100 --temperature 0.6
+  otlp capture mine.safetensors --prompts prompts.txt --tokens 100 --temperature 0.6
   otlp capture mine.safetensors --shard-size 5GB    many files and an index, of any size
   otlp capture mine.safetensors --top-logprobs 50   the likeliest 50 tokens only
   otlp bench mine.safetensors                       solve what was captured
@@ -28,23 +36,24 @@ Examples:
 )
 @click.argument("output", type=OutputFile())
 @model_options(limit=None)
-@click.option("--steps", type=click.IntRange(1), default=32, help="A prompt.")
-@click.option("--temperature", type=float, default=1.0, help="Of the text written.")
-@click.option("--top-k", type=click.IntRange(1), help="Of the text written.")
-@click.option("--top-p", type=float, default=1.0, help="Of the text written.")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@tokens_option(32)
+@temperature_option()
+@sampling_options
+@seed_option()
 @click.option("--shard-size", type=ByteCount(), help="Write shards of about that size: 500MB, 5GB.")
 @click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
+@json_option("Write what was captured to a file.")
 def command(
     output: Path,
     models: Models,
-    steps: int,
+    tokens: int,
     temperature: float,
-    top_k: int | None,
-    top_p: float,
+    sampling_top_k: int | None,
+    sampling_top_p: float,
     seed: int,
     shard_size: int | None,
     top_logprobs: int | None,
+    json_path: Path | None,
 ) -> None:
     """Let the target continue prompts, and write the logits of both models at every step.
 
@@ -56,7 +65,7 @@ def command(
     as OUTPUT too. With --top-logprobs, acceptances are bounded where tokens are missing: the
     commands say by how much.
     """
-    sampling = Sampling(temperature, top_k, top_p)
+    sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     texts = models.texts()
     draft, target = models.open(sampling)
     if not isinstance(draft, HuggingFaceModel):
@@ -71,7 +80,7 @@ def command(
                 target,
                 prompts,
                 output,
-                steps=steps,
+                steps=tokens,
                 seed=seed,
                 shard_bytes=shard_size,
                 top_logprobs=top_logprobs,
@@ -80,4 +89,16 @@ def command(
     except KeyboardInterrupt:
         warn(f"the finished passages are in {parts_folder(output)}; the same command goes on")
         raise
+    found = {
+        "path": str(output),
+        "row_count": len(made),
+        "prompt_count": len(prompts),
+        "vocab_size": made.vocab_size,
+        "temperature": temperature,
+        "sampling_top_k": sampling_top_k,
+        "sampling_top_p": sampling_top_p,
+        "tokens": tokens,
+        "seed": seed,
+    }
+    write_json(json_path, "capture", {**models.said(), **found})
     console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from otlp.cli.options import (
-    ListOf,
-    Positive,
     capture_argument,
+    json_option,
+    n_option,
     open_capture,
     problem,
     row_options,
     rows_option,
     say_truncations,
     scheme_option,
+    solvers_option,
+    source,
     spread,
     time_limit_option,
+    tolerance_option,
     truncations,
 )
-from otlp.cli.output import console, progress, table
+from otlp.cli.output import console, note, progress, show, table, write_json
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -43,17 +46,13 @@ Examples:
 )
 @capture_argument
 @rows_option(10)
-@click.option("--n", type=int, default=2, help="Number of drafts.")
+@n_option(2)
 @scheme_option
 @row_options(top_k=10)
-@click.option("--solvers", type=ListOf(str), help="Comma-separated names [default: all].")
-@click.option(
-    "--tolerance",
-    type=Positive(),
-    default=1e-7,
-    help="By how much an acceptance may exceed the bounds that others certify.",
-)
+@solvers_option(None)
+@tolerance_option(1e-7)
 @time_limit_option(10.0)
+@json_option("Write what was compared to a file.")
 def command(
     capture: str | None,
     rows: int,
@@ -61,6 +60,7 @@ def command(
     solvers: tuple[str, ...] | None,
     tolerance: float,
     time_limit: float,
+    json_path: Path | None,
     **cut: Any,
 ) -> None:
     """Cross-check solvers on rows of a capture; exit status 1 if they disagree.
@@ -73,43 +73,67 @@ def command(
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
     numbers = spread(data, rows)
     instances = [problem(data, row, n, **cut) for row in numbers]
-    warm([with_time_limit(name, time_limit) for name in chosen], small_problems(data))
     checks: dict[int, CrossCheck] = {}
-    with progress("checking", len(instances)) as step:
+    with progress("warming up", len(chosen) + len(instances)) as step:
+        small = small_problems(data)
+        for name in chosen:
+            warm([with_time_limit(name, time_limit)], small)
+            step(f"warming up {name}")
         for row, instance in zip(numbers, instances, strict=True):
             checks[row] = cross_check(instance, chosen, tolerance, time_limit)
             step(f"row {row}")
-    title = f"{len(checks)} rows, top-k {cut['top_k']}, n = {n}, {cut['scheme']} drafts"
     solutions = {name: _solutions(checks, name) for name in chosen}
-    console.print(_table(solutions, title))
-    for name in chosen:
-        if not solutions[name]:
-            reason = checks[numbers[0]].attempts[name].reason
-            console.print(f"{name}: {reason}", style="dim")
+    lines = {name: _line(found) for name, found in solutions.items() if found}
+    reasons = {
+        name: checks[numbers[0]].attempts[name].reason for name in chosen if name not in lines
+    }
+    complaints = [(row, text) for row, found in checks.items() for text in found.complaints]
+    asked = {"rows": numbers, "n": n, **cut, "tolerance": tolerance}
+    found = {
+        "agree": not complaints,
+        "complaints": [{"row": row, "text": text} for row, text in complaints],
+        "solvers": [{"solver": name, **line} for name, line in lines.items()],
+        "left_out": [{"solver": name, "reason": reason} for name, reason in reasons.items()],
+    }
+    write_json(json_path, "check", {**source(capture, data), **asked, **found})
+    top = f"top-k {cut['top_k']}" if cut["top_k"] else "all tokens"
+    console.print(f"{len(checks)} rows, {top}, n = {n}, {cut['scheme']} drafts\n")
+    show(_table(lines))
+    note("\nMean acceptance, largest gap and marginal error, median milliseconds.")
+    for name, reason in reasons.items():
+        note(f"{name}: {reason}")
     say_truncations(data, truncations(data, numbers, **cut))
-    wrong = [f"row {row}: {text}" for row, found in checks.items() for text in found.complaints]
-    for complaint in wrong:
-        console.print(complaint, style="red")
-    if wrong:
+    for row, text in complaints:
+        console.print(f"row {row}: {text}", style="red")
+    if complaints:
         raise SystemExit(1)
     console.print(f"All agree within {tolerance:g} on {len(checks)} rows.")
 
 
-def _table(solutions: Mapping[str, Sequence[Solution]], title: str) -> Table:
-    heads = ("rows", "acceptance", "gap", "marginal error", "ms", "guarantee")
-    made = table("solver", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for name, planned in solutions.items():
-        if planned:
-            made.add_row(
-                name,
-                str(len(planned)),
-                f"{fmean(s.acceptance for s in planned):.7f}",
-                f"{max(s.gap for s in planned):.1e}",
-                f"{max(s.marginal_error for s in planned):.1e}",
-                f"{1e3 * median(s.timings.total for s in planned):.3f}",
-                min(s.guarantee for s in planned).name,
-            )
-    made.caption = "mean acceptance, largest gap and marginal error, median time"
+def _line(planned: Sequence[Solution]) -> dict[str, Any]:
+    """What the solutions of a solver have in common, for the table and for `write_json`."""
+    return {
+        "row_count": len(planned),
+        "acceptance": fmean(one.acceptance for one in planned),
+        "gap": max(one.gap for one in planned),
+        "marginal_error": max(one.marginal_error for one in planned),
+        "seconds": median(one.timings.total for one in planned),
+        "guarantee": min(one.guarantee for one in planned).name,
+    }
+
+
+def _table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
+    made = table("solver", "rows", "acceptance", "gap", "marginal\nerror", "ms", "guarantee")
+    for name, line in lines.items():
+        made.add_row(
+            name,
+            str(line["row_count"]),
+            f"{line['acceptance']:.7f}",
+            f"{line['gap']:.1e}",
+            f"{line['marginal_error']:.1e}",
+            f"{1e3 * line['seconds']:.3f}",
+            line["guarantee"],
+        )
     return made
 
 

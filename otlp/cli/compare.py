@@ -12,21 +12,24 @@ import click
 from rich.table import Table
 
 from otlp.cli.options import (
-    ListOf,
     capture_argument,
     figure_option,
     json_option,
+    n_option,
     open_capture,
     row_options,
     rows_option,
+    rules_option,
     say_truncations,
+    schemes_option,
+    source,
     spread,
     time_limit_option,
     truncations,
     workers,
     workers_options,
 )
-from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, Summary, compare, summarise
 from otlp.studies.figures import draw_acceptance
@@ -43,18 +46,18 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
+@n_option("1,2,3,4")
 @rows_option(10)
 @row_options()
-@click.option("--schemes", type=ListOf(str), default=",".join(SCHEMES))
-@click.option("--rules", type=ListOf(str), default=",".join(RULES))
+@schemes_option(",".join(SCHEMES))
+@rules_option(",".join(RULES))
 @time_limit_option(10.0)
 @workers_options
 @json_option("Write the acceptance on every row to a file.")
 @figure_option("Draw the acceptance over n.")
 def command(
     capture: str | None,
-    drafts: tuple[int, ...],
+    n: tuple[int, ...],
     rows: int,
     schemes: tuple[str, ...],
     rules: tuple[str, ...],
@@ -78,33 +81,34 @@ def command(
     data = open_capture(capture)
     chosen = spread(data, rows)
     pairs = (data.distributions(row, **cut) for row in chosen)
-    total = len(chosen) * len(schemes) * len(drafts)
+    total = len(chosen) * len(schemes) * len(n)
     with workers(jobs, scheduler), progress("comparing", total) as step:
         measured = list(
-            compare(pairs, drafts, schemes, rules, time_limit=time_limit, jobs=jobs, progress=step)
+            compare(pairs, n, schemes, rules, time_limit=time_limit, jobs=jobs, progress=step)
         )
     summaries = summarise(measured)
     synthetic = " (synthetic)" if data.synthetic else ""
     title = f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows"
-    if json_path:
-        write_json(json_path, [asdict(found) for found in measured])
+    results = [asdict(found) | {"row": chosen[found.row]} for found in measured]
+    asked = {"rows": chosen, **cut, "time_limit_seconds": time_limit}
+    write_json(json_path, "compare", {**source(capture, data), **asked, "results": results})
     if figure_path:
         write_whole(figure_path, lambda path: draw_acceptance(path, summaries, title))
     console.print(f"Mean acceptance: {title}")
     for scheme in schemes:
-        console.print(_table(scheme, [found for found in summaries if found.scheme == scheme]))
-        console.print()
+        console.print(f"\n{scheme}")
+        show(_table([found for found in summaries if found.scheme == scheme]))
+    console.print()
     say_truncations(data, truncations(data, chosen, **cut))
     for line in _reasons(summaries):
-        console.print(line, soft_wrap=True, style="dim")
+        note(line)
     if any(found.partial for found in summaries):
-        console.print("*: a mean over fewer rows than the optimum's.", style="dim")
+        note("*: a mean over fewer rows than the optimum's.")
 
 
-def _table(scheme: str, summaries: Sequence[Summary]) -> Table:
+def _table(summaries: Sequence[Summary]) -> Table:
     sizes = sorted({found.n for found in summaries})
-    left = {"title": scheme, "title_justify": "left", "pad_edge": False}
-    made = table("rule", *(f"n = {size}" for size in sizes), box=None, **left)
+    made = table("rule", *(f"n = {size}" for size in sizes))
     by_rule: dict[str, dict[int, Summary]] = {}
     for found in summaries:
         by_rule.setdefault(found.rule, {})[found.n] = found

@@ -8,8 +8,17 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from otlp.cli.options import ListOf, figure_option, json_option
-from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.options import (
+    ListOf,
+    figure_option,
+    json_option,
+    length_option,
+    sampling_options,
+    seed_option,
+    temperature_option,
+    tokens_option,
+)
+from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -30,18 +39,24 @@ Examples:
   otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
-  otlp decode --tokens 128 --seeds 0,1,2 --json runs.json --figure efficiency.png
+  otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
 @model_options(limit=4)
-@click.option("--algorithms", type=ListOf(click.Choice(list(ALGORITHMS))), default=DEFAULT)
-@click.option("--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="K.")
-@click.option("--length", type=ListOf(click.IntRange(1)), default="4", help="L.")
-@click.option("--temperature", type=ListOf(float), default="1")
-@click.option("--top-k", type=click.IntRange(1), help="Of both models: the law decoded from.")
-@click.option("--top-p", type=float, default=1.0, help="Of both models, after top-k.")
-@click.option("--tokens", type=click.IntRange(1), default=48, help="A run.")
-@click.option("--seeds", type=ListOf(click.IntRange(0)), default="0")
+@click.option(
+    "--algorithms",
+    type=ListOf(click.Choice(list(ALGORITHMS))),
+    default=DEFAULT,
+    help="Verification algorithms by their names.",
+)
+@click.option(
+    "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
+)
+@length_option("4")
+@temperature_option("1")
+@sampling_options
+@tokens_option(48)
+@seed_option("0")
 @json_option("Write every run to a file.")
 @figure_option("Draw the block efficiency.")
 @figure_option("Draw where the time goes.", "--time-figure")
@@ -51,10 +66,10 @@ def command(
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: tuple[float, ...],
-    top_k: int | None,
-    top_p: float,
+    sampling_top_k: int | None,
+    sampling_top_p: float,
     tokens: int,
-    seeds: tuple[int, ...],
+    seed: tuple[int, ...],
     json_path: Path | None,
     figure_path: Path | None,
     time_figure_path: Path | None,
@@ -66,7 +81,7 @@ def command(
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
     target's distribution.
     """
-    samplings = [Sampling(value, top_k, top_p) for value in temperature]
+    samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
     settings, reasons = _settings(algorithms, paths, length)
     texts = models.texts()
     pair = models.open(samplings[0])
@@ -75,18 +90,29 @@ def command(
     for sampling in samplings:
         for model in pair:
             model.sampling = sampling
-        found += _measure(pair, prompts, settings, tokens, seeds)
+        found += _measure(pair, prompts, settings, tokens, seed)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
-    if json_path:
-        write_json(json_path, [record(one, baseline) for one, baseline in found])
+    content = {
+        **models.said(),
+        "sampling_top_k": sampling_top_k,
+        "sampling_top_p": sampling_top_p,
+        "tokens": tokens,
+        "measurements": [record(one, baseline) for one, baseline in found],
+    }
+    write_json(json_path, "decode", content)
     measured = [one for one, _ in found]
     if figure_path:
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
     if time_figure_path:
         write_whole(time_figure_path, lambda path: draw_time_split(path, measured, title))
-    console.print(_table(found, title))
+    console.print(f"{title}\n")
+    show(_table(found))
+    note(
+        "\nK drafted paths of L tokens, at temperature T. ±: half of a 95% interval over the "
+        "prompts. Draft, target, verify: shares of the time."
+    )
     for reason in reasons:
-        console.print(f"left out: {reason}", soft_wrap=True, style="dim")
+        note(f"left out: {reason}")
 
 
 def _settings(
@@ -141,10 +167,9 @@ def _measure(
             yield one, baseline
 
 
-def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Table:
-    heads = ("K", "L", "T", "block efficiency", "speed-up", "ms/token", "draft", "target", "verify")
-    left = {"title_justify": "left", "pad_edge": False}
-    made = table("algorithm", *heads, "accepted", title=title, box=None, **left)
+def _table(found: Sequence[tuple[Measurement, Measurement]]) -> Table:
+    heads = ("K", "L", "T", "block\nefficiency", "speed-up", "ms a\ntoken")
+    made = table("algorithm", *heads, "draft", "target", "verify", "accepted")
     for one, baseline in found:
         setting, split = one.setting, one.time_split
         plain = setting.algorithm == BASELINE
@@ -156,7 +181,7 @@ def _table(found: Sequence[tuple[Measurement, Measurement]], title: str) -> Tabl
             str(one.block_efficiency),
             str(speed_up(one, baseline)),
             f"{one.milliseconds_per_token:.1f}",
-            *(f"{split[part]:.1%}" for part in ("draft", "target", "verification")),
+            *(f"{split[part]:.0%}" for part in ("draft", "target", "verification")),
             "" if plain else " ".join(f"{share:.2f}" for share in one.acceptance),
         )
     return made

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from otlp.cli.options import ListOf, OutputFile, open_capture
-from otlp.cli.output import console, progress, table, warn, write_whole
+from otlp.cli.options import (
+    ListOf,
+    OutputFile,
+    capture_argument,
+    json_option,
+    length_option,
+    open_capture,
+    seed_option,
+    temperature_option,
+    tokens_option,
+)
+from otlp.cli.output import console, note, progress, show, table, warn, write_json, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.data.captures import Capture
 from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
@@ -32,13 +43,15 @@ Examples:
   otlp capture mine.safetensors && otlp design mine.safetensors
 """
 )
-@click.argument("capture", required=False, type=click.Path())
+@capture_argument
 @model_options(limit=10)
-@click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N.")
-@click.option("--temperature", type=float, default=1.0, help="Of both models and of the text.")
-@click.option("--tokens", type=click.IntRange(2), default=64, help="Written after each prompt.")
-@click.option("--length", type=click.IntRange(1), default=12, help="The longest path.")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@click.option(
+    "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
+)
+@temperature_option()
+@tokens_option(64)
+@length_option(12)
+@seed_option()
 @click.option(
     "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
 )
@@ -46,6 +59,7 @@ Examples:
 @click.option(
     "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
 )
+@json_option("Write the designs to a file.")
 def command(
     capture: str | None,
     models: Models,
@@ -57,6 +71,7 @@ def command(
     kept: Path | None,
     draft_cost: float | None,
     node_cost: float | None,
+    json_path: Path | None,
 ) -> None:
     """Choose the draft tree that gives most tokens a target call, or a second.
 
@@ -78,13 +93,47 @@ def command(
     if statistics is None:
         statistics = _gather(capture, models, Sampling(temperature), nodes, tokens, length, seed)
         if kept is not None:
-            content = statistics.to_json().encode()
-            write_whole(kept, lambda path: path.write_bytes(content))
+            gathered = statistics.to_json().encode()
+            write_whole(kept, lambda path: path.write_bytes(gathered))
     chosen = [_designs(statistics, budget, costs) for budget in nodes]
-    console.print(_table(statistics, nodes, chosen), soft_wrap=True)
+    content = {
+        "target": statistics.target,
+        "draft": statistics.draft,
+        "text_count": statistics.texts,
+        "text_tokens": statistics.tokens,
+        "temperature": statistics.sampling.temperature,
+        "budgets": [
+            {"nodes": budget, "designs": [_said(one) for one in found]}
+            for budget, found in zip(nodes, chosen, strict=True)
+        ],
+    }
+    write_json(json_path, "design", content)
+    console.print(
+        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
+        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}\n"
+    )
+    show(_table(nodes, chosen))
+    note(
+        "\n*: the choice. Tokens a target call, ± the standard error over the texts"
+        + ("; and in the time of one target call." if costs else ".")
+    )
     for budget, found in zip(nodes, chosen, strict=True):
         best = found[0]
-        console.print(f"N = {budget}: {best.candidate}, {best.verification.name}", soft_wrap=True)
+        console.print(f"N = {budget}: {best.candidate}, {best.verification.name}")
+
+
+def _said(one: Design) -> dict[str, Any]:
+    """A design, for `write_json`."""
+    return {
+        "family": one.candidate.family,
+        "candidate": str(one.candidate),
+        "verification": one.verification.name,
+        "nodes": one.nodes,
+        "length": one.drafting.length,
+        "tokens_per_call": one.tokens_per_call,
+        "standard_error": one.error,
+        "tokens_per_call_time": one.tokens_per_second,
+    }
 
 
 def _known(
@@ -166,17 +215,10 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
     return [found[at] for at in np.argsort(-np.array(worth), kind="stable")]
 
 
-def _table(
-    statistics: Statistics, nodes: Sequence[int], chosen: Sequence[Sequence[Design]]
-) -> Table:
-    title = (
-        f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
-        f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}"
-    )
+def _table(nodes: Sequence[int], chosen: Sequence[Sequence[Design]]) -> Table:
     timed = chosen[0][0].tokens_per_second is not None
-    heads = ("nodes", "depth", "tokens/call", *(["tokens/time"] if timed else []))
-    left = {"title_justify": "left", "pad_edge": False}
-    made = table("family", "N", *heads, "verification", title=title, box=None, **left)
+    heads = ("nodes", "depth", "tokens\na call", *(["in its\ntime"] if timed else []))
+    made = table("family", "N", *heads, "verification")
     for budget, found in zip(nodes, chosen, strict=True):
         for rank, one in enumerate(found):
             made.add_row(

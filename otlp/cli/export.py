@@ -10,12 +10,16 @@ import click
 from otlp.cli.options import (
     OutputFile,
     capture_argument,
+    json_option,
+    n_option,
     open_capture,
     problem,
+    row_option,
     row_options,
     scheme_option,
+    source,
 )
-from otlp.cli.output import console, facts, progress, write_whole
+from otlp.cli.output import facts, progress, write_json, write_whole
 from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
@@ -40,8 +44,8 @@ Examples:
     required=True,
     help="File to write: .mps (free format, for any LP solver) or .npz (arrays for SciPy).",
 )
-@click.option("--row", type=int, default=0, help="Which row of the capture.")
-@click.option("--n", type=int, default=2, help="Number of drafts.")
+@row_option()
+@n_option(2)
 @click.option(
     "--form",
     type=click.Choice(["relaxed", "full"]),
@@ -50,15 +54,24 @@ Examples:
 )
 @scheme_option
 @row_options()
+@json_option("Write what was written to a file.")
 def command(
-    capture: str | None, path: Path, row: int, n: int, form: str, scheme: str, **cut: Any
+    capture: str | None,
+    path: Path,
+    row: int,
+    n: int,
+    form: str,
+    scheme: str,
+    json_path: Path | None,
+    **cut: Any,
 ) -> None:
     """Write the linear program of one row of a capture, for another solver.
 
     A comment in the file says what the optimum is.
     """
     data = open_capture(capture)
-    lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form)
+    with progress("building", None):
+        lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form)
     settings = {"capture": capture or "built-in", "row": row, "n": n, "scheme": scheme, **cut}
     said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
     write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))
@@ -68,7 +81,17 @@ def command(
         "rows": f"{len(lp.rows_ub):,} upper bounds, {len(lp.rows_eq):,} equations",
         "minimum": f"{-lp.optimum:.12f}, minus the optimal acceptance",
     }
-    console.print(facts(str(path), content))
+    sizes = {
+        "path": str(path),
+        "form": form,
+        "variables": len(lp.variables),
+        "upper_bounds": len(lp.rows_ub),
+        "equations": len(lp.rows_eq),
+        "optimum": lp.optimum,
+    }
+    asked = {"row": row, "n": n, "scheme": scheme, **cut}
+    write_json(json_path, "export", {**source(capture, data), **asked, **sizes})
+    facts(str(path), content)
 
 
 def _write(lp: LPArrays, path: Path, note: str) -> None:

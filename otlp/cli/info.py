@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 import numpy as np
 
-from otlp.cli.options import capture_argument, open_capture, truncations
-from otlp.cli.output import console, facts
+from otlp.cli.options import capture_argument, json_option, open_capture, source, truncations
+from otlp.cli.output import console, facts, progress, write_json
 from otlp.distribution import entropy
 
 SAMPLE_ROWS = 100
@@ -21,34 +24,62 @@ Examples:
 """
 )
 @capture_argument
-def command(capture: str | None) -> None:
+@json_option("Write the description to a file.")
+def command(capture: str | None, json_path: Path | None) -> None:
     """Describe a capture: where its logits come from, and what they are like."""
     data = open_capture(capture)
     rows = range(min(len(data), SAMPLE_ROWS))
-    pairs = [data.distributions(row) for row in rows]
-    entropies = ([entropy(pair[side]) for pair in pairs] for side in (0, 1))
-    overlap = [float(np.minimum(target, draft).sum()) for target, draft in pairs]
-    content = {
+    entropies: tuple[list[float], list[float]] = ([], [])
+    overlap, left_open = [], []
+    with progress("reading rows", len(rows)) as step:
+        for row in rows:
+            pair = data.distributions(row)
+            for distribution, found in zip(pair, entropies, strict=True):
+                found.append(entropy(distribution))
+            overlap.append(float(np.minimum(*pair).sum()))
+            left_open += truncations(data, [row]) if data.kept is not None else []
+            step()
+    content: dict[str, Any] = {
+        **source(capture, data),
+        "tokenizer": data.tokenizer,
+        "source": data.source,
+        "note": data.note,
+        "row_count": len(data),
+        "vocab_size": data.vocab_size - (data.kept is not None),
+        "stored_as": data.dtype if data.kept is None else None,
+        "kept_tokens": data.kept,
+        "described_rows": len(rows),
+        "target_entropy_nats": _quantiles(entropies[0]),
+        "draft_entropy_nats": _quantiles(entropies[1]),
+        "acceptance_of_one_draft": _quantiles(overlap),
+        "left_open": _quantiles(left_open),
+    }
+    write_json(json_path, "info", content)
+    entropy_words = "target {} nats, draft {} nats".format(*map(_words, entropies))
+    printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
         "target": data.target_model,
         "draft": data.draft_model,
         "tokenizer": data.tokenizer,
         "source": data.source,
         "rows": f"{len(data):,}",
-        "vocabulary": f"{data.vocab_size - (data.kept is not None):,}",
+        "vocabulary": f"{content['vocab_size']:,}",
         "stored as": data.dtype if data.kept is None else f"the {data.kept} likeliest tokens",
-        "entropy": "target {} nats, draft {} nats".format(*map(_quantiles, entropies)),
-        "acceptance, n = 1": _quantiles(overlap),
-        "left open": _quantiles(truncations(data, rows)) if data.kept is not None else "",
+        "entropy": entropy_words,
+        "acceptance, n = 1": _words(overlap),
+        "left open": _words(left_open) if data.kept is not None else "",
         "note": data.note,
     }
-    console.print(facts(capture or "the built-in capture", content))
+    facts(capture or "the built-in capture", printed)
     if len(data) > SAMPLE_ROWS:
         console.print(f"Figures from the first {SAMPLE_ROWS} rows: median [10%, 90%].")
 
 
-def _quantiles(values: list[float]) -> str:
-    if not values:
-        return "-"
-    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
-    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+def _quantiles(values: list[float]) -> list[float] | None:
+    """Median, 10% and 90%."""
+    return np.quantile(values, [0.5, 0.1, 0.9]).tolist() if values else None
+
+
+def _words(values: list[float]) -> str:
+    found = _quantiles(values)
+    return "-" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)

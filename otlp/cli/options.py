@@ -15,12 +15,14 @@ from statistics import fmean
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from otlp.cli.output import console
+from otlp.cli.output import note
 from otlp.data.captures import Capture, builtin, load
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
+from otlp.solvers import SOLVERS, make_solver
 from otlp.studies.canvas import file_types
 from otlp.sweeps.cluster import on_scheduler
 
@@ -46,6 +48,34 @@ class ListOf(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if not words:
             self.fail("the list is empty: give at least one, or several as in a,b", param, ctx)
         return tuple(self.part.convert(word, param, ctx) for word in words)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the last part."""
+        done, comma, last = incomplete.rpartition(",")
+        found = self.part.shell_complete(ctx, param, last)
+        return [CompletionItem(done + comma + item.value) for item in found]
+
+
+class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """The name of a solver."""
+
+    name = "solver"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a name that is none, and suggest the nearest."""
+        try:
+            make_solver(value)
+        except OTLPError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so."""
+        return [CompletionItem(name) for name in SOLVERS if name.startswith(incomplete)]
 
 
 class Positive(click.FloatRange):
@@ -128,27 +158,181 @@ def figure_option(help: str, flag: str = "--figure") -> Decorator:
     return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
 
 
-def rows_option(default: int) -> Decorator:
-    """Add ``--rows``, how many rows of the capture."""
+def row_option(default: int | None = 0) -> Decorator:
+    """Add ``--row``, which row of the capture."""
+    return click.option("--row", type=int, default=default, help="Which row of the capture.")
+
+
+def rows_option(default: int | None) -> Decorator:
+    """Add ``--rows``, how many rows of the capture; None: all."""
     return click.option(
         "--rows",
         type=click.IntRange(1),
         default=default,
+        show_default="all" if default is None else True,
         help="How many rows, evenly spread over the capture.",
     )
 
 
-def time_limit_option(default: float) -> Decorator:
-    """Add ``--time-limit``, seconds for each solve."""
+def n_option(default: int | str) -> Decorator:
+    """Add ``--n``; a default such as 1,2,4 makes it a list."""
+    kind = ListOf(click.IntRange(1)) if isinstance(default, str) else click.IntRange(1)
+    return click.option("--n", type=kind, default=default, help="Number of drafts.")
+
+
+def temperature_option(default: float | str = 1.0) -> Decorator:
+    """Add ``--temperature``; a default that is a string makes it a list."""
+    kind = ListOf(float) if isinstance(default, str) else float
+    help = "Temperature of both models."
+    return click.option("--temperature", type=kind, default=default, help=help)
+
+
+def top_k_option(default: int | str = 0) -> Decorator:
+    """Add ``--top-k``, None where all tokens are kept; a default such as 10,100 makes it a list."""
+    kind = ListOf(click.IntRange(0)) if isinstance(default, str) else click.IntRange(0)
+
+    def none_for_all(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        return tuple(k or None for k in value) if isinstance(value, tuple) else value or None
+
+    help = "Cut the draft to its k most likely tokens; 0 keeps all."
+    return click.option("--top-k", type=kind, default=default, callback=none_for_all, help=help)
+
+
+def top_p_option(command: Command) -> Command:
+    """Add ``--top-p``, None where all tokens are kept."""
     return click.option(
-        "--time-limit", type=Positive(), default=default, help="Seconds a solve, roughly."
+        "--top-p",
+        type=float,
+        default=1.0,
+        callback=lambda _, __, value: None if value == 1.0 else value,
+        help="Cut the draft to its top-p nucleus; 1 keeps all.",
+    )(command)
+
+
+def draft_temperature_option(command: Command) -> Command:
+    """Add ``--draft-temperature``."""
+    return click.option(
+        "--draft-temperature",
+        type=float,
+        show_default="that of both",
+        help="Temperature of the draft alone.",
+    )(command)
+
+
+def row_options(top_k: int = 0) -> Decorator:
+    """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
+    options = (draft_temperature_option, temperature_option(), top_p_option, top_k_option(top_k))
+    return lambda command: reduce(lambda made, option: option(made), options, command)
+
+
+def scheme_option(command: Command) -> Command:
+    """Add ``--scheme``, how the tokens are drafted."""
+    return click.option(
+        "--scheme",
+        type=click.Choice(list(SCHEMES)),
+        default="iid",
+        help="How the n tokens are drafted.",
+    )(command)
+
+
+def schemes_option(default: str) -> Decorator:
+    """Add ``--schemes``, several ways to draft."""
+    kind = ListOf(click.Choice(list(SCHEMES)))
+    help = "How the n tokens are drafted, each in turn."
+    return click.option("--schemes", type=kind, default=default, help=help)
+
+
+def rules_option(default: str) -> Decorator:
+    """Add ``--rules``, solvers whose acceptance is measured."""
+    kind = ListOf(SolverName())
+    return click.option("--rules", type=kind, default=default, help="Solvers by their names.")
+
+
+def solvers_option(default: str | None) -> Decorator:
+    """Add ``--solvers``; None: all."""
+    return click.option(
+        "--solvers",
+        type=ListOf(SolverName()),
+        default=default,
+        show_default="all" if default is None else True,
+        help="Solvers by their names.",
     )
+
+
+def time_limit_option(default: float) -> Decorator:
+    """Add ``--time-limit``, seconds for each solve or for an audit."""
+    return click.option(
+        "--time-limit",
+        type=Positive(),
+        default=default,
+        help="Seconds after which a solve, or an audit, is ended.",
+    )
+
+
+def tolerance_option(default: float) -> Decorator:
+    """Add ``--tolerance``."""
+    return click.option(
+        "--tolerance",
+        type=Positive(),
+        default=default,
+        help="The largest difference of probabilities that counts as none.",
+    )
+
+
+def vocab_size_option(default: int | None) -> Decorator:
+    """Add ``--vocab-size``."""
+    return click.option(
+        "--vocab-size",
+        type=click.IntRange(1),
+        default=default,
+        help="Tokens of made-up distributions.",
+    )
+
+
+def length_option(default: int | str) -> Decorator:
+    """Add ``--length``; a default that is a string makes it a list."""
+    kind = ListOf(click.IntRange(1)) if isinstance(default, str) else click.IntRange(1)
+    help = "Tokens of a drafted path, at most."
+    return click.option("--length", type=kind, default=default, help=help)
+
+
+def tokens_option(default: int) -> Decorator:
+    """Add ``--tokens``."""
+    help = "Tokens written after each prompt."
+    return click.option("--tokens", type=click.IntRange(1), default=default, help=help)
+
+
+def seed_option(default: int | str = 0) -> Decorator:
+    """Add ``--seed``; a default that is a string makes it a list."""
+    kind = ListOf(click.IntRange(0)) if isinstance(default, str) else click.IntRange(0)
+    return click.option("--seed", type=kind, default=default, help="Seed of random numbers.")
+
+
+def sampling_options(command: Command) -> Command:
+    """Add the cuts of both models: the law that is decoded from."""
+    top_k = click.option(
+        "--sampling-top-k",
+        type=click.IntRange(0),
+        default=0,
+        callback=lambda _, __, value: value or None,
+        help="Cut both models to their k most likely tokens; 0 keeps all.",
+    )
+    top_p = click.option(
+        "--sampling-top-p",
+        type=float,
+        default=1.0,
+        help="Then cut both to their top-p nucleus; 1 keeps all.",
+    )
+    return top_k(top_p(command))
 
 
 def workers_options(command: Command) -> Command:
     """Add ``--jobs`` and ``--scheduler``, for `workers`."""
     jobs = click.option(
-        "--jobs", type=click.IntRange(1), help="Processes at a time on this machine. [default: 1]"
+        "--jobs",
+        type=click.IntRange(1),
+        show_default="1",
+        help="Processes at a time on this machine.",
     )
     scheduler = click.option(
         "--scheduler",
@@ -185,6 +369,16 @@ def open_capture(path: str | None) -> Capture:
     return builtin() if path is None else load(path)
 
 
+def source(path: str | None, capture: Capture) -> dict[str, Any]:
+    """Say where rows come from, for `write_json`."""
+    return {
+        "capture": "built-in" if path is None else path,
+        "target": capture.target_model,
+        "draft": capture.draft_model,
+        "synthetic": capture.synthetic,
+    }
+
+
 def spread(capture: Capture, wanted: int) -> list[int]:
     """Rows evenly spread over a capture, at most `wanted`.
 
@@ -212,39 +406,10 @@ def say_truncations(capture: Capture, found: Sequence[float]) -> None:
         more = f"{max(found):.2g}"
         if len(found) > 1:
             more = f"{fmean(found):.2g} on average, {more} in one row"
-        console.print(
+        note(
             f"The capture keeps the {capture.kept} likeliest tokens of a row; drafts are of these. "
-            f"Had it kept all, the optimum would be the same, or higher by at most {more}.",
-            style="dim",
+            f"Had it kept all, the optimum would be the same, or higher by at most {more}."
         )
-
-
-def row_options(top_k: int | None = None) -> Decorator:
-    """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
-    options = (
-        click.option(
-            "--draft-temperature", type=float, help="Draft temperature [default: the target's]."
-        ),
-        click.option("--temperature", type=float, default=1.0),
-        click.option("--top-p", type=float, help="Cut the draft to the top-p nucleus."),
-        click.option(
-            "--top-k",
-            type=click.IntRange(1),
-            default=top_k,
-            help="Cut the draft to its k most likely tokens.",
-        ),
-    )
-    return lambda command: reduce(lambda made, option: option(made), options, command)
-
-
-def scheme_option(command: Command) -> Command:
-    """Add the option that says how the tokens are drafted."""
-    return click.option(
-        "--scheme",
-        type=click.Choice(list(SCHEMES)),
-        default="iid",
-        help="How the n tokens are drafted, or are said to be.",
-    )(command)
 
 
 def problem(capture: Capture, row: int, n: int, *, scheme: str = "iid", **cut: Any) -> Problem:

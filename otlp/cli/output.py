@@ -11,21 +11,46 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
+from otlp import __version__
 from otlp.data.whole_file import whole_file
 from otlp.errors import clean
+from otlp.timing import Timings
+
+FORMAT = 1
+"""Version of what `write_json` writes; see docs/schemas/otlp.json."""
+
+ENDLESS = 1_000_000
+"""Columns of a pipe or a file, where nothing is wrapped."""
 
 
 class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""
+
+    @property
+    def width(self) -> int:
+        """Nothing is wrapped or cut where no terminal is, whatever `COLUMNS` says."""
+        return super().width if self.is_terminal else ENDLESS
+
+    @width.setter
+    def width(self, width: int) -> None:
+        self._width = width
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string that is printed, in a table too, passes here."""
@@ -36,47 +61,83 @@ console = PlainConsole(highlight=False)
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a bar on a terminal, on standard error.
+def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show a bar with the time that is left, on standard error if that is a terminal.
 
     Yields a function that is called once a step, with the words to show from then on, if any, or
-    with those and how much is done.
+    with those and how much is done.  Without a total the bar shows the time that has passed.
     """
     columns = (
-        TextColumn("{task.description:32}", markup=False),
-        BarColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     errors = PlainConsole(stderr=True)
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(
+        *columns, console=errors, transient=True, disable=not errors.is_terminal, expand=True
+    ) as bar:
         task = bar.add_task(label, total=total)
 
-        def step(words: str, done: float | None = None) -> None:
+        def step(words: str = "", done: float | None = None) -> None:
             advance = 1 if done is None else None
             bar.update(task, advance=advance, completed=done, description=clean(words) or None)
 
         yield step
 
 
-def table(first: str, *others: str, **options: Any) -> Table:
+def table(first: str, *others: str) -> Table:
     """An empty table: the first column is for names, the others are for numbers."""
-    made = Table(**options)
+    made = Table(box=None, pad_edge=False)
     made.add_column(first, no_wrap=True)
     for heading in others:
         made.add_column(heading, justify="right", no_wrap=True)
     return made
 
 
-def facts(title: str, content: Mapping[str, str]) -> Table:
-    """A table of names and what is to be said of each; nothing is said of what is empty."""
-    made = Table(title=title, show_header=False)
-    made.add_column(style="bold")
+def show(made: Table) -> None:
+    """Print a table; what is too wide for the terminal comes in parts, one below the other.
+
+    Each has the first column of the table, and as many others as there is room for.
+    """
+    room, endless = console.width, console.options.update(width=ENDLESS)
+    shown = [0]
+    for place in range(1, len(made.columns)):
+        wider = _part(made, [*shown, place])
+        if len(shown) > 1 and console.measure(wider, options=endless).minimum > room:
+            console.print(_part(made, shown))
+            console.print()
+            shown = [0]
+        shown.append(place)
+    console.print(_part(made, shown))
+
+
+def _part(made: Table, places: list[int]) -> Table:
+    part = Table(box=made.box, pad_edge=made.pad_edge)
+    columns = [made.columns[place] for place in places]
+    for column in columns:
+        part.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
+    for row, *cells in zip(made.rows, *(column.cells for column in columns), strict=True):
+        part.add_row(*cells, style=row.style)
+    return part
+
+
+def facts(title: str, content: Mapping[str, str]) -> None:
+    """Print names and what is to be said of each; nothing is said of what is empty."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
     made.add_column()
     for name, value in content.items():
         if value:
             made.add_row(name, value)
-    return made
+    console.print(title)
+    console.print(made)
+
+
+def note(text: str) -> None:
+    """Print what is to be known beside a table."""
+    console.print(text, style="dim")
 
 
 def warn(message: str) -> None:
@@ -100,10 +161,23 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
         fail(f"cannot write {path}: {error.strerror or error}")
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write JSON, whole or not at all; what is not finite becomes null."""
-    text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+def write_json(
+    path: str | os.PathLike[str] | None, command: str, content: Mapping[str, Any]
+) -> None:
+    """Write what a command found as JSON, whole or not at all; nothing without a path.
+
+    What is not finite becomes null.
+    """
+    if path is None:
+        return
+    said = {"command": command, "format": FORMAT, "otlp": __version__, **content}
+    text = json.dumps(_finite(said), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: temporary.write_bytes(text.encode()))
+
+
+def seconds(timings: Timings) -> dict[str, float]:
+    """The parts of a time and their sum, for `write_json`."""
+    return {**asdict(timings), "total": timings.total}
 
 
 def _finite(content: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from otlp.cli.output import progress
 from otlp.data.captures import builtin
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR, load_pair
@@ -32,7 +33,19 @@ class Models:
 
     def open(self, sampling: Sampling) -> tuple[Model, HuggingFaceModel]:
         """Load draft and target."""
-        return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
+        with progress("loading models", None):
+            return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
+
+    def said(self) -> dict[str, Any]:
+        """What was chosen, for `write_json`."""
+        return {
+            "target": self.target,
+            "draft": self.draft,
+            "prompts": self.prompt_file or "built-in",
+            "prompt_limit": self.limit,
+            "device": self.device,
+            "dtype": self.dtype,
+        }
 
     def texts(self) -> list[str]:
         """Read the prompts, by default those of the built-in capture."""

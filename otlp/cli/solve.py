@@ -6,25 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
+import numpy as np
 
 from otlp.cli.options import (
+    SolverName,
     capture_argument,
     json_option,
+    n_option,
     open_capture,
     problem,
+    row_option,
     row_options,
     say_truncations,
     scheme_option,
+    source,
     truncations,
 )
-from otlp.cli.output import console, facts, write_json
+from otlp.cli.output import facts, progress, seconds, write_json
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
 from otlp.studies.benchmark import small_problems
-
-NUMBERS = ("acceptance", "upper_bound", "gap", "marginal_error", "marginal_method")
 
 
 @click.command(
@@ -38,11 +40,11 @@ Examples:
 """
 )
 @capture_argument
-@click.option("--row", type=int, default=0, help="Which row of the capture.")
-@click.option("--n", type=int, default=2, help="Number of drafts.")
+@row_option()
+@n_option(2)
 @scheme_option
 @row_options()
-@click.option("--solver", default="auto", help="A solver's name.")
+@click.option("--solver", type=SolverName(), default="auto", help="A solver by its name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
 @json_option("Write the certificate to a file.")
 def command(
@@ -55,30 +57,37 @@ def command(
     **cut: Any,
 ) -> None:
     """Solve one row of a capture and print its certificate."""
+    chosen = make_solver(solver, **dict(map(_parse_option, options)))
     data = open_capture(capture)
     instance = problem(data, row, n, **cut)
-    chosen = make_solver(solver, **dict(map(_parse_option, options)))
-    warm([chosen], small_problems(data))
-    solution = settled(lambda: chosen.solve(instance))
-    if json_path:
-        write_json(
-            json_path, certificate(solution) | {"truncation": truncations(data, [row], **cut)[0]}
-        )
-    console.print(_table(solution))
-    say_truncations(data, truncations(data, [row], **cut))
+    with progress("solving", None):
+        warm([chosen], small_problems(data))
+        solution = settled(lambda: chosen.solve(instance))
+    asked = {"row": row, "n": n, **cut, "options": list(options)}
+    open_end = truncations(data, [row], **cut)
+    found = {**certificate(solution), "truncation": open_end[0]}
+    write_json(json_path, "solve", {**source(capture, data), **asked, **found})
+    _print(solution)
+    say_truncations(data, open_end)
     if solution.plan is None:
         raise SystemExit(1)
 
 
 def certificate(solution: Solution) -> dict[str, Any]:
-    """Collect the certificate in plain numbers."""
+    """Collect the certificate in plain numbers, the subset H* as its tokens."""
+    subset = solution.subset
     return {
         "solver": solution.solver,
         "status": solution.status.name,
         "guarantee": solution.guarantee.name,
-        **{name: getattr(solution, name) for name in NUMBERS},
-        "subset_size": None if solution.subset is None else int(solution.subset.sum()),
-        "seconds": solution.timings.total,
+        "acceptance": solution.acceptance,
+        "acceptance_interval": solution.acceptance_interval,
+        "upper_bound": solution.upper_bound,
+        "gap": solution.gap,
+        "marginal_error": solution.marginal_error,
+        "marginal_method": solution.marginal_method,
+        "subset": None if subset is None else np.flatnonzero(subset).tolist(),
+        "seconds": seconds(solution.timings),
         "message": solution.message,
     }
 
@@ -95,7 +104,7 @@ def _parse_option(text: str) -> tuple[str, object]:
     return name.replace("-", "_"), value
 
 
-def _table(solution: Solution) -> Table:
+def _print(solution: Solution) -> None:
     content = {
         "status": solution.status.value,
         "acceptance": f"{solution.acceptance:.12f}",
@@ -106,4 +115,4 @@ def _table(solution: Solution) -> Table:
         "time": f"{1e3 * solution.timings.total:.3f} ms",
         "message": solution.message,
     }
-    return facts(f"{solution.solver}: {solution.guarantee.name}", content)
+    facts(f"{solution.solver}: {solution.guarantee.name}", content)

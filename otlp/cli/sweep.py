@@ -11,21 +11,29 @@ import click
 from rich.table import Table
 
 from otlp.cli.options import (
-    ListOf,
     OutputFile,
-    Positive,
     capture_argument,
+    draft_temperature_option,
     figure_option,
     json_option,
+    n_option,
     open_capture,
+    rows_option,
+    rules_option,
     say_truncations,
+    schemes_option,
+    seed_option,
     spread,
+    temperature_option,
     time_limit_option,
+    top_k_option,
+    top_p_option,
+    vocab_size_option,
     workers,
     workers_options,
 )
-from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.drafts.by_name import SCHEMES
+from otlp.cli.options import source as source_of
+from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
 from otlp.errors import OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.figures import draw_sweep
@@ -45,20 +53,16 @@ Examples:
 )
 @capture_argument
 @click.option("--synthetic", type=click.IntRange(1), help="So many made-up rows, and no capture.")
-@click.option("--vocab-size", type=click.IntRange(1), default=4096, help="Of made-up rows.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of made-up rows.")
-@click.option(
-    "--rows",
-    type=click.IntRange(1),
-    help="How many rows of the capture, spread over it. [default: all]",
-)
-@click.option("--n", "drafts", type=ListOf(click.IntRange(1)), default="1,2,3,4")
-@click.option("--temperature", type=ListOf(Positive()), default="1")
-@click.option("--top-k", type=ListOf(click.IntRange(0)), default="0", help="0: all tokens.")
-@click.option("--draft-temperature", type=Positive(), help="Of the draft, at every setting.")
-@click.option("--top-p", type=float, help="Cut the draft to the top-p nucleus, at every setting.")
-@click.option("--schemes", type=ListOf(str), default="iid", help=f"Of {', '.join(SCHEMES)}.")
-@click.option("--rules", type=ListOf(str), default=",".join(Grid().rules))
+@vocab_size_option(4096)
+@seed_option()
+@rows_option(None)
+@n_option("1,2,3,4")
+@temperature_option("1")
+@top_k_option("0")
+@draft_temperature_option
+@top_p_option
+@schemes_option("iid")
+@rules_option(",".join(Grid().rules))
 @time_limit_option(10.0)
 @workers_options
 @click.option(
@@ -69,7 +73,8 @@ Examples:
 @click.option(
     "--over",
     type=click.Choice([axis.replace("_", "-") for axis in AXES]),
-    help="What columns and lines go over. [default: the first that varies]",
+    show_default="the first that varies",
+    help="What columns and lines go over.",
 )
 @json_option("Write means and intervals to a file.")
 @figure_option("Draw a line a rule, with 95% intervals over rows.")
@@ -79,8 +84,8 @@ def command(
     vocab_size: int,
     seed: int,
     rows: int | None,
-    drafts: tuple[int, ...],
-    top_k: tuple[int, ...],
+    n: tuple[int, ...],
+    top_k: tuple[int | None, ...],
     jobs: int | None,
     scheduler: str | None,
     journal: Path | None,
@@ -98,7 +103,7 @@ def command(
     same command: no row is lost, and none is done twice.  The journal is the same to the byte,
     whatever the number of workers.
     """
-    grid = Grid(drafts, top_k=[k or None for k in top_k], **same)
+    grid = Grid(n, top_k=top_k, **same)
     source = _rows(capture, rows, synthetic, vocab_size, seed)
     if isinstance(source, CaptureRows):
         for k in grid.top_k:
@@ -115,21 +120,46 @@ def command(
         raise
     chosen = over.replace("-", "_") if over else varying(points)
     title = _title(source)
-    if json_path:
-        write_json(json_path, {"title": title, "points": [point.record() for point in points]})
+    content = {
+        **_origin(capture, source, seed),
+        "draft_temperature": grid.draft_temperature,
+        "top_p": grid.top_p,
+        "time_limit_seconds": grid.time_limit,
+        "points": [_point(point) for point in points],
+    }
+    write_json(json_path, "sweep", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, chosen, title))
     console.print(f"Mean acceptance: {title}")
     for label, panel in by_panel(points, chosen).items():
-        console.print(_table(label, panel, chosen))
-        console.print()
-    console.print("±: half of a 95% interval over the rows.", style="dim")
+        console.print(f"\n{label}")
+        show(_table(panel, chosen))
+    note("\n±: half of a 95% interval over the rows.")
     if any(point.partial for point in points):
-        console.print("*: a mean over fewer rows than the optimum's.", style="dim")
+        note("*: a mean over fewer rows than the optimum's.")
     if isinstance(source, CaptureRows) and (found := _left_open(source, grid)):
         say_truncations(source.capture, found)
     for line in _reasons(points):
-        console.print(line, soft_wrap=True, style="dim")
+        note(line)
+
+
+def _origin(capture: str | None, rows: RowSource, seed: int) -> dict[str, Any]:
+    """Where the rows come from, for `write_json`."""
+    found: dict[str, Any] = {"capture": None, "target": None, "draft": None, "synthetic": True}
+    if isinstance(rows, CaptureRows):
+        found = source_of(capture, rows.capture)
+    made_up = isinstance(rows, SyntheticRows)
+    return {
+        **found,
+        "seed": seed if made_up else None,
+        "row_count": len(rows.numbers),
+        "vocab_size": rows.heading()["vocab_size"],
+    }
+
+
+def _point(point: SweepPoint) -> dict[str, Any]:
+    found = point.record()
+    return {"row_count": found.pop("rows"), **found}
 
 
 def _left_open(rows: CaptureRows, grid: Grid) -> list[float]:
@@ -165,12 +195,10 @@ def _title(rows: RowSource) -> str:
     return f"{models}{said['rows']:,}{made_up} rows, V = {said['vocab_size']:,}"
 
 
-def _table(label: str, points: Sequence[SweepPoint], over: str) -> Table:
+def _table(points: Sequence[SweepPoint], over: str) -> Table:
     values = list(dict.fromkeys(getattr(point.setting, over) for point in points))
     name = over.replace("_", "-")
-    heads = (f"{name} = {'V' if value is None else value}" for value in values)
-    left = {"title": label, "title_justify": "left", "pad_edge": False}
-    made = table("rule", *heads, box=None, **left)
+    made = table("rule", *(f"{name} = {'V' if value is None else value}" for value in values))
     for rule in dict.fromkeys(point.rule for point in points):
         own = {getattr(point.setting, over): point for point in points if point.rule == rule}
         style = {OPTIMUM: "bold", BOUND: "dim"}.get(rule)

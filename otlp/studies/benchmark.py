@@ -20,7 +20,7 @@ from otlp.solution import Guarantee, Solution
 from otlp.solvers import with_time_limit
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import attempt, warm
-from otlp.sweeps.workers import in_order
+from otlp.sweeps.workers import in_order, in_this_process
 from otlp.timing import Timings
 
 
@@ -145,8 +145,8 @@ def benchmark(
         Rows that are solved at the same time; see `otlp.sweeps.workers.in_order`.  They slow each
         other down: the times are those of a busy machine.
     progress : callable
-        Called with a label after each solve or skip, once for each of the
-        ``len(sizes) * len(solvers) * len(rows)`` steps.
+        Called with a label after each solver is warmed up, and after each solve or skip: in
+        ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` steps.
 
     Yields
     ------
@@ -156,6 +156,10 @@ def benchmark(
     limited = {name: with_time_limit(name, time_limit) for name in solvers}
     small = small_problems(capture, temperature)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
+    for name in solvers:
+        if in_this_process(jobs):
+            _warm_up(name, time_limit, small)
+        progress(f"warming up {name}")
     for size in sizes:
         problems = [_problem(capture, row, size, temperature) for row in rows]
         for name, solver in limited.items():
@@ -189,16 +193,19 @@ def _timed(
 ) -> Record | str:
     """Time one solve, in the worker; or say why there is none."""
     row, problem = task
-    solver = with_time_limit(name, time_limit)
-    if name not in _warm:
-        warm([solver], small)
-        _warm.add(name)
-    found = attempt(solver, problem)
+    _warm_up(name, time_limit, small)
+    found = attempt(with_time_limit(name, time_limit), problem)
     if found.solution is None:
         return found.reason
     if found.solution.timings.total > time_limit:
         _warm.discard(name)  # an engine that had to be stopped starts again before the next size
     return _record(size, name, row, problem, found.solution)
+
+
+def _warm_up(name: str, time_limit: float, small: list[Problem]) -> None:
+    if name not in _warm:
+        warm([with_time_limit(name, time_limit)], small)
+        _warm.add(name)
 
 
 def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:

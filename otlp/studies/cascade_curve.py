@@ -129,6 +129,7 @@ def observe(
     skip: int = 16,
     stride: int = 8,
     seed: int = 0,
+    progress: Callable[[], None] = lambda: None,
 ) -> Observed:
     """Read held-out texts with both models, and draft at every `stride`-th place.
 
@@ -142,6 +143,8 @@ def observe(
     skip : int
         Tokens of each text that are only context, at least 1.
     stride, seed : int
+    progress : callable
+        Called after each text.
 
     Raises
     ------
@@ -181,6 +184,7 @@ def observe(
             drafts.append(tree.tokens[1:])
             along[0].append(np.stack([tree.model_distributions[node] for node in range(length)]))
             along[1].append(target.distributions(tree, np.arange(length)))
+        progress()
     return Observed(
         np.concatenate(read[0]),
         np.concatenate(read[1]),

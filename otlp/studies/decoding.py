@@ -290,14 +290,14 @@ def record(measurement: Measurement, baseline: Measurement | None = None) -> dic
     setting = measurement.setting
     return {
         "algorithm": setting.algorithm,
-        "K": setting.paths,
-        "L": setting.length,
+        "paths": setting.paths,
+        "length": setting.length,
         "temperature": setting.temperature,
         "block_efficiency": measurement.block_efficiency.record(),
         "speed_up": None if baseline is None else speed_up(measurement, baseline).record(),
         "acceptance": measurement.acceptance.tolist(),
-        "milliseconds_per_token": measurement.milliseconds_per_token,
-        "time_split": measurement.time_split,
+        "seconds_per_token": measurement.milliseconds_per_token / 1e3,
+        "time_shares": measurement.time_split,
         "draft_calls": sum(run.draft_calls for run in measurement.runs),
         "target_calls": sum(run.target_calls for run in measurement.runs),
         "runs": [

@@ -14,23 +14,23 @@ WRITING = {
     "export": ("--to", "{}/a.mps", "--top-k", "5"),
     "bench": (
         *("--rows", "1", "--top-k", "5", "--n", "2", "--solvers", "martingale,orderings"),
-        *("--json", "{}/a.json", "--csv", "{}/b.csv", "--plot", "{}/c.png"),
+        *("--json", "{}/a.json", "--csv", "{}/b.csv", "--figure", "{}/c.png"),
     ),
     "compare": (
         *("--rows", "1", "--top-k", "5", "--n", "2", "--schemes", "iid", "--rules", "naive"),
         *("--json", "{}/a.json", "--figure", "{}/b.png"),
     ),
-    "audit": ("martingale", "--n", "2", "--random", "3", "--json", "{}/a.json"),
+    "audit": ("martingale", "--n", "2", "--vocab-size", "3", "--json", "{}/a.json"),
     "decode": (
         *("--limit", "1", "--algorithms", "block", "--paths", "1", "--length", "2"),
         *("--tokens", "3", "--device", "cpu"),
         *("--json", "{}/a.json", "--figure", "{}/b.png"),
     ),
     "cascade": (
-        *("--limit", "2", "--cascade", "opt", "--threshold", "0.1", "--length", "2"),
+        *("--limit", "2", "--cascades", "opt", "--threshold", "0.1", "--length", "2"),
         *("--device", "cpu", "--json", "{}/a.json"),
     ),
-    "capture": ("{}/mine.safetensors", "--limit", "2", "--steps", "2", "--device", "cpu"),
+    "capture": ("{}/mine.safetensors", "--limit", "2", "--tokens", "2", "--device", "cpu"),
 }
 """Arguments by command; {} is the folder to write to."""
 

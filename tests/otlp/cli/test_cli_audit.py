@@ -93,7 +93,7 @@ def drafts(tmp_path: Path) -> str:
 
 
 def test_a_right_rule() -> None:
-    result = run(f"{RULES}:eagle_style", "--n", "3", "--random", "4")
+    result = run(f"{RULES}:eagle_style", "--n", "3", "--vocab-size", "4")
     assert result.exit_code == 0, result.output
     assert result.output.startswith("LOSSLESS")
     p, q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
@@ -158,7 +158,7 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("NOT_REJECTED")
     assert "250,000 tuples" in result.output
-    assert json.loads(report.read_text())["test"]["samples"] == 5000
+    assert json.loads(report.read_text())["report"]["test"]["samples"] == 5000
 
 
 def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
         (["nofile.py:rule"], "cannot load"),
         ([f"{RULES}:nothing"], "no attribute 'nothing'"),
         ([f"{RULES}:np", "--n", "2"], "is a module"),
-        ([f"{RULES}:leviathan", "--random", "5", "--row", "1"], "--random"),
+        ([f"{RULES}:leviathan", "--vocab-size", "5", "--row", "1"], "--vocab-size"),
         ([f"{RULES}:leviathan", "--temperature", "0.5"], "add --row"),
-        ([f"{RULES}:leviathan", "--random", "5", "--top-p", "0.5"], "add --row"),
+        ([f"{RULES}:leviathan", "--vocab-size", "5", "--top-p", "0.5"], "add --row"),
         ([f"{RULES}:leviathan", "--n", "99999999"], "at most 10,000"),
         ([f"{RULES}:leviathan", "--samples", "10"], "--samples"),
         ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),

@@ -43,7 +43,7 @@ WORDS = {
         "--top-k -1", "--top-k ten", "--top-k 1,,x", "--n 0", "--n ,", "--solvers none",
         "--solvers ,", "--rows 0", "--time-limit -1", "--time-limit nan", "--temperature 0",
         "--jobs 0", "--jobs x", "--scheduler x", "--jobs 2 --scheduler x:1",
-        "--plot x.foo", "--plot x", "--csv .", "--json /dev/null", "--json /dev/null/x",
+        "--figure x.foo", "--figure x", "--csv .", "--json /dev/null", "--json /dev/null/x",
         "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
     ),
     "compare": (
@@ -61,8 +61,8 @@ WORDS = {
     ),
     "decode": (
         "--algorithms none", "--algorithms ,", "--paths 0", "--paths x", "--length 0",
-        "--temperature nan", "--temperature x", "--top-k 0", "--top-p 2",
-        "--limit 0", "--tokens 0", "--seeds -1", "--seeds x", "--device none", "--dtype none",
+        "--temperature nan", "--temperature x", "--sampling-top-k -1", "--sampling-top-p 2",
+        "--limit 0", "--tokens 0", "--seed -1", "--seed x", "--device none", "--dtype none",
         "--target /nowhere", "--draft /nowhere", "--prompts /nowhere", "--prompts .",
         "--figure x", "--time-figure x.json", "--json .", f"--length {HUGE} --limit 1",
     ),
@@ -74,12 +74,12 @@ WORDS = {
         "/nowhere",
     ),
     "cascade": (
-        "--cascade none", "--cascade ,", "--threshold x", "--threshold nan", "--threshold -1",
+        "--cascades none", "--cascades ,", "--threshold x", "--threshold nan", "--threshold -1",
         "--length 0", "--temperature -1", "--limit 0", "--seed -1", "--prompts /nowhere",
         "--figure x", "--json /", "--device none",
     ),
     "capture": (
-        "", "/", "/proc/x", "/dev/null", "x --steps 0", "x --top-k 0", "x --top-p 7",
+        "", "/", "/proc/x", "/dev/null", "x --tokens 0", "x --sampling-top-k -1", "x --sampling-top-p 7",
         "x --temperature -1", "x --seed -1", "x --seed x", "x --target /nowhere", "x --dtype none",
         "x --prompts /nowhere",
     ),

@@ -101,7 +101,7 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
     pytest.importorskip("transformers", reason="needs transformers")
     out, figure = tmp_path / "c.json", tmp_path / "c.png"
-    words = ["cascade", "--cascade", "chow,token-v3", "--threshold", "0.3,1", "--limit", "1"]
+    words = ["cascade", "--cascades", "chow,token-v3", "--threshold", "0.3,1", "--limit", "1"]
     words += ["--length", "2", "--device", "cpu", "--json", str(out), "--figure", str(figure)]
     result = CliRunner(catch_exceptions=False).invoke(main, words)
     assert result.exit_code == 0

@@ -84,7 +84,7 @@ def test_runs_are_the_same_again_and_count_their_calls():
         assert one.tokens.size >= 4
         assert one.target_calls == one.accepted.size
         assert one.draft_calls == 2 * one.target_calls
-    assert json.loads(json.dumps(record(first)))["K"] == 2
+    assert json.loads(json.dumps(record(first)))["paths"] == 2
 
 
 def test_settings_that_cannot_be_are_refused():
@@ -158,7 +158,8 @@ class TestOnTheTrainedPair:
         assert result.exit_code == 0
         assert "left out: block with K = 2" in result.output
         found = json.loads(out.read_text())
-        names = [(one["algorithm"], one["K"]) for one in found]
+        found = found["measurements"]
+        names = [(one["algorithm"], one["paths"]) for one in found]
         assert names == [("autoregressive", 1), ("block", 1), ("martingale", 1), ("martingale", 2)]
         assert found[0]["block_efficiency"][0] == 1.0
         assert all(len(one["runs"]) == 2 and one["speed_up"][0] > 0.0 for one in found)
@@ -221,6 +222,6 @@ class TestOnTheTrainedPair:
 
     def test_capture_writes_what_the_other_commands_read(self, tmp_path):
         path = tmp_path / "mine.safetensors"
-        words = ("capture", str(path), "--limit", "1", "--steps", "2", "--device", "cpu")
+        words = ("capture", str(path), "--limit", "1", "--tokens", "2", "--device", "cpu")
         assert "2 rows" in run(*words).output
         assert run("info", str(path)).exit_code == 0

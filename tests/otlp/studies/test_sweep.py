@@ -256,7 +256,7 @@ def test_the_command_writes_table_figure_json_and_journal(tmp_path: Path) -> Non
     assert "hub on iid" in result.output
     points = json.loads(Path(files[2]).read_text())["points"]
     assert len(points) == 4 * 4
-    assert points[0]["rows"] == 3
+    assert points[0]["row_count"] == 3
     lines = Path(files[0]).read_text().splitlines()
     assert len(lines) == 1 + 3 * 4
     mean = np.mean([json.loads(line)["rules"]["k-seq"]["acceptance"] for line in lines[1::4]])
