@@ -108,7 +108,7 @@ def test_a_wrong_rule(tmp_path: Path) -> None:
     assert result.output.startswith("NOT_LOSSLESS")
     report = json.loads(path.read_text())
     assert report["verdict"] == "NOT_LOSSLESS"
-    assert report["total_variation"] > 0.01
+    assert report["report"]["total_variation"] > 0.01
 
 
 def test_a_rule_of_a_module() -> None:

@@ -79,9 +79,9 @@ WORDS = {
         "--figure x", "--json /", "--device none",
     ),
     "capture": (
-        "", "/", "/proc/x", "/dev/null", "x --tokens 0", "x --sampling-top-k -1", "x --sampling-top-p 7",
-        "x --temperature -1", "x --seed -1", "x --seed x", "x --target /nowhere", "x --dtype none",
-        "x --prompts /nowhere",
+        "", "/", "/proc/x", "/dev/null", "x --tokens 0", "x --sampling-top-k -1",
+        "x --sampling-top-p 7", "x --temperature -1", "x --seed -1", "x --seed x",
+        "x --target /nowhere", "x --dtype none", "x --prompts /nowhere",
     ),
     "info": ("/nowhere", "/", "/dev/null", "a b"),
 }  # fmt: skip
