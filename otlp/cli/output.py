@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -44,13 +44,14 @@ class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""
 
     @property
-    def width(self) -> int:
+    def size(self) -> ConsoleDimensions:
         """Nothing is wrapped or cut where no terminal is, whatever `COLUMNS` says."""
-        return super().width if self.is_terminal else ENDLESS
+        found = super().size
+        return found if self.is_terminal else found._replace(width=ENDLESS)
 
-    @width.setter
-    def width(self, width: int) -> None:
-        self._width = width
+    @size.setter
+    def size(self, size: tuple[int, int]) -> None:
+        self._width, self._height = size
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string that is printed, in a table too, passes here."""
@@ -105,7 +106,7 @@ def show(made: Table) -> None:
     shown = [0]
     for place in range(1, len(made.columns)):
         wider = _part(made, [*shown, place])
-        if len(shown) > 1 and console.measure(wider, options=endless).minimum > room:
+        if len(shown) > 1 and console.measure(wider, options=endless).maximum > room:
             console.print(_part(made, shown))
             console.print()
             shown = [0]

@@ -1,0 +1,126 @@
+"""What is printed: whole in 80 columns, plain and unwrapped in a pipe; bars on standard error."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+
+from otlp.cli import main
+from otlp.cli.output import console
+
+WORDS = {
+    "solve": "solve --row 3 --n 3",
+    "check": "check --rows 2 --top-k 4 --n 3",
+    "bench": "bench --rows 1 --top-k 4 --n 2 "
+    "--solvers martingale,orderings,k-seq,naive,recursive-rejection,max-flow,slackness,hub",
+    "compare": "compare --rows 1 --n 1,2,3,4,5,6 --schemes iid,hub --rules naive,k-seq,hub",
+    "sweep": "sweep --rows 2 --n 1,2,3,4,5,6,7,8 --rules naive,hub",
+    "audit": "audit naive --n 2 --vocab-size 3",
+    "info": "info",
+}
+"""Commands with tables that are wide, and with sentences that are long."""
+
+TIMES = re.compile(r"[\d.,e+-]*\d")
+
+
+def printed(words: str, monkeypatch: pytest.MonkeyPatch, columns: int | None = None) -> str:
+    """The output, on a terminal so wide, or in a pipe."""
+    if columns is not None:
+        monkeypatch.setattr(console, "_force_terminal", True)
+        monkeypatch.setattr(console, "_color_system", None)
+        monkeypatch.setattr(console, "_width", columns)
+    result = CliRunner(catch_exceptions=False).invoke(main, words.split())
+    monkeypatch.undo()
+    return result.output
+
+
+def words_of(output: str) -> set[str]:
+    """Its words; times differ from run to run, and so do numbers."""
+    return {TIMES.sub("#", word) for word in output.split()}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_80_columns_lose_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = printed(WORDS[name], monkeypatch, columns=80)
+    whole = printed(WORDS[name], monkeypatch)
+    assert max(map(cell_len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+    assert words_of(narrow) == words_of(whole)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_pipe_gets_plain_lines_as_long_as_they_are(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    plain = printed(WORDS[name], monkeypatch)
+    assert "\x1b" not in plain
+    if name != "solve":
+        assert max(map(len, plain.splitlines())) > 60
+
+
+def through_a_terminal(*words: str) -> tuple[str, str]:
+    """Standard output, a pipe, and standard error, a terminal, of a command."""
+    reader, terminal = pty.openpty()
+    code = "from otlp.cli import main; main()"
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(reader, 4096)
+        except OSError:  # the terminal's last user has gone
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.stdout is not None
+    output = process.stdout.read().decode()
+    process.stdout.close()
+    process.wait()
+    os.close(reader)
+    return output, shown.decode(errors="replace")
+
+
+def test_bars_are_shown_where_the_output_is_a_pipe() -> None:
+    output, shown = through_a_terminal("check", "--rows", "1", "--solvers", "martingale,max-flow")
+    assert "warming up" in shown and "0:00:0" in shown
+    assert "\x1b" not in output and output.endswith("on 1 rows.\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bench --figure c.xyz",
+        "compare --figure c.xyz",
+        "sweep --figure c.xyz",
+        "solve -o name=x",
+        "solve -o name",
+        "check --solvers martingal",
+        "compare --rules nobody",
+        "compare --schemes nobody",
+    ],
+)
+def test_what_cannot_be_is_said_before_any_work(
+    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("otlp.data.captures.load", lambda path: pytest.fail("work had begun"))
+    command, *rest = words.split()
+    result = CliRunner().invoke(main, [command, "mine.safetensors", *rest])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
