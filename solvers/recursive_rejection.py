@@ -29,6 +29,9 @@ FLOATS = 1e9
 LITTLE = 1e-3
 """Less than that is scaled up, so that nothing underflows that is not tiny itself."""
 
+FLOATS_A_STEP = 32.0
+"""Numbers of a vector that are looked at in the time of a compiled step."""
+
 FEWEST = 100
 """Sequences that an estimate draws at least."""
 
@@ -274,8 +277,9 @@ class RecursiveRejection(Solver):
     ----------
     max_sequences : float
         Steps up to which the exact acceptance of drafts that depend on each other is summed up:
-        k^(n-1) sequences of rejected tokens without replacement, for a support of k tokens, V
-        times the tuples for the others.  Beyond, it is estimated.
+        k^(n-1) sequences of rejected tokens without replacement, for a support of k tokens; for
+        the others as many as the first n - 1 tokens can be, times V / 32, as each step is over
+        all tokens.  Beyond, it is estimated.
     samples : int
         Sequences of rejected tokens that an estimate draws.
     seed : int
@@ -328,7 +332,7 @@ class RecursiveRejection(Solver):
         if isinstance(drafts, WithoutReplacement):
             with np.errstate(over="ignore"):
                 return float(np.float64(drafts.support.sum()) ** (problem.n - 1))
-        return drafts.tuple_count() * problem.vocab_size
+        return drafts.prefix_count() * max(1.0, problem.vocab_size / FLOATS_A_STEP)
 
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Write the plan down; the verifier finds the acceptance and the bound."""

@@ -39,6 +39,10 @@ class Greedy(TopAndOne):
     ([0], [0.0, 0.6, 0.4])
     """
 
+    def prefix_count(self) -> float:
+        """One: the top tokens."""
+        return 1.0
+
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray:
         """The next top token for certain; after all of them, q without them."""
         place = checks.check_drawn(drawn, self.n, self.vocab_size).size

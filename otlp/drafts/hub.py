@@ -87,6 +87,10 @@ class Hub(TopAndOne):
         """Two pairs for each token that x can be."""
         return 2.0 * super().tuple_count()
 
+    def prefix_count(self) -> float:
+        """One for each token of q: the hub, or what comes before it."""
+        return float(np.count_nonzero(self.draft))
+
     def set_count(self) -> tuple[float, float]:
         """One set for each token that x can be."""
         count = super().tuple_count()

@@ -213,6 +213,10 @@ class DraftScheme(ReadOnly, ABC):
         with np.errstate(over="ignore"):
             return float(first * np.float64(self.vocab_size) ** (self.n - 1))
 
+    def prefix_count(self) -> float:
+        """Upper bound on the number of sequences that the first n - 1 tokens can be."""
+        return 1.0 if self.n == 1 else self.tuple_count()
+
     def repeat_probability(self) -> float:
         """Probability that a tuple holds a token twice; NaN where only a list would tell."""
         return float("nan")

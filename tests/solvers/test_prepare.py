@@ -190,7 +190,7 @@ def test_an_estimate_is_never_called_optimal() -> None:
 def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
     problem = otlp.Problem(P, make_scheme(scheme, Q, 2))
     exact = RecursiveRejection().solve(problem)
-    rough = RecursiveRejection(max_sequences=1, samples=500).solve(problem)
+    rough = RecursiveRejection(max_sequences=0.5, samples=500).solve(problem)
     low, high = rough.acceptance_interval
     assert low <= exact.acceptance <= high
     assert rough.marginal_error <= 1e-12
