@@ -1,17 +1,18 @@
 """What the site does to the pages beside rendering them.
 
 Pages read well on a code host as they are; here formulas become MathML, pages are made of the
-files at the top of the checkout and of the command line's help, and links out of `docs/` are turned
-to the pages that stand for them.
+files at the top of the checkout, the command line's help and the fields of its JSON are added to
+their pages, and links out of `docs/` are turned to the pages that stand for them.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -35,7 +36,7 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 
 def on_config(config: Any) -> Any:
     """Leave out of the navigation what is not written yet."""
-    made = {*TOP.values(), "reference/command_line.md"}
+    made = set(TOP.values())
     docs = Path(config.docs_dir)
     config.nav = [
         _written(entry, lambda page: page in made or (docs / page).exists()) for entry in config.nav
@@ -57,21 +58,20 @@ def _written(entry: Any, exists: Callable[[str], bool]) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Make pages of the files at the top of the checkout, and of the command line's help."""
+    """Make pages of the files at the top of the checkout."""
     for source, page in TOP.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "reference/command_line.md", content=command_line()))
     return files
 
 
 def command_line() -> str:
-    """The help of every command, as a page."""
+    """The help of every command."""
     os.environ["COLUMNS"] = "88"
     from otlp.cli import main
 
     top = click.Context(main, info_name="otlp")
-    parts = ["# Command line\n\nThe help of every command, as `otlp COMMAND --help` prints it.\n"]
+    parts = []
     for name in main.list_commands(top):
         command = main.get_command(top, name)
         assert command is not None
@@ -80,8 +80,43 @@ def command_line() -> str:
     return "".join(parts)
 
 
+def json_fields() -> str:
+    """The fields of what every command writes, out of the schema."""
+    schema = json.loads((ROOT / "docs" / "schemas" / "otlp.json").read_text(encoding="utf-8"))
+    parts = []
+    for name, part in schema["$defs"].items():
+        title = f"otlp {name} --json" if "command" in part.get("properties", {}) else name
+        parts.append(f"\n## {title}\n\n{part['description']}\n")
+        if rows := list(_fields(part, "")):
+            parts.append("\n| field | type | meaning |\n|---|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def _fields(part: Any, before: str) -> Iterator[str]:
+    """A line for each field, those of the objects in lists included."""
+    for name, field in part.get("properties", {}).items():
+        if before or name not in ("command", "format", "otlp"):
+            kind, said = _kind(field), field.get("description", "")
+            yield f"| `{before}{name}` | {kind} | {said} |\n"
+            yield from _fields(field.get("items", {}), f"{before}{name}[].")
+
+
+def _kind(field: Any) -> str:
+    if "anyOf" in field:
+        return " or ".join(map(_kind, field["anyOf"]))
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name})"
+    kinds = field.get("type", "string")
+    return " or ".join([kinds] if isinstance(kinds, str) else kinds)
+
+
+GENERATED = {"reference/command_line.md": command_line, "reference/json.md": json_fields}
+"""What follows the text of a page."""
+
+
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Turn links out of `docs/` to pages, and mark Python sessions as such."""
+    """Add what is generated, turn links out of `docs/` to pages, mark Python sessions as such."""
     folder = Path(page.file.src_uri).parent
 
     def to_page(found: re.Match[str]) -> str:
@@ -90,6 +125,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return found[0]
         return f"]({os.path.relpath(PAGES[target], folder)}{found[2] or ''})"
 
+    if page.file.src_uri in GENERATED:
+        markdown += GENERATED[page.file.src_uri]()
     return LINK.sub(to_page, markdown).replace("```python\n>>>", "```pycon\n>>>")
 
 
