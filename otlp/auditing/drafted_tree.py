@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
+from otlp.distribution import FloatArray, IntArray, as_array, as_distribution, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
 Tables: TypeAlias = Sequence[FloatArray]
@@ -263,11 +263,13 @@ def as_tables(tables: Sequence[npt.ArrayLike], depth: int, name: str) -> list[Fl
     found: list[FloatArray] = []
     size = 0
     for level, given in enumerate(tables[:depth]):
-        table = np.asarray(given)
+        table = as_array(given, f"{name}[{level}]")
         size = size or table.size
         if table.shape != (size,) * (level + 1):
             raise InvalidInputError(
                 f"{name}[{level}] has shape {table.shape}: it must be {(size,) * (level + 1)}"
             )
-        found.append(np.stack([as_distribution(row) for row in table.reshape(-1, size)]))
+        # a tensor's own rows: how far a sum may be off depends on its precision
+        rows = (given if hasattr(given, "reshape") else table).reshape(-1, size)
+        found.append(np.stack([as_distribution(row) for row in rows]))
     return found
