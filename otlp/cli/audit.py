@@ -36,7 +36,7 @@ from otlp.cli.options import (
     tolerance_option,
     vocab_size_option,
 )
-from otlp.cli.output import console, fail, progress, write_json
+from otlp.cli.output import console, fail, progress, write_result
 from otlp.distribution import FloatArray, top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
@@ -228,7 +228,7 @@ def _tell(
     """Print and write a report; exit status 1 if something is wrong."""
     record = _record(report) if isinstance(report, AuditReport) else round_record(report)
     found = {"verdict": report.verdict.name, "passed": report.passed, "report": record}
-    write_json(json_path, "audit", {**asked, **found})
+    write_result(json_path, "audit", {**asked, **found})
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text)

@@ -29,7 +29,7 @@ from otlp.cli.options import (
     workers,
     workers_options,
 )
-from otlp.cli.output import console, note, progress, seconds, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
 from otlp.studies.benchmark import Cell, Record, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
@@ -92,7 +92,7 @@ def command(
         "scheduler": scheduler,
         "cells": [_flat(cell) for cell in cells],
     }
-    write_json(json_path, "bench", {**source(capture, data), **found})
+    write_result(json_path, "bench", {**source(capture, data), **found})
     if csv_path:
         write_whole(csv_path, lambda path: _write_csv(path, cells))
     if figure_path:

@@ -15,7 +15,7 @@ from otlp.cli.options import (
     temperature_option,
     tokens_option,
 )
-from otlp.cli.output import console, progress, warn, write_json
+from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
@@ -100,5 +100,5 @@ def command(
         "tokens": tokens,
         "seed": seed,
     }
-    write_json(json_path, "capture", {**models.said(), **found})
+    write_result(json_path, "capture", {**models.said(), **found})
     console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")

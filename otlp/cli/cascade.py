@@ -16,7 +16,7 @@ from otlp.cli.options import (
     seed_option,
     temperature_option,
 )
-from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options, passages
 from otlp.decode.models.model import Sampling
 from otlp.studies.cascade_curve import METHODS, Point, curve, observe
@@ -97,7 +97,7 @@ def command(
         "drafts": len(observed.drafts),
         "points": [point.record() for point in points],
     }
-    write_json(json_path, "cascade", content)
+    write_result(json_path, "cascade", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_cascades(path, points, title))
     console.print(f"{title}\n")

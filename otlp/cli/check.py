@@ -27,7 +27,7 @@ from otlp.cli.options import (
     tolerance_option,
     truncations,
 )
-from otlp.cli.output import console, note, progress, show, table, write_json
+from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -95,7 +95,7 @@ def command(
         "solvers": [{"solver": name, **line} for name, line in lines.items()],
         "left_out": [{"solver": name, "reason": reason} for name, reason in reasons.items()],
     }
-    write_json(json_path, "check", {**source(capture, data), **asked, **found})
+    write_result(json_path, "check", {**source(capture, data), **asked, **found})
     top = f"top-k {cut['top_k']}" if cut["top_k"] else "all tokens"
     console.print(f"{len(checks)} rows, {top}, n = {n}, {cut['scheme']} drafts\n")
     show(_table(lines))
@@ -111,7 +111,7 @@ def command(
 
 
 def _line(planned: Sequence[Solution]) -> dict[str, Any]:
-    """What the solutions of a solver have in common, for the table and for `write_json`."""
+    """What the solutions of a solver have in common, for the table and for `write_result`."""
     return {
         "row_count": len(planned),
         "acceptance": fmean(one.acceptance for one in planned),

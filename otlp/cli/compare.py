@@ -29,7 +29,7 @@ from otlp.cli.options import (
     workers,
     workers_options,
 )
-from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, Summary, compare, summarise
 from otlp.studies.figures import draw_acceptance
@@ -92,7 +92,7 @@ def command(
     title = f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows"
     results = [asdict(found) | {"row": chosen[found.row]} for found in measured]
     asked = {"rows": chosen, **cut, "time_limit_seconds": time_limit}
-    write_json(json_path, "compare", {**source(capture, data), **asked, "results": results})
+    write_result(json_path, "compare", {**source(capture, data), **asked, "results": results})
     if figure_path:
         write_whole(figure_path, lambda path: draw_acceptance(path, summaries, title))
     console.print(f"Mean acceptance: {title}")

@@ -18,7 +18,7 @@ from otlp.cli.options import (
     temperature_option,
     tokens_option,
 )
-from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -99,7 +99,7 @@ def command(
         "tokens": tokens,
         "measurements": [record(one, baseline) for one, baseline in found],
     }
-    write_json(json_path, "decode", content)
+    write_result(json_path, "decode", content)
     measured = [one for one, _ in found]
     if figure_path:
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))

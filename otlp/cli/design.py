@@ -21,7 +21,7 @@ from otlp.cli.options import (
     temperature_option,
     tokens_option,
 )
-from otlp.cli.output import console, note, progress, show, table, warn, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.data.captures import Capture
 from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
@@ -107,7 +107,7 @@ def command(
             for budget, found in zip(nodes, chosen, strict=True)
         ],
     }
-    write_json(json_path, "design", content)
+    write_result(json_path, "design", content)
     console.print(
         f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
         f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}\n"
@@ -123,7 +123,7 @@ def command(
 
 
 def _said(one: Design) -> dict[str, Any]:
-    """A design, for `write_json`."""
+    """A design, for `write_result`."""
     return {
         "family": one.candidate.family,
         "candidate": str(one.candidate),

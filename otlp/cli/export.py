@@ -19,7 +19,7 @@ from otlp.cli.options import (
     scheme_option,
     source,
 )
-from otlp.cli.output import facts, progress, write_json, write_whole
+from otlp.cli.output import facts, progress, write_result, write_whole
 from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
@@ -90,7 +90,7 @@ def command(
         "optimum": lp.optimum,
     }
     asked = {"row": row, "n": n, "scheme": scheme, **cut}
-    write_json(json_path, "export", {**source(capture, data), **asked, **sizes})
+    write_result(json_path, "export", {**source(capture, data), **asked, **sizes})
     facts(str(path), content)
 
 

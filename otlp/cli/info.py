@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from otlp.cli.options import capture_argument, json_option, open_capture, source, truncations
-from otlp.cli.output import console, facts, progress, write_json
+from otlp.cli.output import console, facts, progress, write_result
 from otlp.distribution import entropy
 
 SAMPLE_ROWS = 100
@@ -54,7 +54,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "acceptance_of_one_draft": _quantiles(overlap),
         "left_open": _quantiles(left_open),
     }
-    write_json(json_path, "info", content)
+    write_result(json_path, "info", content)
     entropy_words = "target {} nats, draft {} nats".format(*map(_words, entropies))
     printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",

@@ -370,7 +370,7 @@ def open_capture(path: str | None) -> Capture:
 
 
 def source(path: str | None, capture: Capture) -> dict[str, Any]:
-    """Say where rows come from, for `write_json`."""
+    """Say where rows come from, for `write_result`."""
     return {
         "capture": "built-in" if path is None else path,
         "target": capture.target_model,

@@ -34,7 +34,7 @@ from otlp.errors import clean
 from otlp.timing import Timings
 
 FORMAT = 1
-"""Version of what `write_json` writes; see docs/schemas/otlp.json."""
+"""Version of what `write_result` writes; see docs/schemas/otlp.json."""
 
 ENDLESS = 1_000_000
 """Columns of a pipe or a file, where nothing is wrapped."""
@@ -88,9 +88,9 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
         yield step
 
 
-def table(first: str, *others: str) -> Table:
+def table(first: str, *others: str, **options: Any) -> Table:
     """An empty table: the first column is for names, the others are for numbers."""
-    made = Table(box=None, pad_edge=False)
+    made = Table(**{"box": None, "pad_edge": False, **options})
     made.add_column(first, no_wrap=True)
     for heading in others:
         made.add_column(heading, justify="right", no_wrap=True)
@@ -162,18 +162,17 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
         fail(f"cannot write {path}: {error.strerror or error}")
 
 
-def write_json(
-    path: str | os.PathLike[str] | None, command: str, content: Mapping[str, Any]
-) -> None:
-    """Write what a command found as JSON, whole or not at all; nothing without a path.
-
-    What is not finite becomes null.
-    """
-    if path is None:
-        return
-    said = {"command": command, "format": FORMAT, "otlp": __version__, **content}
-    text = json.dumps(_finite(said), indent=1, allow_nan=False) + "\n"
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write JSON, whole or not at all; what is not finite becomes null."""
+    text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: temporary.write_bytes(text.encode()))
+
+
+def write_result(path: Path | None, command: str, content: Mapping[str, Any]) -> None:
+    """Write what a command found, as docs/schemas/otlp.json says; nothing without a path."""
+    if path is not None:
+        head = {"command": command, "format": FORMAT, "otlp": __version__}
+        write_json(path, {**head, **content})
 
 
 def seconds(timings: Timings) -> dict[str, float]:

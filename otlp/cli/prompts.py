@@ -37,7 +37,7 @@ class Models:
             return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
 
     def said(self) -> dict[str, Any]:
-        """What was chosen, for `write_json`."""
+        """What was chosen, for `write_result`."""
         return {
             "target": self.target,
             "draft": self.draft,

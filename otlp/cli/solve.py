@@ -22,7 +22,7 @@ from otlp.cli.options import (
     source,
     truncations,
 )
-from otlp.cli.output import facts, progress, seconds, write_json
+from otlp.cli.output import facts, progress, seconds, write_result
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
@@ -66,7 +66,7 @@ def command(
     asked = {"row": row, "n": n, **cut, "options": list(options)}
     open_end = truncations(data, [row], **cut)
     found = {**certificate(solution), "truncation": open_end[0]}
-    write_json(json_path, "solve", {**source(capture, data), **asked, **found})
+    write_result(json_path, "solve", {**source(capture, data), **asked, **found})
     _print(solution)
     say_truncations(data, open_end)
     if solution.plan is None:

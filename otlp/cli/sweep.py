@@ -33,7 +33,7 @@ from otlp.cli.options import (
     workers_options,
 )
 from otlp.cli.options import source as source_of
-from otlp.cli.output import console, note, progress, show, table, write_json, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.errors import OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.figures import draw_sweep
@@ -127,7 +127,7 @@ def command(
         "time_limit_seconds": grid.time_limit,
         "points": [_point(point) for point in points],
     }
-    write_json(json_path, "sweep", content)
+    write_result(json_path, "sweep", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_sweep(path, points, chosen, title))
     console.print(f"Mean acceptance: {title}")
@@ -144,7 +144,7 @@ def command(
 
 
 def _origin(capture: str | None, rows: RowSource, seed: int) -> dict[str, Any]:
-    """Where the rows come from, for `write_json`."""
+    """Where the rows come from, for `write_result`."""
     found: dict[str, Any] = {"capture": None, "target": None, "draft": None, "synthetic": True}
     if isinstance(rows, CaptureRows):
         found = source_of(capture, rows.capture)

@@ -183,7 +183,7 @@ def test_what_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     assert result.exit_code == 1
     found = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert found["acceptance"] is None and found["status"] == "TIME_LIMIT"
-    write_json(path, "solve", {"a": [np.float64("inf"), (1.0, float("nan"))]})
+    write_json(path, {"a": [np.float64("inf"), (1.0, float("nan"))]})
     assert json.loads(path.read_text())["a"] == [None, [1.0, None]]
 
 

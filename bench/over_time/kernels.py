@@ -1,0 +1,130 @@
+"""Kernels whose times are compared between two commits; see CONTRIBUTING.
+
+    asv --config bench/over_time/asv.conf.json continuous --interleave-rounds --factor 1.1 main HEAD
+
+Processor time of the benchmark's own process is taken, which others on the machine disturb least;
+everything is called twice before, which compiles and loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import process_time
+
+import numpy as np
+
+import otlp
+from otlp import decode
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import DraftScheme
+from otlp.solvers import make_solver
+
+Call = Callable[[], object]
+
+
+def captured(n: int, top_k: int | None = None) -> otlp.Problem:
+    """The first row of the built-in capture."""
+    target, draft = otlp.captures.builtin().distributions(0, top_k=top_k)
+    return otlp.Problem(target, otlp.IID(draft, n))
+
+
+def made_up(vocab_size: int) -> otlp.Problem:
+    """Four drafts at a vocabulary of that size."""
+    target, draft = otlp.synthetic.generate(1, vocab_size).distributions(0)
+    return otlp.Problem(target, otlp.IID(draft, 4))
+
+
+def solve(name: str, problem: otlp.Problem, scheme: DraftScheme | None = None) -> Call:
+    """Solve, certificate included."""
+    if scheme is not None:
+        problem = otlp.Problem(problem.target, scheme)
+    return partial(make_solver(name).solve, problem)
+
+
+def orderings() -> Call:
+    """Orderings, for drafts without replacement."""
+    problem = captured(3, top_k=100)
+    return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))
+
+
+def sample_many() -> Call:
+    """Verified tokens of 10,000 drafted tuples."""
+    problem = captured(4)
+    plan = otlp.solve(problem).plan
+    assert plan is not None
+    drafted = problem.drafts.sample(np.random.default_rng(0), 10_000)
+    return lambda: plan.sample_many(drafted, np.random.default_rng(1))
+
+
+def verify() -> Call:
+    """The verifier alone, on an answer of max-flow."""
+    from otlp.certificate import certify
+    from otlp.timing import Stopwatch
+
+    problem, solver = captured(2, top_k=100), make_solver("max-flow")
+    answer = solver.answer(problem, Stopwatch())
+    return lambda: certify(problem, solver.name, answer, Stopwatch())
+
+
+class Unigram(decode.Model):
+    """The same law after every text."""
+
+    name, vocab_size = "unigram", 4096
+
+    def __init__(self, law: FloatArray) -> None:
+        self.law = law
+
+    def start(self, context: object) -> None:
+        """Forget nothing: there is nothing to know."""
+
+    def logits(self, tree: object, nodes: IntArray) -> FloatArray:
+        """The law's logits at every node."""
+        return np.tile(np.log(self.law), (len(nodes), 1))
+
+    def advance(self, tree: object, node: int, token: int) -> None:
+        """Stay the same."""
+
+
+def tournament() -> Call:
+    """A round of the tournament: four paths of one token, so one node."""
+    target, draft = map(Unigram, otlp.captures.builtin().distributions(0))
+    drafting, rule = decode.iid_paths(4, 1), decode.Tournament()
+    return lambda: decode.play_round(draft, target, drafting, rule, np.random.default_rng(1))
+
+
+KERNELS: dict[str, Callable[[], Call]] = {
+    **{
+        f"martingale, V = {size:,}": partial(lambda v: solve("martingale", made_up(v)), size)
+        for size in (1_000, 16_000, 128_000)
+    },
+    "max-flow": lambda: solve("max-flow", captured(2, top_k=100)),
+    "slackness": lambda: solve("slackness", captured(2, top_k=100)),
+    "global-resolution": lambda: solve("global-resolution", captured(4)),
+    "orderings": orderings,
+    "sample_many": sample_many,
+    "tournament": tournament,
+    "verify": verify,
+}
+
+
+class Kernels:
+    """What asv runs."""
+
+    params = tuple(KERNELS)
+    param_names = ("kernel",)
+    timer = staticmethod(process_time)
+    rounds = 4
+    repeat = (5, 15, 2.0)
+    sample_time = 0.02
+    warmup_time = 0.1
+
+    def setup(self, kernel: str) -> None:
+        """Prepare the call, compile and load."""
+        self.call = KERNELS[kernel]()
+        self.call()
+        self.call()
+
+    def time_kernel(self, kernel: str) -> None:
+        """Make the call."""
+        self.call()
