@@ -1,0 +1,1 @@
+"""What asv runs to compare two commits."""

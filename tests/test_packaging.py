@@ -1,0 +1,36 @@
+"""What is said of the package in other places is what pyproject.toml says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import otlp
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_one_version_everywhere() -> None:
+    assert PROJECT["version"] == otlp.__version__
+    for file, line in {
+        "CITATION.cff": r"^version: (.+)$",
+        "docs/cite.md": r"version = \{(.+)\}",
+        "packaging/conda/recipe.yaml": r'^  version: "(.+)"$',
+    }.items():
+        found = re.search(line, (ROOT / file).read_text(), re.M)
+        assert found and found[1] == otlp.__version__, file
+
+
+def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
+    text = (ROOT / "packaging" / "conda" / "recipe.yaml").read_text()
+    run = text.partition("  run:\n")[2].partition("\n\n")[0]
+    asked = dict(re.findall(r"^    - ([\w-]+) (.+)$", run, re.M))
+    assert asked.pop("python") == ">=${{ python_min }}"
+    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in text
+    wanted = dict(re.fullmatch(r"([\w-]+)(.+)", line).groups() for line in PROJECT["dependencies"])
+    # conda-forge has no builds between releases, and its own name for the Python part
+    wanted["ortools-python"] = re.sub(r"^(>=\d+\.\d+).*", r"\1", wanted.pop("ortools"))
+    assert asked == wanted
+    assert f"- otlp = {PROJECT['scripts']['otlp']}" in text
