@@ -114,8 +114,8 @@ class Kernels:
     params = tuple(KERNELS)
     param_names = ("kernel",)
     timer = staticmethod(process_time)
-    rounds = 4
-    repeat = (5, 15, 2.0)
+    rounds = 2
+    repeat = (8, 16, 1.0)
     sample_time = 0.02
     warmup_time = 0.1
 
