@@ -148,7 +148,8 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
     """Root of a rising function between a and b, shape (B, 1).
 
     Regula falsi (Anderson and Bjoerck), with a bisection whenever three steps have not halved the
-    bracket; `ROOT_STEPS` evaluations, or fewer on the CPU, where looking at values is no wait.
+    bracket; `ROOT_STEPS` evaluations, or fewer on the CPU, where looking at values is no wait.  A
+    row stays where it settles first: on flat ground another step would go far.
     """
     looks = a.device.type == "cpu" and not torch.compiler.is_compiling()
     low, high = excess(a), excess(b)
@@ -172,4 +173,7 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
         previous = value.sign()
         low, high = torch.where(short, value, fade * low), torch.where(short, fade * high, value)
         a, b = torch.where(short, u, a), torch.where(short, b, u)
+        settled = value.abs() <= SETTLED
+        low, high = low.masked_fill(settled, 0.0), high.masked_fill(settled, 0.0)
+        a, b = torch.where(settled, u, a), torch.where(settled, u, b)
     return u

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from otlp.batched.numerics import ROOT_STEPS, SECTION_STEPS, SECTIONS, TINY
+from otlp.batched.numerics import ROOT_STEPS, SECTION_STEPS, SECTIONS, SETTLED, TINY
 from otlp.batched.two_slice import SPREAD, BatchedScoreLaw, TwoSlice
 
 ENTRIES = 2**11
@@ -26,6 +26,7 @@ _INFINITY = tl.constexpr(INFINITY)
 _SECTIONS = tl.constexpr(SECTIONS)
 _SECTION_STEPS = tl.constexpr(SECTION_STEPS)
 _ROOT_STEPS = tl.constexpr(ROOT_STEPS)
+_SETTLED = tl.constexpr(SETTLED)
 
 
 def two_slice_kernel(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: int) -> TwoSlice:
@@ -212,6 +213,9 @@ def _two_slice(
         previous = sign
         low, high = tl.where(short, value, fade * low), tl.where(short, fade * high, value)
         a, b = tl.where(short, u, a), tl.where(short, b, u)
+        settled = tl.abs(value) <= _SETTLED
+        low, high = tl.where(settled, 0.0, low), tl.where(settled, 0.0, high)
+        a, b = tl.where(settled, u, a), tl.where(settled, u, b)
     chord = (a * high - b * low) / tl.maximum(high - low, _TINY)
     root = tl.where((chord >= a) & (chord <= b), chord, 0.5 * (a + b))
     free = whole & (first_high <= last_low)
