@@ -19,8 +19,8 @@ from timing import repeated
 import otlp
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, table, write_json
+from otlp.drafts.by_name import make_scheme
 from otlp.solvers import SOLVERS
-from otlp.studies.compare import make_scheme
 
 CASES = (
     ("naive", "iid"),

@@ -3,9 +3,10 @@
     python bench/solve_many.py
     python bench/solve_many.py --sizes 4096 --drafts 4 --jobs 1,2,4 --rounds 10
 
-Problems are built from the logits of a capture in memory, which is in the time of both.  Loop and
-sweeps take turns, and each is judged by its best round, so that other programs disturb less.
-Processes are started, and code is compiled, before.  All data are synthetic.
+Problems are built from the logits of a capture, in memory or in shards on disk, which is in the
+time of both.  Loop and sweeps take turns, and each is judged by its best round, so that other
+programs disturb less.  Processes are started, and code is compiled, before.  All data are
+synthetic.
 
 Independent loops share the rows and nothing else: what they gain is what this machine can give,
 beside whatever else it does, and no sweep can be asked for more.
@@ -17,9 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import click
@@ -32,6 +35,9 @@ from otlp.data.synthetic import generate
 CAPTURED = 2**18
 """Tokens of the capture, whose rows are taken again and again."""
 
+SHARDS = 4
+PLACES = ("memory", "files")
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -39,6 +45,7 @@ class Speed:
 
     vocab_size: int
     n: int
+    place: str
     way: str
     rows: int
     rows_per_second: float
@@ -61,9 +68,21 @@ def sweep(problems: otlp.CaptureProblems, jobs: int, plans: bool) -> None:
         assert row.error is None
 
 
-def listen(calls: Connection, vocab_size: int, n: int) -> None:
+def captured(vocab_size: int, folder: Path | None) -> otlp.captures.Capture:
+    """A capture in memory, or in shards that are written to a folder unless they are there."""
+    if folder is None:
+        return generate(max(2, CAPTURED // vocab_size), vocab_size)
+    path = folder / f"{vocab_size}.safetensors"
+    index = path.with_name(path.name + ".index.json")
+    if not index.exists():
+        shard_bytes = 8 * CAPTURED // SHARDS
+        otlp.captures.save(captured(vocab_size, None), path, shard_bytes=shard_bytes)
+    return otlp.captures.load(index)
+
+
+def listen(calls: Connection, vocab_size: int, n: int, folder: Path | None) -> None:
     """Solve rows, in a process that knows nothing of the others, whenever so many are asked for."""
-    problems = otlp.CaptureProblems(generate(max(2, CAPTURED // vocab_size), vocab_size), n=n)
+    problems = otlp.CaptureProblems(captured(vocab_size, folder), n=n)
     loop(problems)
     calls.send(True)
     while rows := calls.recv():
@@ -73,12 +92,14 @@ def listen(calls: Connection, vocab_size: int, n: int) -> None:
 
 
 @contextmanager
-def independent_loops(count: int, vocab_size: int, n: int) -> Iterator[Callable[[int], None]]:
+def independent_loops(
+    count: int, vocab_size: int, n: int, folder: Path | None
+) -> Iterator[Callable[[int], None]]:
     """Processes that are ready, and a function that has them solve so many rows in all."""
     spawn = get_context("spawn")
     pipes = [spawn.Pipe() for _ in range(count)]
     for _, end in pipes:
-        spawn.Process(target=listen, args=(end, vocab_size, n), daemon=True).start()
+        spawn.Process(target=listen, args=(end, vocab_size, n, folder), daemon=True).start()
     for calls, _ in pipes:
         calls.recv()
 
@@ -101,8 +122,10 @@ def measure(
     rounds: int,
     step: Callable,
     loops: ExitStack,
+    folder: Path | None,
 ) -> list[Speed]:
-    capture = generate(max(2, CAPTURED // vocab_size), vocab_size)
+    capture = captured(vocab_size, folder)
+    place = PLACES[folder is not None]
     once = otlp.CaptureProblems(capture, n=n)
     loop(once)
     times = max(1, round(seconds / seconds_of(lambda: loop(once))))
@@ -110,7 +133,7 @@ def measure(
     ways: dict[str, Callable[[], None]] = {"loop over solve": lambda: loop(problems)}
     for count in jobs:
         if count > 1:
-            alone = loops.enter_context(independent_loops(count, vocab_size, n))
+            alone = loops.enter_context(independent_loops(count, vocab_size, n, folder))
             ways[f"{count} independent loops"] = partial(alone, len(problems))
         for plans in (True, False):
             name = f"jobs={count}" + ("" if plans else ", plans=False")
@@ -121,21 +144,29 @@ def measure(
             taken = seconds_of(way)
             if number:  # the first round starts processes and compiles
                 best[name] = min(best[name], taken)
-            step(f"V = {vocab_size:,}, {name}")
+            step(f"V = {vocab_size:,} in {place}, {name}")
     own = best["loop over solve"]
     rows = len(problems)
-    return [Speed(vocab_size, n, name, rows, rows / t, own / t) for name, t in best.items()]
+    return [Speed(vocab_size, n, place, name, rows, rows / t, own / t) for name, t in best.items()]
 
 
 def show(speeds: list[Speed]) -> None:
-    made = table("way", "V", "n", "rows", "rows/s", "ratio", title="solve_many on synthetic rows")
+    made = table(
+        "way",
+        "V",
+        "rows in",
+        "rows",
+        "rows/s",
+        "ratio",
+        title=f"solve_many on synthetic rows, n = {speeds[0].n}",
+    )
     for number, speed in enumerate(speeds):
         if number and speed.way == speeds[0].way:
             made.add_section()
         made.add_row(
             speed.way,
             f"{speed.vocab_size:,}",
-            str(speed.n),
+            speed.place,
             f"{speed.rows:,}",
             f"{speed.rows_per_second:,.0f}",
             f"{speed.ratio:.2f}",
@@ -160,10 +191,12 @@ def main(
 ) -> None:
     speeds = []
     ways = 1 + 2 * len(jobs) + sum(count > 1 for count in jobs)
-    with progress("solve_many", len(sizes) * ways * (rounds + 1)) as step:
-        for vocab_size in sizes:
+    steps = len(sizes) * len(PLACES) * ways * (rounds + 1)
+    with TemporaryDirectory() as folder, progress("solve_many", steps) as step:
+        for vocab_size, place in product(sizes, PLACES):
+            files = Path(folder) if place == "files" else None
             with ExitStack() as loops:
-                speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step, loops)
+                speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step, loops, files)
     if json_path:
         write_json(json_path, [asdict(speed) for speed in speeds])
     show(speeds)

@@ -12,8 +12,6 @@ from otlp.solution import Solution, SolveError, Status
 from otlp.solvers.by_name import make_solver
 from otlp.solvers.solver import Solver
 
-__all__ = ["optimal_acceptance", "solve"]
-
 
 def solve(
     problem: Problem, solver: str | Solver = "auto", *, throw: bool = True, **options: Any

@@ -17,8 +17,6 @@ from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.timing import Stopwatch
 
-__all__ = ["GAP_TOLERANCE", "LOSSLESS_TOLERANCE", "Answer", "certify"]
-
 GAP_TOLERANCE = 1e-6
 """A plan is called optimal if its acceptance is certified within this of the optimum."""
 

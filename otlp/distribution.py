@@ -12,29 +12,6 @@ import numpy.typing as npt
 
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
-__all__ = [
-    "FloatArray",
-    "IntArray",
-    "Mask",
-    "ReadOnly",
-    "as_array",
-    "as_distribution",
-    "as_floats",
-    "check_generator",
-    "entropy",
-    "frozen",
-    "invert_cdf",
-    "precision",
-    "real_number",
-    "renormalise_without",
-    "softmax",
-    "sum_by",
-    "top_k",
-    "top_p",
-    "total_variation",
-    "whole_number",
-]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

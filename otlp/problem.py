@@ -12,8 +12,6 @@ from otlp.drafts.checks import check_mask, check_rows, check_tokens
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
 
-__all__ = ["Problem", "check_problem", "check_tokens"]
-
 
 @dataclass(frozen=True, eq=False)
 class Problem(ReadOnly):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Any
+
+import numpy as np
 
 from otlp.distribution import Mask
 from otlp.errors import OTLPError
 from otlp.plan import Plan
 from otlp.timing import Timings
-
-__all__ = ["Guarantee", "Solution", "SolveError", "Status"]
 
 
 class Status(Enum):
@@ -128,6 +129,20 @@ class Solution:
     timings: Timings
     message: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Eight tokens of the subset to a byte: without its plan it is nearly all of a pickle."""
+        state = dict(vars(self))
+        if self.subset is not None:
+            state["subset"] = (self.subset.size, np.packbits(self.subset))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what `__getstate__` gave."""
+        if state["subset"] is not None:
+            size, packed = state["subset"]
+            state = state | {"subset": np.unpackbits(packed, count=size).view(np.bool_)}
+        vars(self).update(state)
 
     @property
     def gap(self) -> float:

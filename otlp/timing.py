@@ -9,8 +9,6 @@ from dataclasses import dataclass, fields
 from math import inf
 from time import perf_counter
 
-__all__ = ["Stopwatch", "Timings", "checkpoint", "deadline", "seconds_left", "uncounted"]
-
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
 _deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
 

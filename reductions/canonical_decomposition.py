@@ -17,14 +17,6 @@ from otlp.distribution import FloatArray, sum_by
 from otlp.errors import EngineNotFoundError, InvalidInputError
 from otlp.reductions.relaxation import RelaxedOTLP
 
-__all__ = [
-    "accepted_mass",
-    "best_weights",
-    "selected_mass",
-    "solution_from_weights",
-    "weights_from_solution",
-]
-
 
 def weights_from_solution(problem: RelaxedOTLP, solution: FloatArray) -> FloatArray:
     """Importance weights beta from a relaxed solution S (Theorem 4.1, Eq. 5).

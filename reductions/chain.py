@@ -7,8 +7,6 @@ from typing import Any
 from otlp.errors import Capability
 from otlp.reductions.reduction import PrimalDual, Reduction
 
-__all__ = ["Chain"]
-
 
 class Chain(Reduction[Any, Any]):
     """Apply reductions one after the other, and go back in the opposite order.

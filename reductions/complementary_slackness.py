@@ -20,21 +20,6 @@ from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.reductions.subset_selection import best_prefix, ratio_order, subset_selection
 
-__all__ = [
-    "ComplementarySlackness",
-    "Side",
-    "SlacknessInverse",
-    "Split",
-    "Systems",
-    "best_subset",
-    "flow_system",
-    "iid_drafts",
-    "not_iid",
-    "relaxed_side",
-    "split",
-    "system_sizes",
-]
-
 ROUNDING = 1e-14
 """How far alpha* may be below one and still be one."""
 

@@ -10,8 +10,6 @@ from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
 
-__all__ = ["TOLERANCES", "FlowNetwork", "NetworkReduction", "minimum_cut"]
-
 TOLERANCES = (1e-15, 1e-13, 1e-11, 1e-9)
 """Flows and slacks up to this count as zero, where the tolerances before it prove nothing."""
 

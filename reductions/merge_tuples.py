@@ -13,8 +13,6 @@ from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
 
-__all__ = ["MergeInverse", "MergeTuples"]
-
 
 class MergeInverse(NamedTuple):
     """The way back: the problem and its token sets."""

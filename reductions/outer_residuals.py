@@ -15,8 +15,6 @@ from otlp.errors import InvalidInputError
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.reductions.subset_selection import ratio_order
 
-__all__ = ["least_psi", "level_masses", "ordered_masses", "outer_masses"]
-
 
 def outer_masses(
     target: FloatArray,

@@ -15,8 +15,6 @@ from otlp.problem import Problem
 from otlp.reductions.flow_network import TOLERANCES, FlowNetwork
 from otlp.reductions.reduction import PrimalDual, Reduction
 
-__all__ = ["PairwiseCut", "PairwiseInverse"]
-
 BYTES_PER_PAIR = 100.0
 
 

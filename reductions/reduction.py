@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from otlp.errors import Capability
 
-__all__ = ["PrimalDual", "Reduction"]
-
 Source = TypeVar("Source")
 Result = TypeVar("Result")
 

@@ -16,8 +16,6 @@ from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 
-__all__ = ["Relaxation", "RelaxationInverse", "RelaxedOTLP", "lift"]
-
 
 @dataclass(frozen=True, eq=False)
 class RelaxedOTLP:

@@ -12,8 +12,6 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
 
-__all__ = ["best_prefix", "ratio_order", "subset_selection"]
-
 CERTIFIED = 1e-6
 """A subset that is not proved to be optimal within this, or within `gap`, comes with a warning."""
 

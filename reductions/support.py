@@ -11,8 +11,6 @@ from otlp.plan import LiftedPlan
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 
-__all__ = ["Support", "SupportInverse"]
-
 
 class SupportInverse(NamedTuple):
     """The way back: the original problem, the kept tokens, the target outside them."""

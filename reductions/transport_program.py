@@ -16,8 +16,6 @@ from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTLP, lift
 
-__all__ = ["FullProgram", "RelaxedProgram", "TransportProgram", "price_subset"]
-
 SLACK = 1e-12
 """How much more mass each token of the full form may take, so that it has a solution in floats."""
 

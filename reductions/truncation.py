@@ -17,8 +17,6 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 
-__all__ = ["Lumps", "inner_truncation", "lump", "outer_truncation", "singletons"]
-
 MOST_CUTS = 2**40
 """Finer cuts of the ratio than this would only split hairs of rounding."""
 

@@ -20,8 +20,6 @@ from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
 
-__all__ = ["Auto"]
-
 
 @dataclass(frozen=True)
 class Auto(Solver):

@@ -23,8 +23,6 @@ from otlp.solvers.slackness import Slackness
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 
-__all__ = ["SOLVERS", "make_solver", "with_time_limit"]
-
 SOLVERS: Mapping[str, type[Solver]] = {
     solver.name: solver
     for solver in (

@@ -12,8 +12,6 @@ from otlp.errors import EngineNotFoundError
 from otlp.problem import Problem, check_problem
 from otlp.solvers.limits import check_choice
 
-__all__ = ["cvxpy_problem"]
-
 BYTES_PER_VARIABLE = 200.0
 """Of CVXPY's own copies of the arrays, roughly, before an engine starts."""
 

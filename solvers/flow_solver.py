@@ -13,8 +13,6 @@ from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
 from otlp.solvers.solver import Solver, engine_errors
 
-__all__ = ["BYTES_PER_ARC", "FlowSolver"]
-
 BYTES_PER_ARC = 200.0
 """Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
 

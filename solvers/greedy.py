@@ -14,8 +14,6 @@ from otlp.solvers.solver import ClosedForm
 from otlp.solvers.speculative_sampling import SpeculativeSamplingPlan
 from otlp.timing import Stopwatch
 
-__all__ = ["GreedySolver"]
-
 
 @dataclass(frozen=True)
 class GreedySolver(ClosedForm):

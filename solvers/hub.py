@@ -19,8 +19,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
-__all__ = ["HubPlan", "HubSolver"]
-
 
 class HubPlan(Plan):
     """SpecHub's rule: the other token first, then the hub (SpecHub, Algorithms 2 and 3).

@@ -23,8 +23,6 @@ from otlp.solvers.limits import check_number
 from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
-__all__ = ["KSeq", "KSeqPlan", "least_division_factor"]
-
 
 class KSeqPlan(Plan):
     """Accept the first draft x that passes a coin of min(1, p_x / (rho q_x)), else replace.

@@ -9,9 +9,6 @@ from numbers import Integral, Real
 
 from otlp.errors import InvalidInputError
 
-__all__ = ["check_choice", "check_count", "check_memory_limit", "check_number", "check_time_limit"]
-
-
 MOST = sys.float_info.max
 
 

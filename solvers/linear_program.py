@@ -27,8 +27,6 @@ from otlp.solvers.limits import check_choice, check_memory_limit, check_time_lim
 from otlp.solvers.solver import Solver, engine_errors
 from otlp.timing import Stopwatch, deadline
 
-__all__ = ["LinearProgram"]
-
 BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
 

@@ -28,8 +28,6 @@ from otlp.solvers.score_plan import ScorePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
-__all__ = ["Martingale"]
-
 LEAST, MOST = 2.0**-960, 2.0**960
 """Ratios p/q are kept within these, so that they are normal numbers."""
 

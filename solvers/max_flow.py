@@ -12,8 +12,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import FlowSolver
 from otlp.timing import Stopwatch, deadline
 
-__all__ = ["MaxFlow"]
-
 
 @dataclass(frozen=True)
 class MaxFlow(FlowSolver):

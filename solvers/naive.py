@@ -16,8 +16,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
-__all__ = ["Naive", "NaivePlan"]
-
 
 class NaivePlan(Plan):
     """The target itself, whatever was drafted."""

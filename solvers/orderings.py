@@ -20,8 +20,6 @@ from otlp.solvers.limits import check_count, check_number, check_time_limit
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, deadline
 
-__all__ = ["Orderings", "OrderingsPlan"]
-
 PROVABLE = GAP_TOLERANCE - 1e-12
 """A gap that the verifier, who sums in another order, finds to be within the tolerance."""
 

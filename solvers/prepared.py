@@ -23,8 +23,6 @@ from otlp.solution import Guarantee, SolveError
 from otlp.solvers.solver import Solver, Stopped
 from otlp.timing import Stopwatch
 
-__all__ = ["Prepared", "SystemSolver"]
-
 
 class SystemSolver(Solver):
     """Base class of the solvers that solve one system at a time, for i.i.d. drafts."""

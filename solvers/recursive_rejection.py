@@ -23,14 +23,6 @@ from otlp.solvers.rejections import all_sequences, drawn_sequences, mean_interva
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, checkpoint
 
-__all__ = [
-    "RecursiveRejection",
-    "RecursiveRejectionPlan",
-    "RecursiveRejectionWithoutReplacementPlan",
-    "RejectionPlan",
-    "SequentialRejectionPlan",
-]
-
 FLOATS = 1e9
 """Numbers that an estimate looks at, where each step is over all tokens: some seconds."""
 

@@ -18,8 +18,6 @@ from otlp.plan import Marginals
 from otlp.plan.plan import MISS
 from otlp.timing import checkpoint
 
-__all__ = ["all_sequences", "drawn_sequences", "mean_interval"]
-
 TRIES = 6
 """Draws of a rejected token that may hit one that is gone before all tokens are looked at."""
 

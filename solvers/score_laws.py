@@ -21,8 +21,6 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.running_sum import accumulate
 
-__all__ = ["IndexArray", "Swaps", "realised_distribution"]
-
 IndexArray = npt.NDArray[np.int32]
 
 

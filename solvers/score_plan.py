@@ -17,8 +17,6 @@ from otlp.plan import SelectionPlan
 from otlp.problem import Problem
 from otlp.solvers.score_laws import IndexArray, Swaps, realised_distribution
 
-__all__ = ["ScorePlan"]
-
 
 class ScorePlan(SelectionPlan):
     """Select the draft with the best score, then accept or replace it.

@@ -19,8 +19,6 @@ from otlp.solvers.flow_solver import FlowSolver
 from otlp.solvers.prepared import SystemSolver
 from otlp.timing import Stopwatch, deadline
 
-__all__ = ["Slackness"]
-
 
 @dataclass(frozen=True)
 class Slackness(FlowSolver, SystemSolver):

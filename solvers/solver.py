@@ -16,8 +16,6 @@ from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.timing import Stopwatch, checkpoint
 
-__all__ = ["ClosedForm", "Solver", "Stopped", "engine_errors"]
-
 
 class Stopped(Exception):  # noqa: N818, since a limit is no error
     """Work stopped before there was a plan; raised where it stops, and caught by `Solver.solve`.

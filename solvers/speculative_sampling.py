@@ -16,8 +16,6 @@ from otlp.solution import Guarantee
 from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 
-__all__ = ["SpeculativeSampling", "SpeculativeSamplingPlan"]
-
 
 class SpeculativeSamplingPlan(SelectionPlan):
     """Accept the token x at one place with probability min(1, p_x / y_x), else replace it.

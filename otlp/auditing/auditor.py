@@ -20,8 +20,6 @@ from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.solvers.limits import check_number
 
-__all__ = ["audit"]
-
 
 @runtime_checkable
 class _Solves(Protocol):

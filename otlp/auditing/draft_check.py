@@ -12,8 +12,6 @@ from otlp.auditing.gtest import GTest, g_test
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import DraftScheme
 
-__all__ = ["DraftCheck", "check_drafts", "exact_draft_check"]
-
 MOST_TUPLES = 200_000
 """Schemes with more tuples than this are tested through the sets of tokens that they touch."""
 

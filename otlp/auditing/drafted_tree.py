@@ -17,8 +17,6 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
-__all__ = ["DraftedPaths", "DraftedRound", "DraftedTree", "Tables", "as_tables"]
-
 Tables: TypeAlias = Sequence[FloatArray]
 """One array a depth t, of shape (V^t, V): rows by the prefix as a number in base V."""
 

@@ -28,8 +28,6 @@ from otlp.auditing.torch_source import followed_torch
 from otlp.auditing.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
-__all__ = ["Law", "NotEnumerableError", "enumerate_law"]
-
 NEGLIGIBLE = 1e-12
 """Paths less likely than this are not followed; their total is `Law.unexplored`."""
 

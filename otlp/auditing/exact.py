@@ -16,8 +16,6 @@ from otlp.distribution import FloatArray, total_variation
 from otlp.drafts import DraftScheme, DraftTuples
 from otlp.errors import InvalidInputError
 
-__all__ = ["audit_conditionals", "audit_exactly"]
-
 
 class _Tally:
     """Sums the distribution of the output over drafted tuples."""

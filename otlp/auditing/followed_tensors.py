@@ -21,8 +21,6 @@ from torch.overrides import TorchFunctionMode
 from otlp.auditing.random_source import RandomSource
 from otlp.auditing.undecided import UndecidedNumber
 
-__all__ = ["FollowedTensors"]
-
 Numbers = npt.NDArray[Any]
 
 DESCRIBES = frozenset(

@@ -13,8 +13,6 @@ import scipy
 
 from otlp.distribution import FloatArray, IntArray, Mask, total_variation
 
-__all__ = ["GTest", "g_test", "total_variation_interval"]
-
 LEAST_EXPECTED = 10.0
 """Outcomes with a smaller expected count are pooled."""
 

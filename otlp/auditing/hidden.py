@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HiddenInput"]
-
 MOST_OBJECTS = 5_000
 """How many objects are looked at for what the program holds, the nearest first."""
 

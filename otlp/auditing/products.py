@@ -14,8 +14,6 @@ import scipy
 
 from otlp.auditing.undecided import Interval
 
-__all__ = ["Product", "factor_values", "mass"]
-
 
 class Product(Interval):
     """What is known of the product of a number, perhaps a product itself, and one number more.

@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["Clock"]
-
 
 @dataclass(frozen=True)
 class Clock:

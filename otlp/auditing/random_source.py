@@ -10,8 +10,6 @@ import numpy as np
 
 from otlp.distribution import FloatArray
 
-__all__ = ["RandomSource"]
-
 LARGEST_RANGE = 100_000
 """Integers of a larger range are seeds, not choices."""
 

@@ -13,8 +13,6 @@ from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
 from otlp.distribution import FloatArray
 
-__all__ = ["AuditReport", "Verdict", "commonest", "describe_power", "describe_test"]
-
 
 class Verdict(Enum):
     """What an audit concludes; the value says it in plain words.

@@ -12,8 +12,6 @@ from otlp.auditing.gtest import GTest
 from otlp.auditing.report import Verdict, describe_power, describe_test
 from otlp.distribution import FloatArray
 
-__all__ = ["RoundReport"]
-
 
 @dataclass(frozen=True, eq=False)
 class RoundReport:

@@ -26,8 +26,6 @@ from otlp.distribution import FloatArray, IntArray, total_variation, whole_numbe
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.solvers.limits import check_number
 
-__all__ = ["audit_rounds"]
-
 RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
 

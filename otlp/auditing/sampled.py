@@ -16,8 +16,6 @@ from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.drafts import DraftScheme
 from otlp.drafts.token_sets import check_memory
 
-__all__ = ["audit_by_sampling"]
-
 MEMORY_LIMIT = 2 * 1024**3
 """Bytes that the drafted tuples may take."""
 

@@ -13,11 +13,9 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
+from otlp.drafts.checks import check_tokens
 from otlp.errors import InvalidInputError, OTLPError, clean
 from otlp.plan import Plan
-from otlp.problem import check_tokens
-
-__all__ = ["Failure", "Progress", "Rule", "Sampler", "Step", "Subject", "draft_vectors", "one_line"]
 
 Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 Sampler: TypeAlias = Callable[[Any], npt.ArrayLike]

@@ -11,8 +11,6 @@ import numpy as np
 
 from otlp.auditing.random_source import RandomSource
 
-__all__ = ["followed_torch", "seeded_torch"]
-
 
 def followed_torch(source: RandomSource) -> AbstractContextManager[Any]:
     """Within it, PyTorch's random functions draw from the source, if PyTorch is loaded."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from otlp.auditing.races import Clock
 
-__all__ = ["Interval", "UndecidedNumber"]
-
 
 class Interval:
     """What is known of a uniform number U: it lies in [low, high).

@@ -8,8 +8,6 @@ from torch import Tensor
 from otlp.batched.numerics import TINY, draw_index
 from otlp.batched.rows import PADDING
 
-__all__ = ["verify_block"]
-
 
 def verify_block(
     target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor

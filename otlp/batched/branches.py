@@ -27,8 +27,6 @@ from otlp.batched.score_chains import (
 )
 from otlp.batched.tree_shapes import DRAWN, ENDING, LAST, ON
 
-__all__ = ["BatchedBranch", "BatchedDraws", "Standings", "branch", "drawn_masses"]
-
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15

@@ -13,8 +13,6 @@ from otlp.batched.martingale import BatchedPlan, martingale_plan
 from otlp.batched.numerics import power
 from otlp.batched.rows import Rows, by_rows, prepare
 
-__all__ = ["Certificate", "acceptance", "acceptance_histogram"]
-
 
 class Certificate(NamedTuple):
     """Acceptance of a plan and a bound on that of every plan.

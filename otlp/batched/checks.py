@@ -13,19 +13,6 @@ from otlp.errors import (
     ZeroProbabilityError,
 )
 
-__all__ = [
-    "check_devices",
-    "check_different",
-    "check_distribution",
-    "check_drafted",
-    "check_enough",
-    "check_flags",
-    "check_floats",
-    "check_numbers",
-    "check_tokens",
-    "reads_values",
-]
-
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 

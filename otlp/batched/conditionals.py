@@ -10,8 +10,6 @@ from otlp.batched.martingale import martingale_plan
 from otlp.batched.numerics import TINY, before, best_of
 from otlp.batched.rows import Rows, by_rows, prepare
 
-__all__ = ["conditional", "score_laws"]
-
 
 def conditional(
     target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: bool = True

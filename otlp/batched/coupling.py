@@ -17,8 +17,6 @@ from torch import Tensor
 
 from otlp.batched.numerics import TINY, before, mean_of_powers, power
 
-__all__ = ["Coupling", "couple", "levels", "scores", "swap"]
-
 
 class Coupling(NamedTuple):
     """A coupling of M groups of each row with a uniform score.

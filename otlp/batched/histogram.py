@@ -21,8 +21,6 @@ from otlp.batched.rows import Rows, prepare
 from otlp.batched.sampling import uniforms
 from otlp.errors import InvalidInputError
 
-__all__ = ["FRACTION_BITS", "binned_plan", "certified_loss", "histogram_plan", "verify_histogram"]
-
 FRACTION_BITS = 10
 """Bits of the fraction that tell bins apart: 2^10 bins an octave, some 17,000 in all."""
 

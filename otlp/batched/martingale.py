@@ -13,8 +13,6 @@ from otlp.batched.rejection import accept_or_replace
 from otlp.batched.rows import Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
-__all__ = ["BatchedPlan", "martingale_plan", "sort_rows", "verify", "verify_by"]
-
 BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 RADIX = 2**15

@@ -8,20 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "SECTIONS",
-    "TINY",
-    "before",
-    "best_of",
-    "bracket",
-    "draw_index",
-    "inclusion_probability",
-    "invert",
-    "mean_of_powers",
-    "power",
-    "rising_root",
-]
-
 TINY = 1e-300
 """Keeps 0 / 0 from being NaN."""
 

@@ -30,9 +30,6 @@ from otlp.batched.two_slice import (
 from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import InvalidInputError
 
-__all__ = ["BatchedRound", "Blocks", "block_weights", "path_laws", "verify_paths"]
-
-
 AXES = ("row", "path", "level")
 
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from otlp.batched.numerics import TINY, draw_index
 from otlp.batched.rows import Rows
 
-__all__ = ["accept_or_replace", "is_drafted"]
-
 
 def accept_or_replace(
     rows: Rows, selection: Tensor, selected: Tensor, accept: Tensor, replace: Tensor

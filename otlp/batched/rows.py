@@ -18,8 +18,6 @@ from otlp.batched.checks import (
 )
 from otlp.errors import InvalidInputError
 
-__all__ = ["CHUNK", "PADDING", "Rows", "by_rows", "chunks", "in_chunks", "prepare", "row_sums"]
-
 PADDING = -1
 """The token id that stands where a row has fewer drafts than the widest.
 

@@ -17,13 +17,6 @@ from otlp.batched.rejection import accept_or_replace, is_drafted
 from otlp.batched.rows import PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
-__all__ = [
-    "k_seq",
-    "recursive_rejection",
-    "recursive_rejection_without_replacement",
-    "speculative_sampling",
-]
-
 BISECTIONS = 30
 """Steps for the division factor of K-SEQ; the upper end is used, which is always valid."""
 

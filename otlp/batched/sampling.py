@@ -27,8 +27,6 @@ from otlp.batched.rows import chunks, row_sums
 from otlp.batched.tree_shapes import TreeShape
 from otlp.errors import InvalidInputError
 
-__all__ = ["sample", "sample_without_replacement", "softmax", "uniforms"]
-
 MOST_DRAFTS = 100_000_000
 """Of a row in one call."""
 

@@ -14,21 +14,6 @@ from torch import Tensor
 
 from otlp.batched.numerics import TINY
 
-__all__ = [
-    "ChainScores",
-    "Place",
-    "cut",
-    "draw_places",
-    "ends",
-    "place_at",
-    "powered",
-    "root_scores",
-    "scaled",
-    "slices",
-    "top_mean",
-    "win_place",
-]
-
 THIN = 1e-9
 """Part of a cell that is too thin to be cut off."""
 

@@ -16,8 +16,6 @@ from otlp.batched.tree_shapes import TreePlan, TreeShape
 from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
 
-__all__ = ["check_tree_form", "check_tree_values"]
-
 
 def check_tree_form(
     target: object, draft: object, draft_tokens: object, shape: object, nodes: object

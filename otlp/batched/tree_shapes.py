@@ -21,8 +21,6 @@ from otlp.batched.rows import PADDING
 from otlp.distribution import IntArray, Mask
 from otlp.errors import InvalidInputError
 
-__all__ = ["DRAWN", "ENDING", "LAST", "ON", "Branching", "Generation", "TreePlan", "TreeShape"]
-
 ON, ENDING, DRAWN, LAST = 1, 2, 3, 4
 """Kinds of children: certain ones that more is drafted below, and that end a path; drawn ones, and
 those that end a path whatever they are."""

@@ -21,8 +21,6 @@ from otlp.batched.score_chains import ChainScores, draw_places, root_scores
 from otlp.batched.tree_checks import check_tree_form, check_tree_values
 from otlp.batched.tree_shapes import ENDING, ON, Branching, TreePlan, TreeShape
 
-__all__ = ["Field", "Nodes", "TreeRound", "ending_at", "play", "verify_tree"]
-
 
 class TreeRound(NamedTuple):
     """What a round gives each row.

@@ -17,8 +17,6 @@ from otlp.batched.checks import check_floats
 from otlp.batched.numerics import TINY, bracket, invert, mean_of_powers, rising_root
 from otlp.errors import InvalidInputError
 
-__all__ = ["BatchedScoreLaw", "TwoSlice", "child", "draw_scores", "root_law", "two_slice_step"]
-
 MOST_PATHS = 10_000
 """Drafted paths of a round."""
 

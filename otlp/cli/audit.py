@@ -26,12 +26,10 @@ from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import json_option, open_capture, row_options, scheme_option
 from otlp.cli.output import console, fail, progress, write_json
 from otlp.distribution import FloatArray, top_k
+from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import make_solver
-from otlp.studies.compare import make_scheme
-
-__all__ = ["command"]
 
 Report = TypeVar("Report")
 

@@ -12,8 +12,6 @@ from otlp.auditing import RoundReport, audit_rounds
 from otlp.auditing.engines import ENGINES
 from otlp.decode import random_pair
 
-__all__ = ["audit_engine", "round_record"]
-
 
 def audit_engine(
     name: str, length: int, vocab_size: int, seed: int, samples: int, **settings: Any

@@ -32,8 +32,6 @@ from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
 
-__all__ = ["command"]
-
 DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
 
 

@@ -14,8 +14,6 @@ from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import capture, parts_folder
 
-__all__ = ["command"]
-
 
 @click.command(
     epilog="""\b

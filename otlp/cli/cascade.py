@@ -15,8 +15,6 @@ from otlp.decode.models.model import Sampling
 from otlp.studies.cascade_curve import METHODS, Point, curve, observe
 from otlp.studies.figures import draw_cascades
 
-__all__ = ["command"]
-
 DEFAULT = "lossy,bild,chow,diff,opt,token-v1,token-v2,token-v3"
 
 

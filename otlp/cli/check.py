@@ -31,8 +31,6 @@ from otlp.studies.attempt import warm
 from otlp.studies.benchmark import small_problems
 from otlp.studies.crosscheck import CrossCheck, cross_check
 
-__all__ = ["command"]
-
 
 @click.command(
     epilog="""\b

@@ -22,8 +22,6 @@ from typing import Any, TypeVar
 from otlp.auditing.subject import one_line
 from otlp.errors import OTLPError
 
-__all__ = ["ChildError", "run_in_child"]
-
 Result = TypeVar("Result")
 Progress = Callable[..., None]
 

@@ -27,10 +27,9 @@ from otlp.cli.options import (
     workers_options,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.studies.compare import BOUND, OPTIMUM, RULES, SCHEMES, Summary, compare, summarise
+from otlp.drafts.by_name import SCHEMES
+from otlp.studies.compare import BOUND, OPTIMUM, RULES, Summary, compare, summarise
 from otlp.studies.figures import draw_acceptance
-
-__all__ = ["command"]
 
 
 @click.command(

@@ -21,8 +21,6 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
 from otlp.studies.figures import draw_block_efficiency, draw_time_split
 
-__all__ = ["command"]
-
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,martingale"
 
 

@@ -21,8 +21,6 @@ from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.studies.trees import captured_texts, write_text
 
-__all__ = ["command"]
-
 
 @click.command(
     epilog="""\b

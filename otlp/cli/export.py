@@ -19,8 +19,6 @@ from otlp.cli.output import console, facts, progress, write_whole
 from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
-__all__ = ["command"]
-
 STEP = 2**12
 """Lines between two looks at the progress bar."""
 

@@ -9,8 +9,6 @@ from otlp.cli.options import capture_argument, open_capture, truncations
 from otlp.cli.output import console, facts
 from otlp.distribution import entropy
 
-__all__ = ["command"]
-
 SAMPLE_ROWS = 100
 
 

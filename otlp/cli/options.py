@@ -18,32 +18,11 @@ import click
 
 from otlp.cli.output import console
 from otlp.data.captures import Capture, builtin, load
+from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.studies.canvas import file_types
-from otlp.studies.compare import SCHEMES, make_scheme
 from otlp.sweeps.cluster import on_scheduler
-
-__all__ = [
-    "ByteCount",
-    "ListOf",
-    "OutputFile",
-    "Positive",
-    "capture_argument",
-    "figure_option",
-    "json_option",
-    "open_capture",
-    "problem",
-    "row_options",
-    "rows_option",
-    "say_truncations",
-    "scheme_option",
-    "spread",
-    "time_limit_option",
-    "truncations",
-    "workers",
-    "workers_options",
-]
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]

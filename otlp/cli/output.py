@@ -23,8 +23,6 @@ from rich.text import Text
 from otlp.data.whole_file import whole_file
 from otlp.errors import clean
 
-__all__ = ["console", "facts", "fail", "progress", "table", "warn", "write_json", "write_whole"]
-
 
 class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""

@@ -18,16 +18,6 @@ from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 
-__all__ = [
-    "Models",
-    "encode_prompts",
-    "model_options",
-    "open_pair",
-    "passages",
-    "prompt_options",
-    "read_prompts",
-]
-
 
 @dataclass(frozen=True)
 class Models:

@@ -24,8 +24,6 @@ from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
 from otlp.studies.benchmark import small_problems
 
-__all__ = ["command"]
-
 NUMBERS = ("acceptance", "upper_bound", "gap", "marginal_error", "marginal_method")
 
 

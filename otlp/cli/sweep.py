@@ -25,13 +25,12 @@ from otlp.cli.options import (
     workers_options,
 )
 from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError
-from otlp.studies.compare import BOUND, OPTIMUM, SCHEMES
+from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.figures import draw_sweep
 from otlp.studies.sweep import AXES, Grid, SweepPoint, by_panel, sweep, varying
 from otlp.sweeps.rows import CaptureRows, RowSource, SyntheticRows
-
-__all__ = ["command"]
 
 
 @click.command(

@@ -35,8 +35,6 @@ from otlp.studies.tuning import (
     read_costs,
 )
 
-__all__ = ["command"]
-
 
 @click.command(
     epilog="""\b

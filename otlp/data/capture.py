@@ -29,8 +29,6 @@ from otlp.errors import (
     TokenOutOfRangeError,
 )
 
-__all__ = ["Capture", "CaptureRow", "LogitArray", "check_logits"]
-
 LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 """Logits in memory: bfloat16 is read as float32.
 

@@ -25,8 +25,6 @@ from otlp.data.top_capture import TopCapture
 from otlp.data.top_rows import TopRows, check_rows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError
 
-__all__ = ["LABELS", "CaptureFile", "join_files", "open_capture_file", "read_capture_file", "write"]
-
 FORMAT, LARGE = "otlp-capture-1", "otlp-capture-2"
 
 LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")

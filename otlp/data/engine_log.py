@@ -30,8 +30,6 @@ from otlp.data.top_rows import ROUNDING, TopRow, check_rows, check_vocab_size, s
 from otlp.distribution import whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
-__all__ = ["from_logprobs"]
-
 LEAST = -1e4
 """Engines write -9999 or so where a token is masked, since JSON has no infinity."""
 

@@ -38,8 +38,6 @@ from otlp.data.whole_file import whole_file, writing_to
 from otlp.distribution import whole_number
 from otlp.errors import CaptureError
 
-__all__ = ["INDEX", "index_path", "open_shards", "write_shards"]
-
 INDEX = ".safetensors.index.json"
 FORMAT = "otlp-capture-index-1"
 MOST_INDEX = 100_000_000

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from otlp.data.tensor_file import FileTensor
 from otlp.errors import CaptureError, RowOutOfRangeError
 
-__all__ = ["FileTexts", "LazyArray", "StoredRows", "StoredTexts"]
-
 Block = TypeVar("Block", bound="FileTensor | FileTexts")
 Row = TypeVar("Row")
 

@@ -26,16 +26,6 @@ import numpy.typing as npt
 from otlp.distribution import frozen
 from otlp.errors import CaptureError
 
-__all__ = [
-    "NUMBERS",
-    "FileHeader",
-    "FileTensor",
-    "NewTensor",
-    "open_file",
-    "read_header",
-    "write_tensors",
-]
-
 MOST_HEADER = 100_000_000
 """Bytes; the safetensors format allows no more."""
 

@@ -35,8 +35,6 @@ from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
 from otlp.distribution import FloatArray, softmax, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["TopCapture", "keep_top"]
-
 RELATIVE, ABSOLUTE = 1e-5, 2 * ROUNDING
 """By how much the rest may be off: by rounding to float32, and by what an engine's sums are."""
 

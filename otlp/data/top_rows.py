@@ -14,8 +14,6 @@ from otlp.data.stored_rows import LazyArray, StoredRows
 from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, frozen, whole_number
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
-__all__ = ["ROUNDING", "TopRow", "TopRows", "check_rows", "check_vocab_size", "stack"]
-
 SLACK = 1e-3
 """How far the masses of a row may be from adding up to one, as in float32."""
 

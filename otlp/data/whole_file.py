@@ -10,8 +10,6 @@ from pathlib import Path
 
 from otlp.errors import CaptureError
 
-__all__ = ["is_temporary", "whole_file", "writing_to"]
-
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:

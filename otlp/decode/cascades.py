@@ -25,29 +25,6 @@ from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
-__all__ = [
-    "RULES",
-    "BiLD",
-    "Cascade",
-    "Chow",
-    "ChowLog",
-    "Diff",
-    "DiffLog",
-    "GreedyCascade",
-    "GreedyTokenCascade",
-    "Lossy",
-    "Opt",
-    "OptLog",
-    "Rule",
-    "SequentialRun",
-    "TokenCascade",
-    "TokenRule",
-    "TokenV1",
-    "TokenV2",
-    "TokenV3",
-    "sequential_cascade",
-]
-
 
 class Rule(Protocol):
     """Whether to defer to the target at a prefix."""

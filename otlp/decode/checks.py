@@ -12,8 +12,6 @@ import numpy.typing as npt
 from otlp.distribution import IntArray, as_array
 from otlp.errors import InvalidInputError
 
-__all__ = ["is_a", "number", "real_array", "token_ids"]
-
 
 def is_a(value: Any, kind: type, what: str) -> None:
     """Refuse a value that is no instance of a class.

@@ -16,8 +16,6 @@ import numpy as np
 from otlp.decode.checks import is_a
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 
-__all__ = ["Chooser", "RandomChooser", "enumerate_choices"]
-
 Result = TypeVar("Result")
 
 

@@ -24,8 +24,6 @@ from otlp.decode.verification import Autoregressive, Verification, find_verifica
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
-__all__ = ["generate"]
-
 
 class _ProcessedModel(HuggingFaceModel):
     """A model whose distributions come through generate's logits processors."""

@@ -15,8 +15,6 @@ import numpy as np
 
 from otlp.errors import InvalidInputError
 
-__all__ = ["HONOURED", "IDLE", "PROCESSORS", "check_options", "kept_back"]
-
 HONOURED = frozenset(
     "max_length max_new_tokens min_length min_new_tokens max_time do_sample temperature top_k "
     "top_p top_h min_p typical_p epsilon_cutoff eta_cutoff repetition_penalty "

@@ -17,8 +17,6 @@ from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
-__all__ = ["Round", "Transform", "aim", "check_round", "play_round"]
-
 Transform = Callable[[FloatArray, FloatArray], FloatArray]
 """From the draft's and the target's next-token distributions q and p to the one aimed at.
 

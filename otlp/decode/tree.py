@@ -11,8 +11,6 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import DraftScheme
 
-__all__ = ["ROOT", "DraftTree", "Slots", "TokenTree"]
-
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:

@@ -15,8 +15,6 @@ from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.without_replacement import WithoutReplacement
 from otlp.errors import InvalidInputError, TooFewTokensError
 
-__all__ = ["SCHEMES", "SchemeMaker", "make_scheme", "make_siblings"]
-
 SchemeMaker = Callable[[FloatArray, int], DraftScheme]
 """From q and n to a draft scheme: a class of schemes, or a function."""
 

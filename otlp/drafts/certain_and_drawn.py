@@ -11,8 +11,6 @@ from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.top_and_one import point_mass
 from otlp.errors import InvalidInputError
 
-__all__ = ["CertainAndDrawn"]
-
 
 class CertainAndDrawn(DraftScheme):
     """The tuple (a_1, ..., a_c, x_1, ..., x_k): certain tokens, and i.i.d. ones.

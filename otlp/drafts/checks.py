@@ -11,19 +11,6 @@ from otlp.distribution import IntArray, Mask, as_array, frozen, real_number, who
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
-__all__ = [
-    "MOST",
-    "check_count",
-    "check_drawn",
-    "check_mask",
-    "check_names",
-    "check_order",
-    "check_rows",
-    "check_size",
-    "check_tokens",
-    "check_tuples",
-]
-
 MOST = 10_000
 """Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
 

@@ -23,8 +23,6 @@ from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
-__all__ = ["Explicit"]
-
 
 class Explicit(DraftScheme):
     """A draft distribution listed tuple by tuple; the order of tokens within a tuple matters.

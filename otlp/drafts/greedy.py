@@ -9,8 +9,6 @@ from otlp.distribution import FloatArray, IntArray, Mask, invert_cdf
 from otlp.drafts import checks
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
-__all__ = ["Greedy"]
-
 
 class Greedy(TopAndOne):
     """The tuple (a_1, ..., a_(n-1), x): the top n - 1 tokens of q, and x from q without them.

@@ -10,8 +10,6 @@ from otlp.drafts import checks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
-__all__ = ["Hub"]
-
 
 class Hub(TopAndOne):
     """Pairs (x, a) with probability q_x and (a, x) with probability q_a q_x / (1 - q_a).

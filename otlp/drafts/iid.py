@@ -23,8 +23,6 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.power_slope import power_slope
 
-__all__ = ["IID"]
-
 
 class IID(OneDraft):
     """n tokens drawn independently from one draft distribution, with replacement.

@@ -17,8 +17,6 @@ from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, as_float, check_me
 from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 
-__all__ = ["Independent", "product_tuples"]
-
 
 class Independent(DraftScheme):
     """n tokens drawn independently, the j-th from the j-th draft distribution.

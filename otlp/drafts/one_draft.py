@@ -16,8 +16,6 @@ from otlp.drafts.scheme import DraftScheme, rename
 from otlp.errors import TooFewTokensError
 from otlp.numerics.ascending import by_ratio
 
-__all__ = ["OneDraft"]
-
 
 class OneDraft(DraftScheme):
     """n drafts made from one distribution q; unless it is overridden, n different tokens.

@@ -24,8 +24,6 @@ from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_m
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.equal_rows import equal_rows
 
-__all__ = ["DraftScheme", "Renamed"]
-
 
 class DraftScheme(ReadOnly, ABC):
     """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.

@@ -14,19 +14,6 @@ from otlp.distribution import FloatArray, IntArray, ReadOnly, sum_by
 from otlp.errors import InvalidInputError, SizeLimitError, fits
 from otlp.numerics.compiled import compiled
 
-__all__ = [
-    "MEMORY_LIMIT",
-    "MOST_DRAFTS",
-    "DraftTuples",
-    "TokenSets",
-    "as_float",
-    "check_memory",
-    "list_sets",
-    "merge_by_set",
-    "pascal",
-    "set_count",
-]
-
 MEMORY_LIMIT = 2 * 1024**3
 """Bytes that an enumeration may need before it is refused."""
 

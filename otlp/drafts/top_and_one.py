@@ -14,8 +14,6 @@ from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.scheme import rename
 from otlp.numerics.ascending import by_ratio
 
-__all__ = ["TopAndOne", "point_mass"]
-
 
 class TopAndOne(OneDraft):
     """The top n - 1 tokens of q, and one token x from q without them, in some order.

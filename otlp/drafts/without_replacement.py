@@ -18,8 +18,6 @@ from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
 from otlp.timing import checkpoint
 
-__all__ = ["WithoutReplacement"]
-
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
 

@@ -22,8 +22,6 @@ from otlp.solvers.linear_program import LinearProgram
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["LPArrays", "lp_arrays", "write_arrays"]
-
 BYTES_PER_VARIABLE = 420.0
 """Peak memory of arrays, names and what is written of them."""
 

@@ -10,8 +10,6 @@ from otlp.data.whole_file import whole_file
 from otlp.errors import clean
 from otlp.export.arrays import LPArrays
 
-__all__ = ["mps_lines", "write_mps"]
-
 OBJECTIVE = "minus_acceptance"
 
 

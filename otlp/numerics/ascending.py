@@ -8,8 +8,6 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 
-__all__ = ["ascending", "by_ratio"]
-
 BITS = 11
 """Bits of a digit: its counters stay in the fastest cache."""
 

@@ -15,8 +15,6 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
-__all__ = ["END", "best_of"]
-
 END = 2**62
 """Stands after the last cell of each row."""
 

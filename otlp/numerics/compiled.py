@@ -15,8 +15,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from otlp.timing import uncounted
 
-__all__ = ["Kernel", "compiled"]
-
 PACKAGE = Path(__file__).parent.parent
 
 P = ParamSpec("P")

@@ -9,8 +9,6 @@ import numpy as np
 
 from otlp.distribution import IntArray
 
-__all__ = ["equal_rows"]
-
 
 def equal_rows(rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield each distinct row, and the places where it stands.

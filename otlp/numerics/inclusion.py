@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["inclusion_probability"]
-
 
 def inclusion_probability(mass: npt.ArrayLike, n: int) -> Any:
     """1 - (1 - mass)^n, accurate for tiny masses.

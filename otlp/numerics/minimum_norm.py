@@ -18,8 +18,6 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
-__all__ = ["MinimumNorm", "best_prefix_of", "minimum_norm"]
-
 STALLED = 25
 """Orderings without a better bound after which the walk goes on in the face that it proves."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
-__all__ = ["positive_part"]
-
 
 @compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
 def positive_part(

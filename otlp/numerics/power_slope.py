@@ -11,8 +11,6 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
-__all__ = ["power_slope", "power_slopes"]
-
 BLOCK = 64
 """Slopes that are worked on together: few enough for the fastest memory, and vectorised."""
 

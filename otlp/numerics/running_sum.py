@@ -5,8 +5,6 @@ from __future__ import annotations
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
-__all__ = ["accumulate"]
-
 BLOCK = 64
 """Terms after which a running sum hands its rounding error on."""
 

@@ -19,17 +19,6 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.two_slice import clipped_from_below, clipped_sum, wanted_ratios
 
-__all__ = [
-    "Score",
-    "best_score",
-    "powered",
-    "root_score",
-    "sliced",
-    "slices",
-    "threshold",
-    "win_place",
-]
-
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
 THIN = 1e-9

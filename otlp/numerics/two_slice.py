@@ -12,8 +12,6 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
-__all__ = ["balance", "clipped_from_below", "clipped_sum", "shares", "skewed", "wanted_ratios"]
-
 REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
 """Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
 

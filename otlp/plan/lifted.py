@@ -9,8 +9,6 @@ from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
 
-__all__ = ["LiftedPlan"]
-
 
 class LiftedPlan(Plan):
     """Undo a restriction to the tokens that can be drafted.

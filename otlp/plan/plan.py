@@ -18,9 +18,6 @@ from otlp.problem import Problem
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Marginals", "Plan", "enumerated_marginals", "first_accepted", "residual_distribution"]
-
-
 MISS = 1e-6
 """Probability that the interval of an estimated acceptance misses the true one, at most."""
 

@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
-from otlp.plan.plan import Marginals, Plan, residual_distribution
+from otlp.numerics.compiled import compiled
+from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
-
-__all__ = ["SelectionPlan"]
-
 
 BLOCK = 2**16
 """Tuples that are verified together."""
@@ -77,19 +75,25 @@ class SelectionPlan(Plan):
         Computed from the numbers that `select` uses, not from `selection_law`.
         """
 
-    @cached_property
+    @property
     def accept(self) -> FloatArray:
         """Probability of accepting token i once selected, shape (V,); 0 where p and y are."""
-        target, law = self.problem.target, self.selection_law
-        larger = np.maximum(target, law)
-        return np.divide(target, larger, out=np.zeros_like(law), where=larger > 0.0)
+        return self._speculation[0]
 
-    @cached_property
+    @property
     def residual(self) -> FloatArray:
         """Distribution of the replacement, shape (V,)."""
-        return residual_distribution(
-            self.problem.target, np.minimum(self.problem.target, self.selection_law)
-        )
+        return self._speculation[1]
+
+    @cached_property
+    def _speculation(self) -> tuple[FloatArray, FloatArray]:
+        target = self.problem.target
+        accept, left = _accept_and_left(target, self.selection_law)
+        total = float(left.sum())
+        if total <= 0.0:  # then it is drawn from with probability zero but for rounding
+            return accept, target
+        left /= total
+        return accept, left
 
     @cached_property
     def _residual_cumulative(self) -> FloatArray:
@@ -124,5 +128,17 @@ class SelectionPlan(Plan):
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""
         accepted = self.realised_selection_law() * self.accept
-        output = accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
+        output = self.residual * max(0.0, 1.0 - float(accepted.sum()))
+        output += accepted
         return Marginals(accepted, output, "closed form")
+
+
+@compiled(error_model="numpy")
+def _accept_and_left(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """min(1, p / y), 0 where both are 0, and (p - y)^+."""
+    accept, left = np.empty(target.size), np.empty(target.size)
+    for i in range(target.size):
+        p, y = target[i], law[i]
+        accept[i] = p / max(p, y) if p > 0.0 else 0.0
+        left[i] = p - y if p > y else 0.0
+    return accept, left

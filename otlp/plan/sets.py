@@ -10,8 +10,6 @@ from otlp.drafts import TokenSets
 from otlp.plan.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
-__all__ = ["SetPlan"]
-
 
 class SetPlan(Plan):
     """Accept token i of set A with probability flow(i, A) / mass(A), else draw a replacement.

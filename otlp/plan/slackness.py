@@ -13,8 +13,6 @@ from otlp.distribution import FloatArray, Mask
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
 
-__all__ = ["SlacknessPlan"]
-
 
 class SlacknessPlan(Plan):
     """Join the outer and the inner system.

@@ -11,8 +11,6 @@ from otlp.drafts import DraftTuples
 from otlp.plan.plan import Marginals, Plan, enumerated_marginals
 from otlp.problem import Problem
 
-__all__ = ["TablePlan"]
-
 
 class TablePlan(Plan):
     """One conditional distribution for each tuple.

@@ -17,8 +17,6 @@ from otlp.problem import Problem
 from otlp.solution import Solution
 from otlp.solvers.solver import Solver
 
-__all__ = ["Attempt", "attempt", "settled", "warm"]
-
 Result = TypeVar("Result")
 
 MOST_REPEATS = 5

@@ -23,8 +23,6 @@ from otlp.studies.attempt import attempt, warm
 from otlp.sweeps.workers import in_order
 from otlp.timing import Timings
 
-__all__ = ["Cell", "Record", "Size", "benchmark", "small_problems"]
-
 
 @dataclass(frozen=True, order=True)
 class Size:

@@ -13,8 +13,6 @@ from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.problem import Problem
 
-__all__ = ["information_bounds", "lower_bound", "multi_step_error", "upper_bound"]
-
 MOST_TOKENS = 12
 """Vocabulary size up to which all subsets are tried."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from otlp.errors import EngineNotFoundError
 from otlp.studies.style import LOOK
 
-__all__ = ["figure", "file_types"]
-
 
 def file_types() -> tuple[str, ...]:
     """Endings of the files that a figure can be written to, such as ``.png``.

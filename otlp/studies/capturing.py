@@ -27,8 +27,6 @@ from otlp.decode.tree import ROOT
 from otlp.distribution import IntArray, invert_cdf, whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
-__all__ = ["capture", "capture_passage", "parts_folder"]
-
 FloatRows = npt.NDArray[np.float32]
 PLAN = "plan.json"
 

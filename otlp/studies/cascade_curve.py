@@ -28,8 +28,6 @@ from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, ratio
 
-__all__ = ["METHODS", "Observed", "Point", "curve", "observe", "thresholds"]
-
 UNIT = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NATS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 

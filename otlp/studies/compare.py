@@ -27,21 +27,6 @@ from otlp.studies.attempt import attempt
 from otlp.studies.bounds import upper_bound
 from otlp.sweeps.workers import in_order
 
-__all__ = [
-    "BOUND",
-    "OPTIMUM",
-    "RULES",
-    "SCHEMES",
-    "RuleResult",
-    "Summary",
-    "check_names",
-    "compare",
-    "make_scheme",
-    "measure_rules",
-    "no_results",
-    "summarise",
-]
-
 OPTIMUM = "optimum"
 """The acceptance of the best rule for the scheme."""
 

@@ -11,8 +11,6 @@ from otlp.solution import Solution, Status
 from otlp.solvers import with_time_limit
 from otlp.studies.attempt import Attempt, attempt
 
-__all__ = ["CrossCheck", "complaints", "cross_check"]
-
 
 @dataclass(frozen=True, eq=False)
 class CrossCheck:

@@ -23,8 +23,6 @@ from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
 from otlp.studies.estimate import Estimate, rate_ratio, ratio
 
-__all__ = ["BASELINE", "Measurement", "Run", "Setting", "decode", "measure", "record", "speed_up"]
-
 Played = tuple[list[Round], float]
 BASELINE = "autoregressive"
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 from otlp.distribution import FloatArray
-
-__all__ = ["Estimate", "estimate", "rate_ratio", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def estimate(mean: float, influence: FloatArray) -> Estimate:
     if n < 2 or not np.isfinite(mean):
         return Estimate(float(mean), float("nan"), float("nan"))
     error = np.sqrt(n / (n - 1) * np.sum(influence**2))
-    half = float(stats.t.ppf(0.975, n - 1) * error)
+    half = float(scipy.special.stdtrit(n - 1, 0.975) * error)
     return Estimate(float(mean), float(mean - half), float(mean + half))
 
 

@@ -6,28 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
-from otlp.studies.cascade_curve import Point
 from otlp.studies.compare import OPTIMUM, Summary
-from otlp.studies.decoding import BASELINE, Measurement, Setting
 from otlp.studies.style import BLUE, GREY, ORANGE, RED, SKY, look
 from otlp.studies.sweep import AXES as SWEPT
 from otlp.studies.sweep import SweepPoint, by_panel, varying
-from otlp.studies.timed_loop import SideBySide
-from otlp.studies.tuning import Prediction, RoundCosts
 
-__all__ = [
-    "draw_acceptance",
-    "draw_block_efficiency",
-    "draw_cascades",
-    "draw_sweep",
-    "draw_time_split",
-    "draw_times",
-    "draw_tuning",
-]
+if TYPE_CHECKING:
+    from otlp.studies.cascade_curve import Point
+    from otlp.studies.decoding import Measurement, Setting
+    from otlp.studies.timed_loop import SideBySide
+    from otlp.studies.tuning import Prediction, RoundCosts
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
@@ -147,6 +139,8 @@ def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
 
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
     """Draw a panel for each of K, L and temperature that varies, the others at their largest."""
+    from otlp.studies.decoding import BASELINE
+
     found = [one for one in found if one.setting.algorithm != BASELINE]
     values = {axis: sorted({getattr(one.setting, axis) for one in found}) for axis in AXES}
     varying = [axis for axis in AXES if len(values[axis]) > 1] or ["paths"]

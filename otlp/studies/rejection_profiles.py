@@ -17,8 +17,6 @@ from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import ShapedDrafting
 from otlp.distribution import FloatArray, invert_cdf
 
-__all__ = ["acceptance_by_try", "rejection_profile"]
-
 
 def _tries(
     p: FloatArray, q: FloatArray, weight: float, count: int, rng: np.random.Generator

@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog, minimize
+import scipy
 
 from otlp.decode import MultipathMartingale, TabularModel, iid_paths, random_pair
 from otlp.decode.laws.drafting_lp import drafting_optimum
@@ -23,8 +23,6 @@ from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
 from otlp.decode.verification.multipath_martingale import ScoreLaw
 from otlp.distribution import FloatArray, whole_number
 from otlp.errors import SizeLimitError
-
-__all__ = ["MOST_PAIRS", "RULES", "Family", "HowFar", "how_far", "random_family", "rule_efficiency"]
 
 MOST_PAIRS = 1024
 """Pairs that a family may have."""
@@ -182,7 +180,7 @@ def _best_kernel(node: Node, edges: FloatArray) -> tuple[FloatArray, float]:
     own, ones = np.eye(size), np.ones(count)
     most = np.hstack([own, -np.kron(own, means)])
     mixed = np.vstack([np.kron(own, ones), np.kron(np.ones(size), np.eye(count))])
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.append(-np.ones(size), np.zeros(size * count)),
         A_ub=most,
         b_ub=np.zeros(size),
@@ -224,8 +222,15 @@ def _evenly(node: Node, edges: FloatArray, kernel: FloatArray, accepted: float) 
     ]  # fmt: skip
     start = np.append(kernel.ravel(), np.minimum(wanted, kernel @ means))
     bounds = [(0.0, None)] * (size * count) + [(0.0, float(t)) for t in wanted]
-    found = minimize(distance, start, jac=slope, bounds=bounds, constraints=constraints,
-                     method="SLSQP", options={"maxiter": 300, "ftol": 1e-12})  # fmt: skip
+    found = scipy.optimize.minimize(
+        distance,
+        start,
+        jac=slope,
+        bounds=bounds,
+        constraints=constraints,
+        method="SLSQP",
+        options={"maxiter": 300, "ftol": 1e-12},
+    )
     better = found.x[:-size].reshape(size, count)
     broken = np.abs(mixed @ better.ravel() - right).max()
     return better if broken < 1e-7 and better.min() > -1e-9 else kernel

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["BLACK", "BLUE", "GREEN", "GREY", "LOOK", "ORANGE", "PINK", "RED", "SKY", "look"]
-
 BLACK, GREY = "#000000", "#8a8a8a"
 ORANGE, SKY, GREEN, BLUE = "#e69f00", "#56b4e9", "#009e73", "#0072b2"
 RED, PINK, YELLOW = "#d55e00", "#cc79a7", "#b8a800"  # their yellow, darker: it has to show on white

@@ -30,8 +30,6 @@ from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
 from otlp.sweeps.workers import in_order, one_by_one
 
-__all__ = ["AXES", "Grid", "SweepPoint", "SweepSetting", "by_panel", "sweep", "varying"]
-
 FORMAT = "otlp-sweep-1"
 
 AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}

@@ -33,17 +33,6 @@ from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
 from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
 
-__all__ = [
-    "Scheme",
-    "blended",
-    "captured_texts",
-    "gain",
-    "schemes",
-    "top_tree_renewal",
-    "value",
-    "write_text",
-]
-
 
 def write_text(
     draft: Model, target: Model, prompt: IntArray, tokens: int, rng: np.random.Generator

@@ -10,8 +10,6 @@ from importlib.metadata import version
 
 from otlp.errors import EngineNotFoundError, SchedulerError
 
-__all__ = ["on_scheduler"]
-
 TIMEOUT = 5.0
 """Seconds for the scheduler to answer."""
 

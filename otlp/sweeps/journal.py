@@ -18,8 +18,6 @@ from typing import Any, Self
 from otlp.data.whole_file import whole_file
 from otlp.errors import JournalError
 
-__all__ = ["Journal"]
-
 Entry = dict[str, Any]
 
 MOST_HEADING = 2**20

@@ -18,8 +18,6 @@ from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 from otlp.problem import Problem
 
-__all__ = ["CaptureProblems", "RowProblems", "SyntheticProblems"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowProblems(Sequence[Problem]):
@@ -70,6 +68,11 @@ class RowProblems(Sequence[Problem]):
     @abstractmethod
     def numbers(self) -> Sequence[int]:
         """The rows' own numbers, in order."""
+
+    @property
+    def named(self) -> bool:
+        """Whether a pickle names the rows, instead of holding them."""
+        return True
 
     @abstractmethod
     def select(self, numbers: Sequence[int]) -> Self:
@@ -174,6 +177,11 @@ class CaptureProblems(RowProblems):
         assert self.rows is not None
         return self.rows
 
+    @property
+    def named(self) -> bool:
+        """Whether the capture lies in files."""
+        return not isinstance(self.capture.target_logits, np.ndarray)
+
     def select(self, numbers: Sequence[int]) -> Self:
         """Keep some rows of the capture."""
         return replace(self, rows=numbers)
@@ -184,7 +192,7 @@ class CaptureProblems(RowProblems):
     def __getstate__(self) -> dict[str, Any]:
         """Take no other rows along."""
         numbers = np.asarray(self.numbers, dtype=np.int64)
-        if isinstance(self.capture.target_logits, np.ndarray):
+        if not self.named:
             none = np.empty(0, dtype=np.int64)
             at: Any = numbers
             if isinstance(self.rows, range) and self.rows.step == 1:

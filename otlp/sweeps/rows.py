@@ -18,8 +18,6 @@ from otlp.data.synthetic import LEAST_TOKENS, generate
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
-__all__ = ["CaptureRows", "RowSource", "SyntheticRows"]
-
 FINGERPRINT_ROWS = 16
 
 

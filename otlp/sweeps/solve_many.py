@@ -28,9 +28,8 @@ from otlp.solvers.orderings import Orderings
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
+from otlp.sweeps.problems import RowProblems
 from otlp.sweeps.workers import in_order, in_this_process, one_by_one
-
-__all__ = ["Row", "solve_many"]
 
 Outcome: TypeAlias = Solution | OTLPError
 Solved: TypeAlias = tuple[list[Outcome], float]
@@ -39,7 +38,7 @@ CHUNK_SECONDS = 0.1
 """Time that a chunk of rows should take: long beside the time to send it to a worker."""
 
 CHUNK_TOKENS = 2**18
-"""Most tokens of a chunk, rows times V: its plans take some 16 MB."""
+"""Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
 COMPILED = (
     *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
@@ -48,8 +47,9 @@ COMPILED = (
 """Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
 
 THREAD_TOKENS = 2**15
-"""V from which on they run in threads.  Below, too much of a solve is Python, which threads wait
-for; but where plans are kept they do all the same: to send one costs as much as to find it."""
+"""V from which on they run in threads, unless rows need not be sent.  Below, too much of a solve is
+Python, which threads wait for; but where plans are kept they do all the same: to send one costs as
+much as to find it."""
 
 ALONE_TOKENS = 2**13
 """V below which they keep plans in this process alone: threads would only wait for each other."""
@@ -123,7 +123,7 @@ def solve_many(
     progress : bool
         Show a bar on standard error, if that is a terminal.
     plans : bool
-        Keep the plans.  A row without its plan takes V bytes, and is soon sent from a worker.
+        Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
     **options
         Hyperparameters of the named solver.
 
@@ -182,11 +182,15 @@ def solve_many(
             some = list(islice(remaining, 1))
             problems = chain(some, remaining)
         vocab_size, compiled = _kind(made, some)
-        threads = compiled and (plans or vocab_size >= THREAD_TOKENS)
+        named = isinstance(problems, RowProblems) and problems.named
+        threads = compiled and (plans or (vocab_size >= THREAD_TOKENS and not named))
         if compiled and plans and vocab_size < ALONE_TOKENS:
             jobs = 1
         solve = partial(_solve_chunk, solver=made, plans=plans)
-        chunks = _Chunks(problems, chunk, max(1, CHUNK_TOKENS // vocab_size))
+        light = named and not plans
+        chunks = _Chunks(
+            problems, chunk, sys.maxsize if light else max(1, CHUNK_TOKENS // vocab_size)
+        )
         results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
         rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["COLUMNS", "columns", "to_pandas", "to_polars"]
-
 COLUMNS: dict[str, type] = {
     "row": int,
     "solver": str,

@@ -6,24 +6,18 @@ its backend, such as a Dask cluster.  Without one they stay on this machine.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
-from math import inf
-from time import monotonic
 from typing import Any, Literal, TypeVar
-from weakref import WeakSet
 
 from otlp.distribution import whole_number
-from otlp.errors import InvalidInputError, SchedulerError, TaskError
-
-__all__ = ["in_order", "in_this_process", "one_by_one", "worker_count"]
+from otlp.errors import InvalidInputError, TaskError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -37,12 +31,6 @@ MOST_JOBS = 1024
 
 IDLE_SECONDS = 60.0
 """After which a process that waits for the next sweep ends."""
-
-PATIENCE = 120.0
-"""Seconds without any worker after which those of a cluster are given up."""
-
-LOOK = 2.0
-"""Seconds from one look at them to the next."""
 
 
 def in_order(
@@ -89,7 +77,10 @@ def in_order(
     workers = worker_count(jobs)
     backend, configured = _configured()
     if hasattr(backend, "client"):
-        return _side_by_side(partial(_cluster, _Cluster(backend.client)), function, tasks, workers)
+        from otlp.sweeps.cluster_workers import Cluster, watched
+
+        pool = partial(watched, Cluster(backend.client))
+        return _side_by_side(pool, function, tasks, workers)
     if backend is not None:
         from joblib import Parallel
 
@@ -210,58 +201,6 @@ def _deaths() -> tuple[type[Exception], ...]:
     """What an executor raises when a worker died."""
     distributed = sys.modules.get("distributed")
     return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
-
-
-class _Cluster(Executor):
-    """The workers of a Dask cluster, however many they are."""
-
-    def __init__(self, client: Any) -> None:
-        self.client, self.deserted = client, False
-        self.begun: WeakSet[Any] = WeakSet()
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Begin a call, and fetch its result as soon as it is there."""
-        call = self.client.submit(function, *args, pure=False, **kwargs)
-        self.begun.add(call)
-        return self.aside(self._fetched(call))
-
-    def aside(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Let the client's thread do something."""
-        return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
-
-    async def watch(self) -> None:
-        """See whether workers that there were stay away."""
-        last = inf
-        while not self.deserted:
-            if await self.client.nthreads(asynchronous=True):
-                last = monotonic()
-            self.deserted = monotonic() - last > PATIENCE
-            await asyncio.sleep(LOOK)
-
-    async def _fetched(self, call: Any) -> Any:
-        found = asyncio.ensure_future(self.client.gather(call, asynchronous=True))
-        found.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen
-        while not found.done():
-            if self.deserted:
-                raise BrokenExecutor(f"all workers have been away for {PATIENCE:g} s")
-            await asyncio.wait([found], timeout=LOOK)
-        return found.result()
-
-
-@contextmanager
-def _cluster(executor: _Cluster, workers: int) -> Iterator[Executor]:
-    if executor.deserted and not executor.client.nthreads():
-        raise SchedulerError(
-            f"all workers of {executor.client.scheduler.address} have been away for "
-            f"{PATIENCE:g} s: start some, and then this again; a journal keeps what is done"
-        )
-    executor.deserted = False
-    watch = executor.aside(executor.watch())
-    try:
-        yield executor
-    finally:
-        watch.cancel()
-        executor.client.cancel(list(executor.begun))
 
 
 @contextmanager

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from otlp.solvers.engines.engine_server import receive, send
 from otlp.timing import checkpoint, seconds_left
 
-__all__ = ["EngineProcess", "call_engine"]
-
 SERVER = Path(__file__).with_name("engine_server.py")
 
 START_LIMIT = 60.0

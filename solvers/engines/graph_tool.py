@@ -19,8 +19,6 @@ from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import checkpoint
 
-__all__ = ["INTERPRETER_VARIABLE", "max_flow"]
-
 BITS = 52
 """Whole numbers below 2^53 add up exactly in float64; with other numbers a node's excess may never
 drain, by a rounding error, and the engine was seen to crash on that."""

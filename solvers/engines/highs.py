@@ -13,8 +13,6 @@ from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.engine_server import run_highs
 from otlp.timing import checkpoint, seconds_left
 
-__all__ = ["HighsResult", "solve"]
-
 METHODS = {"interior point": 0, "dual simplex": 1, "primal simplex": 4}
 """What HiGHS calls them in its option simplex_strategy, where it has a word for them."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.reductions.flow_network import FlowNetwork
 
-__all__ = ["to_integers"]
-
 
 def to_integers(network: FlowNetwork, bits: int) -> tuple[FloatArray, int]:
     """Scale capacities by a power of two and round them, so that no sum of flows overflows.

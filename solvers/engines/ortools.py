@@ -14,8 +14,6 @@ from otlp.solvers.engines.engine_server import run_ortools
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import seconds_left
 
-__all__ = ["max_flow"]
-
 BITS = 61
 """The totals stay far enough below 2^63: where a capacity overflows, OR-Tools answers OPTIMAL."""
 

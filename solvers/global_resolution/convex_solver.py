@@ -20,8 +20,6 @@ from otlp.distribution import FloatArray
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.race import Race
 
-__all__ = ["ConvexFunction", "Minimum", "solve_convex", "starting_point"]
-
 ConvexFunction = LogSumExp | Race
 
 # Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.

@@ -44,8 +44,6 @@ from otlp.solvers.solver import Solver, Stopped
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
 
-__all__ = ["PAPER_LIMITS", "GlobalResolution"]
-
 PAPER_LIMITS: Mapping[int, int] = {2: 50, 3: 20, 4: 10, 5: 10}
 """Most variables of a system by n, as in the paper (Appendix K)."""
 

@@ -19,8 +19,6 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 
-__all__ = ["LogSumExp"]
-
 
 @dataclass(frozen=True, eq=False)
 class LogSumExp:

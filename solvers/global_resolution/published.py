@@ -12,8 +12,6 @@ from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
 
-__all__ = ["PublishedSystem"]
-
 ENUMERATED_SETS = 500_000
 """Up to so many token sets the marginals are enumerated; beyond, they are a bound."""
 

@@ -20,8 +20,6 @@ from otlp.distribution import FloatArray
 from otlp.drafts.token_sets import pascal
 from otlp.numerics.compiled import compiled
 
-__all__ = ["Race"]
-
 TAIL = 3.8
 """How far the quadrature goes beyond the fastest and the slowest race."""
 

@@ -11,8 +11,6 @@ from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan, residual_distribution
 from otlp.problem import Problem
 
-__all__ = ["SoftmaxSystem", "softmax_by_set", "softmax_shares"]
-
 
 class SoftmaxSystem(Plan):
     """Accept by a softmax over one variable a label (Global Resolution, Eq. 14 and 17), scaled.

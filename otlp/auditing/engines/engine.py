@@ -13,8 +13,6 @@ from typing import Any
 from otlp.auditing.drafted_tree import DraftedRound
 from otlp.errors import EngineNotFoundError
 
-__all__ = ["Engine", "module_of_file"]
-
 
 @dataclass(frozen=True)
 class Engine:

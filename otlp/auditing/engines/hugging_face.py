@@ -8,8 +8,6 @@ from typing import Any
 from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.engine import Engine
 
-__all__ = ["HUGGING_FACE"]
-
 
 def _load() -> Callable[..., Any]:
     import torch

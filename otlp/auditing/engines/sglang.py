@@ -14,8 +14,6 @@ from typing import Any
 from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.engine import Engine, module_of_file
 
-__all__ = ["SGLANG_BLOCK", "SGLANG_CHAIN"]
-
 
 def _load(block: bool) -> Callable[..., Any]:
     import torch

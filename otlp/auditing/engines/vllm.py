@@ -16,8 +16,6 @@ from typing import Any
 from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.engine import Engine
 
-__all__ = ["VLLM_V1", "VLLM_V2", "VLLM_V2_BLOCK"]
-
 
 def _device() -> str:
     import torch

@@ -15,8 +15,6 @@ from otlp.decode.verification import ALGORITHMS, Verification
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["CostCurve", "Design", "design"]
-
 
 @dataclass(frozen=True)
 class CostCurve:

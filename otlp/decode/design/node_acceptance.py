@@ -11,8 +11,6 @@ from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.mixed import Mixed, top_tokens
 from otlp.distribution import FloatArray, renormalise_without
 
-__all__ = ["best_mixed_branching", "best_mixed_shape", "mean_acceptance"]
-
 MOST_CERTAIN, MOST_DRAWN = 8, 4
 """Children of each kind that a mixed node is tried with."""
 

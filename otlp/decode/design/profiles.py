@@ -23,8 +23,6 @@ from otlp.distribution import FloatArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
-__all__ = ["NEGLIGIBLE", "path_profile", "tournament_profile"]
-
 NEGLIGIBLE = 1e-4
 """Where A/P is less, what follows is left out: it falls with every token."""
 

@@ -18,8 +18,6 @@ from otlp.decode.drafting.growing import check_slots
 from otlp.distribution import FloatArray, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["best_static_tree", "tree_worth"]
-
 Shape = tuple[int, ...]
 
 

@@ -42,8 +42,6 @@ from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, invert_cdf, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["FAMILIES", "Candidate", "Statistics", "gather_statistics", "passes"]
-
 FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
     "tree": lambda *parents: tree_shape(parents, "iid"),

@@ -20,8 +20,6 @@ from otlp.decode.checks import real_array, token_ids
 from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["Renewal", "WrittenText", "renew"]
-
 
 @dataclass(frozen=True, eq=False)
 class WrittenText:

@@ -9,8 +9,6 @@ from otlp.decode.drafting.growing import Children, ShapeRule, check_slots
 from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.distribution import FloatArray, whole_number
 
-__all__ = ["AdaptiveBranching", "AdaptiveDepth", "adaptive_branching", "adaptive_depth"]
-
 
 @dataclass(frozen=True)
 class AdaptiveDepth(ShapeRule[tuple[int, float]]):

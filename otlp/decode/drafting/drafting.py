@@ -10,8 +10,6 @@ from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 
-__all__ = ["Drafting", "same_distribution"]
-
 
 def same_distribution(q: FloatArray) -> FloatArray:
     """Draft from the draft model's own distribution."""

@@ -20,8 +20,6 @@ from otlp.drafts.by_name import SchemeMaker, make_siblings
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError
 
-__all__ = ["Children", "ShapeRule", "Siblings", "check_slots", "grow", "siblings_below"]
-
 MOST_SLOTS = 100_000
 """Drafted tokens of a round, with the root: a target model takes far fewer."""
 

@@ -13,8 +13,6 @@ from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["MixedNodes", "MixedShape", "count_slots", "mixed_shape", "mixed_tree", "top_tokens"]
-
 Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]
 """What is below a slot: below each certain child, the likeliest first, and each drawn one."""
 LEAF: Mixed = ((), ())

@@ -16,8 +16,6 @@ from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.drafts import DraftScheme
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 
-__all__ = ["TopTree", "top_tree"]
-
 
 @dataclass(frozen=True)
 class TopTree(Drafting):

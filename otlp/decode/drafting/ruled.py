@@ -18,8 +18,6 @@ from otlp.distribution import FloatArray
 from otlp.drafts import IID, DraftScheme
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 
-__all__ = ["RuledDrafting"]
-
 
 @dataclass(frozen=True)
 class RuledDrafting(Drafting):

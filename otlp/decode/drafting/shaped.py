@@ -20,17 +20,6 @@ from otlp.drafts import IID, DraftScheme
 from otlp.drafts.by_name import SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
 
-__all__ = [
-    "ShapedDrafting",
-    "greedy_distribution",
-    "hub_pairs",
-    "iid_paths",
-    "no_draft",
-    "prefix_tree",
-    "tree_shape",
-    "without_replacement",
-]
-
 
 def greedy_distribution(q: FloatArray) -> FloatArray:
     """Draft the most likely token, whatever the model's temperature; ties go to the lowest id.

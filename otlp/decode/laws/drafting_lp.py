@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
+import scipy
 
 from otlp.decode.drafting import Drafting
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.errors import OTLPError
-
-__all__ = ["drafting_optimum"]
 
 Path = tuple[int, ...]
 
@@ -68,20 +65,22 @@ def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafti
     gain = np.array([p for _, _, p in below])
     rows = np.arange(children.size)
     # A(xy) - A(x) p(y | x) <= 0
-    fall = sparse.csr_matrix((np.ones(rows.size), (rows, children)), (rows.size, size))
-    fall -= sparse.csr_matrix((gain, (rows, parents)), (rows.size, size))
+    fall = scipy.sparse.csr_matrix((np.ones(rows.size), (rows, children)), (rows.size, size))
+    fall -= scipy.sparse.csr_matrix((gain, (rows, parents)), (rows.size, size))
     # A(x) - sum_y A(xy) - flow to x = 0, and each tree gives its probability
-    kept = sparse.identity(size) - sparse.csr_matrix(
+    kept = scipy.sparse.identity(size) - scipy.sparse.csr_matrix(
         (np.ones(rows.size), (parents, children)), (size, size)
     )
     columns = np.arange(trees.size)
-    into = sparse.csr_matrix((np.ones(trees.size), (ends, columns)), (size, trees.size))
-    given = sparse.csr_matrix((np.ones(trees.size), (trees, columns)), (len(chances), trees.size))
-    found = linprog(
+    into = scipy.sparse.csr_matrix((np.ones(trees.size), (ends, columns)), (size, trees.size))
+    given = scipy.sparse.csr_matrix(
+        (np.ones(trees.size), (trees, columns)), (len(chances), trees.size)
+    )
+    found = scipy.optimize.linprog(
         np.append(-np.ones(size), np.zeros(trees.size)),
-        A_ub=sparse.hstack([fall, sparse.csr_matrix((rows.size, trees.size))]),
+        A_ub=scipy.sparse.hstack([fall, scipy.sparse.csr_matrix((rows.size, trees.size))]),
         b_ub=np.zeros(rows.size),
-        A_eq=sparse.bmat([[kept, -into], [None, given]]),
+        A_eq=scipy.sparse.bmat([[kept, -into], [None, given]]),
         b_eq=np.append(np.zeros(size), np.fromiter(chances.values(), np.float64)),
         method="highs",
     )

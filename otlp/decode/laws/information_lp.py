@@ -14,8 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.optimize import linprog
+import scipy
 
 from otlp.decode.checks import is_a
 from otlp.decode.drafting import Drafting, iid_paths
@@ -24,8 +23,6 @@ from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import as_distribution, whole_number
 from otlp.errors import InvalidInputError, OTLPError
-
-__all__ = ["on_path_optimum", "on_tree_optimum"]
 
 MOST_CELLS = 1024
 """Cells that scores may be told apart by."""
@@ -67,9 +64,9 @@ class _Program:
         """Largest gain."""
         rows, columns, values = zip(*self.entries, strict=True)
         size = len(self.right), len(self.columns)
-        matrix = sparse.csr_matrix((values, (rows, columns)), size)
+        matrix = scipy.sparse.csr_matrix((values, (rows, columns)), size)
         below, right = np.array(self.at_most), np.array(self.right)
-        found = linprog(
+        found = scipy.optimize.linprog(
             [-self.gains[column] for column in range(size[1])],
             A_ub=matrix[below],
             b_ub=right[below],

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
+import scipy
 
 from otlp.decode.checks import is_a
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import FloatArray, Mask, whole_number
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
-
-__all__ = ["PREFIX_LIMIT", "MultipathOptimum", "multipath_optimum"]
 
 PREFIX_LIMIT = 20_000
 """Prefixes that the linear program may have."""
@@ -137,15 +134,17 @@ def _solve(
     children = np.arange(size, count)
     parents = children // size - 1
     p = np.concatenate([table.reshape(-1) for table in target.tables[:length]])
-    own = sparse.identity(count, format="csr")
+    own = scipy.sparse.identity(count, format="csr")
     # A(xy) - A(x) p(y | x) <= 0; for single tokens A(y) <= p(y)
-    flow = own - sparse.csr_matrix((p[size:], (children, parents)), shape=(count, count))
+    flow = own - scipy.sparse.csr_matrix((p[size:], (children, parents)), shape=(count, count))
     # best[x] >= A(x) - s Q(x), best[x] >= sum of best over the children, best >= 0
     inner = count // size - 1
-    gather = sparse.csr_matrix((np.ones(count - size), (parents, children)), shape=(inner, count))
+    gather = scipy.sparse.csr_matrix(
+        (np.ones(count - size), (parents, children)), shape=(inner, count)
+    )
     gather = gather - own[:inner]
-    top = sparse.csr_matrix(np.concatenate([np.ones(size), np.zeros(count - size)])[None])
-    blocks: list[list[sparse.spmatrix | None]] = [[flow] + [None] * len(slopes)]
+    top = scipy.sparse.csr_matrix(np.concatenate([np.ones(size), np.zeros(count - size)])[None])
+    blocks: list[list[scipy.sparse.spmatrix | None]] = [[flow] + [None] * len(slopes)]
     bounds = [np.append(p[:size], np.zeros(count - size))]
     for at, slope in enumerate(slopes):
         for first, last, bound in (
@@ -153,14 +152,17 @@ def _solve(
             (None, gather, np.zeros(inner)),
             (None, top, np.array([_conjugate(slope, paths)])),
         ):
-            row: list[sparse.spmatrix | None] = [first] + [None] * len(slopes)
+            row: list[scipy.sparse.spmatrix | None] = [first] + [None] * len(slopes)
             row[at + 1] = last
             blocks.append(row)
             bounds.append(bound)
     cost = np.zeros(count * (1 + len(slopes)))
     cost[:count] = -1.0
-    found = linprog(
-        cost, A_ub=sparse.bmat(blocks, format="csr"), b_ub=np.concatenate(bounds), method="highs"
+    found = scipy.optimize.linprog(
+        cost,
+        A_ub=scipy.sparse.bmat(blocks, format="csr"),
+        b_ub=np.concatenate(bounds),
+        method="highs",
     )
     if found.x is None:
         raise OTLPError(f"the multi-path LP failed: {found.message}")

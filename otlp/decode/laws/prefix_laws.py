@@ -43,14 +43,6 @@ from otlp.decode.verification.traversal import Traversal, attempts
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
 
-__all__ = [
-    "prefix_law",
-    "selection_efficiency",
-    "selection_law",
-    "top_down_law",
-    "traversal_law",
-]
-
 Shape = tuple[Any, ...]
 """The tree below a slot of a fixed shape: the shapes of its child slots; () for a leaf."""
 States = tuple[Any, ...]

@@ -17,14 +17,6 @@ from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 
-__all__ = [
-    "RoundLaw",
-    "Tally",
-    "aimed_model",
-    "draft_trees",
-    "round_law",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class RoundLaw:

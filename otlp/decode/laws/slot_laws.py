@@ -25,8 +25,6 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
-__all__ = ["tournament_efficiency", "tournament_law"]
-
 
 def tournament_efficiency(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting

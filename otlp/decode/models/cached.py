@@ -22,8 +22,6 @@ from otlp.decode.tree import TokenTree
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
-__all__ = ["CachedModel"]
-
 
 class CachedModel(Model):
     """A causal language model of transformers, in the middle of a text.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["context_limit", "rotary_switch"]
-
 
 def context_limit(config: Any, tokens: int) -> int | None:
     """How many tokens a text that has `tokens` already may grow to; None if there is no limit.

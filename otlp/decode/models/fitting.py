@@ -19,8 +19,6 @@ from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.tree import TokenTree
 from otlp.errors import SizeLimitError, UnsupportedProblemError
 
-__all__ = ["choose_tree_attention", "has_sliding_windows"]
-
 CONTEXT = (5, 3, 7, 4, 6)
 BRANCHES = TokenTree(np.array([-1, 8, 9, 8, 5]), np.array([-1, 0, 0, 2, 3]))
 LEAVES = (1, 4)

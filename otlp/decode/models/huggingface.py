@@ -16,8 +16,6 @@ from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 
-__all__ = ["HuggingFaceModel"]
-
 
 class HuggingFaceModel(CachedModel):
     """A causal language model of transformers that was found to fit, and its tokenizer.

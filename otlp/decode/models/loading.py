@@ -14,15 +14,6 @@ from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.errors import EngineNotFoundError, InvalidInputError, SizeLimitError
 
-__all__ = [
-    "TRAINED_PAIR",
-    "check_tokenizers",
-    "find_model",
-    "load_draft",
-    "load_model",
-    "load_pair",
-]
-
 TRAINED_PAIR = ("trained:target", "trained:draft")
 """Names of the pair that ships with the package: target and draft."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["is_out_of_memory", "tokens_that_fit"]
-
 
 def tokens_that_fit(model: Any) -> str:
     """How many tokens some model of transformers would take in one call now, in words.

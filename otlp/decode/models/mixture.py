@@ -13,8 +13,6 @@ from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
-__all__ = ["Mixture"]
-
 
 class Mixture(Model):
     """Weighted mean of the next-token distributions of several models over one vocabulary.

@@ -13,8 +13,6 @@ from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["Model", "Sampling", "check_pair"]
-
 
 @dataclass(frozen=True)
 class Sampling:

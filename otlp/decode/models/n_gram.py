@@ -18,8 +18,6 @@ from otlp.decode.models.occurrences import Corpus, followers
 from otlp.decode.models.text_model import TextModel
 from otlp.distribution import FloatArray, IntArray, whole_number
 
-__all__ = ["NGram"]
-
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from otlp.distribution import IntArray
 
-__all__ = ["Corpus", "followers"]
-
 
 class Corpus:
     """A long text that is asked again and again, indexed by token.

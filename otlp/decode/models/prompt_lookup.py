@@ -9,8 +9,6 @@ from otlp.decode.models.occurrences import followers
 from otlp.decode.models.text_model import TextModel
 from otlp.distribution import FloatArray, IntArray, whole_number
 
-__all__ = ["PromptLookup"]
-
 
 class PromptLookup(TextModel):
     """Relative frequencies of the tokens that followed the longest repeated end of the text.

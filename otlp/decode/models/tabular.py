@@ -14,8 +14,6 @@ from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["TabularModel", "random_pair"]
-
 
 class TabularModel(Model):
     """Next-token distributions listed for every prefix of fewer than `length` tokens.

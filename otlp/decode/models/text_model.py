@@ -12,8 +12,6 @@ from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, whole_number
 from otlp.errors import InvalidInputError
 
-__all__ = ["TextModel"]
-
 MOST_TOKENS = 10**8
 """Of a vocabulary; rows of probabilities have that many numbers."""
 

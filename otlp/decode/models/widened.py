@@ -12,8 +12,6 @@ from typing import Any
 from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
-__all__ = ["widened"]
-
 
 def widened(model: Any, factor: int) -> Any:
     """Copy a model with more neurons in its feed-forward layers, whose outputs weigh nothing.

@@ -12,8 +12,6 @@ from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
 
-__all__ = ["Autoregressive"]
-
 
 @dataclass(frozen=True)
 class Autoregressive(Verification):

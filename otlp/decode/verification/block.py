@@ -16,8 +16,6 @@ from otlp.distribution import FloatArray
 from otlp.errors import Capability
 from otlp.numerics.positive_part import positive_part
 
-__all__ = ["Block", "accept_prefix", "next_weight"]
-
 
 def next_weight(weight: float, p: float, q: float) -> float:
     """Weight of a prefix from that of its parent: min(1, w p/q) (Sun et al. 2024, Eq. 4)."""

@@ -15,8 +15,6 @@ from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
-__all__ = ["GreedyMultipath"]
-
 BLOCK = 256
 """Tokens that are worked on together, so that sums of powers fill the vectors."""
 

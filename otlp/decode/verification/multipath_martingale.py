@@ -33,8 +33,6 @@ from otlp.numerics.two_slice import (
     wanted_ratios,
 )
 
-__all__ = ["MultipathMartingale", "ScoreLaw", "child_scores", "split_scores"]
-
 FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
 SETTLED = 1e-10

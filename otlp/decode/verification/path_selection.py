@@ -14,8 +14,6 @@ from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
 
-__all__ = ["PathSelection", "Skew"]
-
 State = TypeVar("State")
 State_co = TypeVar("State_co", covariant=True)
 

@@ -13,8 +13,6 @@ from otlp.distribution import FloatArray
 from otlp.errors import Capability
 from otlp.plan import residual_distribution
 
-__all__ = ["Speculative", "one_path"]
-
 
 def one_path(drafting: Drafting, name: str) -> Capability:
     """Whether a single path is drafted."""

@@ -14,8 +14,6 @@ from otlp.decode.verification.verification import Outcome, Verification
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
 
-__all__ = ["TargetOnly"]
-
 
 @dataclass(frozen=True)
 class TargetOnly(Verification):

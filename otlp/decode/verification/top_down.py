@@ -18,8 +18,6 @@ from otlp.drafts import DraftScheme
 from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
 from otlp.solvers import make_solver
 
-__all__ = ["LARGEST_HUB_TREE", "TopDown", "draft_hub_pairs"]
-
 LARGEST_HUB_TREE = 8
 """Longest binary trees of pairs that are drafted: 2^L leaves."""
 

@@ -43,8 +43,6 @@ from otlp.numerics.score_chains import (
 )
 from otlp.numerics.two_slice import balance, clipped_from_below, shares, skewed
 
-__all__ = ["Branch", "Standing", "Tournament"]
-
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 NEGLIGIBLE = 1e-15

@@ -17,8 +17,6 @@ from otlp.distribution import FloatArray
 from otlp.errors import Capability
 from otlp.numerics.positive_part import positive_part
 
-__all__ = ["Traversal", "attempts"]
-
 
 @dataclass(frozen=True)
 class Traversal(Verification):

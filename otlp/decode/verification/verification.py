@@ -12,8 +12,6 @@ from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
 
-__all__ = ["Outcome", "Verification"]
-
 
 @dataclass(frozen=True, eq=False)
 class Outcome:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.solvers import SOLVERS
-from otlp.studies.compare import SCHEMES, make_scheme
 
 COMPILED = "martingale"
 """Its plans compare random numbers in compiled code, which cannot be followed."""

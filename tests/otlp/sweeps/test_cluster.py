@@ -18,7 +18,7 @@ import otlp
 from otlp.cli import main
 from otlp.errors import EngineNotFoundError, SchedulerError, TaskError
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps import workers
+from otlp.sweeps import cluster_workers
 from otlp.sweeps.cluster import on_scheduler
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 from otlp.sweeps.workers import in_order
@@ -149,8 +149,8 @@ def test_a_task_that_kills_every_worker_costs_itself_alone(cluster: Any) -> None
 @pytest.mark.slow
 def test_workers_that_stay_away_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "PATIENCE", 0.5)
-    monkeypatch.setattr(workers, "LOOK", 0.1)
+    monkeypatch.setattr(cluster_workers, "PATIENCE", 0.5)
+    monkeypatch.setattr(cluster_workers, "LOOK", 0.1)
     found = []
     with (
         distributed.LocalCluster(
