@@ -75,7 +75,7 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
     """
     if device.type != "cuda":
         return round_of
-    stream = torch.cuda.Stream(device)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
     stream.wait_stream(torch.cuda.current_stream(device))
     try:
         with torch.cuda.stream(stream):

@@ -93,7 +93,8 @@ class Llama:
     @property
     def slot_bytes(self) -> int:
         """Bytes of one slot of a cache, over all layers."""
-        return 2 * len(self.layers) * self.key_heads * self.width * self.dtype.itemsize
+        entry = self.key_heads * self.width * self.embedding.element_size()
+        return int(2 * len(self.layers) * entry)
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
@@ -126,7 +127,7 @@ class Llama:
         angles = torch.cat([angles, angles], -1)[:, None]
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
-        hidden = self.embedding[tokens]
+        hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = _normed(hidden, layer.before, self.epsilon)
             shape = (batch, count, -1, self.width)
@@ -177,14 +178,13 @@ def _layer(one: Any) -> _Layer:
         found = getattr(attention, name, None)
         return None if found is None else found.weight.detach()
 
-    return _Layer(
-        one.input_layernorm.weight.detach(),
-        *(parts(name, attention) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
-        norm("q_norm"),
-        norm("k_norm"),
-        one.post_attention_layernorm.weight.detach(),
-        *(parts(name, mlp) for name in ("gate_proj", "up_proj", "down_proj")),
+    query, key, value, out = (parts(f"{x}_proj", attention) for x in "qkvo")
+    gate, up, down = (parts(f"{x}_proj", mlp) for x in ("gate", "up", "down"))
+    before, between = (
+        getattr(one, f"{x}_layernorm").weight.detach() for x in ("input", "post_attention")
     )
+    norms = norm("q_norm"), norm("k_norm")
+    return _Layer(before, query, key, value, out, *norms, between, gate, up, down)
 
 
 def _check_kind(model: Any, config: Any) -> None:

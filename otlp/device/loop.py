@@ -127,8 +127,8 @@ def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) 
     [2]
     """
     batch, _, length = tokens.shape
-    p, q = (rows.double() for rows in (target, draft))
-    p, q = ((rows / rows.sum(-1, keepdim=True)).numpy() for rows in (p, q))
+    wide = [rows.double() for rows in (target, draft)]
+    p, q = ((rows / rows.sum(-1, keepdim=True)).numpy() for rows in wide)
     drafted, uniform = tokens.numpy(), numbers.numpy()
     output = np.full((batch, length + 1), -1)
     accepted, path = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
@@ -334,9 +334,14 @@ class DeviceLoop:
         self._kept = None
         slots = context + self.paths * self.length
         try:
+            held, goal, calls = (
+                torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
+            )
             state = _State(
                 torch.zeros(batch, context, dtype=torch.long, device=self.device),
-                *(torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)),
+                held,
+                goal,
+                calls,
                 torch.zeros((), dtype=torch.bool, device=self.device),
                 self._numbers(batch),
                 torch.zeros(batch, self.paths, self.length, dtype=torch.long, device=self.device),
@@ -399,7 +404,8 @@ class DeviceLoop:
 
     def _speculate(self, state: _State) -> None:
         count, length = self.paths, self.length
-        drafting, verifying = state.numbers.split([count * length, count + length + 2], 1)
+        nodes = count * length
+        drafting, verifying = state.numbers[:, :nodes], state.numbers[:, nodes:]
         of_level = drafting.reshape(-1, length, count).transpose(0, 1).contiguous()
         target_cache, draft_cache = state.caches
         begin = self.clock()

@@ -121,7 +121,7 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
         )
         hidden = model.read(cache, tokens, places, slots, sees)
         p = laws(model.logits(hidden), sampling)
-        root, nodes = p[:, :1], p[:, 1:].unflatten(1, (count, length))
+        root, nodes = p[:, :1], p[:, 1:].reshape(batch, count, length, -1)
         levels = [root.expand(-1, count, -1)]
         for level in range(1, length + 1):
             levels.append(

@@ -46,7 +46,6 @@ class Bench:
         from otlp.device import DeviceLoop
 
         longest = max(prompt.size for prompt in self.prompts)
-        shape = {"paths": setting.paths, "length": setting.length} if setting.paths else {}
         loop = DeviceLoop(
             self.target,
             self.draft if setting.paths else None,
@@ -54,7 +53,8 @@ class Bench:
             slots=longest + self.tokens + setting.length + 1,
             compiled=self.compiled,
             clock=CLOCKS[self.clock],
-            **shape,
+            paths=max(setting.paths, 1),
+            length=max(setting.length, 1),
         )
         return looped(loop, self.tokens)
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from otlp import decode
 from otlp.cli import main
 from otlp.data.captures import Capture, save
 from otlp.decode import Sampling, Tuned, random_pair
 from otlp.errors import InvalidInputError
 from otlp.studies.trees import write_text
+from tests.tiny_models import tiny
 
 
 def run(*arguments: object) -> Result:
@@ -110,3 +112,18 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
             Tuned.read(path)
     with pytest.raises(InvalidInputError, match="cannot read"):
         Tuned.read(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("setting", [("autoregressive", 0, 0), ("block", 1, 2)])
+def test_generate_decodes_with_a_tuned_setting(setting: tuple[str, int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    target, draft = tiny("llama", 0), tiny("llama", 1)
+    target.config._name_or_path, draft.config._name_or_path = "large", "small"
+    options = {"do_sample": True, "max_new_tokens": 6, "custom_generate": decode.generate}
+    tuned = Tuned("large", "small", "cpu", "float32", Sampling(), *setting)
+    text = target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=tuned, **options)
+    assert text.shape == (1, 8)
+    other = Tuned("large", "other", "cpu", "float32", Sampling(), *setting)
+    with pytest.raises(InvalidInputError, match="with draft other, not for target large"):
+        target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=other, **options)
