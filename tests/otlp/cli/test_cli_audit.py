@@ -167,7 +167,7 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
     report = json.loads(path.read_text())
     assert report["report"]["sample_test"]["samples"] == 2000
     assert report["report"]["sample_apart"] is None  # not known: it was sampled
-    assert "output" not in report
+    assert "output" not in report["report"]
 
 
 @pytest.mark.parametrize(
