@@ -118,6 +118,7 @@ class Kernels:
     repeat = (8, 16, 1.0)
     sample_time = 0.02
     warmup_time = 0.1
+    timeout = 600.0
 
     def setup(self, kernel: str) -> None:
         """Prepare the call, compile and load."""

@@ -165,9 +165,9 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
     path = tmp_path / "report.json"
     assert run("martingale", "--n", "2", "--samples", "2000", "--json", str(path)).exit_code == 0
     report = json.loads(path.read_text())
-    assert report["sample_test"]["samples"] == 2000
-    assert report["sample_apart"] is None  # not known: it was sampled
-    assert "output" not in report
+    assert report["report"]["sample_test"]["samples"] == 2000
+    assert report["report"]["sample_apart"] is None  # not known: it was sampled
+    assert "output" not in report["report"]
 
 
 @pytest.mark.parametrize(
