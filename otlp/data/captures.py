@@ -1,15 +1,11 @@
 """Captured logits of a target and a draft model: real rows to solve, without running a model.
 
-A capture is one safetensors file, which any tool that writes that format can make:
+A capture is one safetensors file, which any tool that writes that format can make, of tensors:
 
-================== ======================= ==================================================
-tensor             shape and type          meaning
-================== ======================= ==================================================
-``target_logits``  (rows, V), F16/BF16/F32 logits of the target at temperature 1
-``draft_logits``   (rows, V), the same     logits of the draft for the same contexts
-``positions``      (rows,), I64            tokens before the row in its passage; -1 if unknown
-``next_tokens``    (rows,), I64            the token that the text goes on with; -1 if unknown
-================== ======================= ==================================================
+- ``target_logits``, (rows, V), F16, BF16 or F32: logits of the target at temperature 1
+- ``draft_logits``, (rows, V), the same type: logits of the draft for the same contexts
+- ``positions``, (rows,), I64: tokens before the row in its passage; -1 if unknown
+- ``next_tokens``, (rows,), I64: the token that the text goes on with; -1 if unknown
 
 The file's metadata holds ``format`` (``otlp-capture-1``), ``target_model``, ``draft_model``,
 ``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``), ``note``, and ``contexts``, a
