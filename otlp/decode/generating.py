@@ -129,7 +129,8 @@ def generate(
         is_a(tuned, Tuned, "tuned")
         tuned.check_models(*(_name(one) for one in (model, draft_model)))
         paths, length, verification = tuned.paths, tuned.length, tuned.algorithm
-    wanted = iid_paths(paths, length) if paths and length else no_draft()
+    plain = tuned is not None and not paths
+    wanted = no_draft() if plain else iid_paths(paths, length)
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
     max_length = generation_config.max_length
