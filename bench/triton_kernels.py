@@ -66,8 +66,7 @@ def cases(
 def same_tokens(rng: np.random.Generator, vocab: int, paths: int, length: int, rows: int) -> Any:
     """Whether each case, so many of each kind, has the same tokens by both.
 
-    Where nothing is accepted, or paths share what is, either path does: where a threshold is free,
-    rounding chooses it, and with it the path.
+    Where nothing is accepted, or paths share what is, either path does.
     """
     every = [cases(rng, kind, vocab, paths, length, rows) for kind in KINDS]
     given = [torch.cat(parts) for parts in zip(*every, strict=True)]

@@ -29,7 +29,8 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs pip
 def test_same_tokens_for_the_same_numbers(vocab: int, paths: int, length: int) -> None:
     rng = np.random.default_rng(vocab)
     same = same_tokens(rng, vocab, paths, length, 16)
-    # on flat ground rounding chooses a threshold, as good as the other, and with it a path
+    # one row near 1e-290 takes another path; the splits at its root agree to 1e-15, and why the
+    # rest does not is open
     assert (~same).sum() <= 1
 
 
