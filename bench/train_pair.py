@@ -14,6 +14,9 @@ be spent in pieces, and both models may be trained on a GPU (``--device cuda``):
 
     python bench/train_pair.py --only target --target-minutes 240 --checkpoints build/pair
     python bench/train_pair.py --only draft --draft-minutes 120 --distil --checkpoints build/pair
+
+``--bfloat16`` multiplies matrices in bfloat16 and keeps weights and sums in float32: more than twice
+the tokens a second on a processor that has instructions for it.
 """
 
 from __future__ import annotations
@@ -230,6 +233,7 @@ def train(
     stream: torch.Tensor,
     checkpoint: Checkpoint,
     loss_of: Callable[[torch.Tensor], torch.Tensor],
+    bfloat16: bool,
 ) -> int:
     """Train the model until its time is spent; return the number of tokens seen.
 
@@ -269,7 +273,8 @@ def train(
                 break
             for group in steps.param_groups:
                 group["lr"] = recipe.learning_rate * rate_factor(elapsed / budget)
-            loss = loss_of(tokens.to(model.device))
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=bfloat16):
+                loss = loss_of(tokens.to(model.device))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             steps.step()
@@ -337,6 +342,7 @@ def write_model(
     help="Folder that training is kept in, and taken up from.",
 )
 @click.option("--device", default="cpu")
+@click.option("--bfloat16", is_flag=True, help="Multiply matrices in bfloat16.")
 def main(
     out: Path,
     target_minutes: float,
@@ -347,6 +353,7 @@ def main(
     temperature: float,
     checkpoints: Path | None,
     device: str,
+    bfloat16: bool,
 ) -> None:
     """Train the tokenizer and both models, and write them with their model cards."""
     torch.set_num_threads(threads)
@@ -375,7 +382,7 @@ def main(
                 distillation_loss, model, teacher.to(device).eval(), temperature=temperature
             )
         kept = None if checkpoints is None else checkpoints / f"{recipe.name}.pt"
-        seen = train(recipe, model, train_stream, Checkpoint(kept), loss_of)
+        seen = train(recipe, model, train_stream, Checkpoint(kept), loss_of, bfloat16)
         folder = out / recipe.name
         saved = write_model(folder, model.cpu(), tokenizer)
         loss = held_out_loss(saved, held_stream)
@@ -402,7 +409,9 @@ def main(
                 if distilled
                 else ""
             ),
-            more=f" --distil --temperature {temperature:g}" if distilled else "",
+            precision="bfloat16 products" if bfloat16 else "float32",
+            more=(f" --distil --temperature {temperature:g}" if distilled else "")
+            + (" --bfloat16" if bfloat16 else ""),
         )
         (folder / "README.md").write_text(card)
         console.print(
