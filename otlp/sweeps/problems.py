@@ -10,9 +10,9 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from otlp.data.capture import Capture
+from otlp.data.capture import Capture, cut_draft
 from otlp.data.synthetic import LEAST_TOKENS, generate
-from otlp.distribution import softmax, top_k, top_p, whole_number
+from otlp.distribution import FloatArray, softmax, top_k, top_p, whole_number
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, RowOutOfRangeError
@@ -98,11 +98,25 @@ class RowProblems(Sequence[Problem]):
         """Build a problem, or select some."""
         if isinstance(place, slice):
             return self.select(self.numbers[place])
-        capture, row = self._capture(self.numbers[place])
-        target, draft = capture.distributions(
+        target, draft = self._distributions(self.numbers[place])
+        return Problem(target, make_scheme(self.drafts, draft, self.n))
+
+    def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
+        """Target and draft of some problems, shape (rows, V) each, as their rows give them.
+
+        Raises
+        ------
+        OTLPError
+            If a row cannot give its own.
+        """
+        pairs = [self._distributions(number) for number in self.numbers[places]]
+        return np.stack([target for target, _ in pairs]), np.stack([draft for _, draft in pairs])
+
+    def _distributions(self, number: int) -> tuple[FloatArray, FloatArray]:
+        capture, row = self._capture(number)
+        return capture.distributions(
             row, self.temperature, self.draft_temperature, self.top_k, self.top_p
         )
-        return Problem(target, make_scheme(self.drafts, draft, self.n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +199,24 @@ class CaptureProblems(RowProblems):
     def select(self, numbers: Sequence[int]) -> Self:
         """Keep some rows of the capture."""
         return replace(self, rows=numbers)
+
+    def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
+        """See `RowProblems.distributions`; neighbours are read, and worked on, together."""
+        if self.capture.kept is not None:
+            return super().distributions(places)
+        numbers = np.asarray(self.numbers[places])
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+        target, draft = (
+            softmax(np.concatenate([rows[run[0] : run[-1] + 1] for run in runs]), temperature)
+            for rows, temperature in (
+                (self.capture.target_logits, self.temperature),
+                (self.capture.draft_logits, self.draft_temperature or self.temperature),
+            )
+        )
+        if self.top_k is not None or self.top_p is not None:
+            for row in draft:
+                row[:] = cut_draft(row, self.top_k, self.top_p)
+        return target, draft
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return self.capture, number

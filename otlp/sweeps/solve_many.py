@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, repeat
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from otlp.data.capture import Capture
 from otlp.distribution import whole_number
@@ -23,6 +23,7 @@ from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq
 from otlp.solvers.martingale import Martingale
+from otlp.solvers.martingale_rows import solve_rows
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.recursive_rejection import RecursiveRejection
@@ -39,6 +40,9 @@ CHUNK_SECONDS = 0.1
 
 CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
+
+BLOCK_TOKENS = 2**15
+"""Most tokens of the rows that are solved by the same calls: beyond, memory is slower."""
 
 COMPILED = (
     *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
@@ -172,7 +176,8 @@ def solve_many(
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
-    if in_this_process(jobs):
+    bulk = _in_bulk(problems, made)
+    if in_this_process(jobs) and not bulk:
         # without chunks, so that the memory of one plan does for the next
         single = _places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
@@ -183,8 +188,8 @@ def solve_many(
             problems = chain(some, remaining)
         vocab_size, compiled = _kind(made, some)
         named = isinstance(problems, RowProblems) and problems.named
-        threads = compiled and (plans or (vocab_size >= THREAD_TOKENS and not named))
-        if compiled and plans and vocab_size < ALONE_TOKENS:
+        threads = bulk or compiled and (plans or (vocab_size >= THREAD_TOKENS and not named))
+        if compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
             jobs = 1
         solve = partial(_solve_chunk, solver=made, plans=plans)
         light = named and not plans
@@ -253,8 +258,29 @@ class _Chunks:
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
     """The outcomes, and how long they took in seconds."""
     start = perf_counter()
-    outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
+    if _in_bulk(problems, solver):
+        outcomes = list(_solve_in_bulk(problems, solver, plans))
+    else:
+        outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
     return outcomes, perf_counter() - start
+
+
+def _in_bulk(problems: object, solver: Solver) -> TypeGuard[RowProblems]:
+    """Whether `solve_rows` does what the solver would."""
+    if not isinstance(problems, RowProblems) or problems.drafts != "iid":
+        return False
+    return isinstance(solver, Martingale) or (isinstance(solver, Auto) and problems.n > 1)
+
+
+def _solve_in_bulk(problems: RowProblems, solver: Solver, plans: bool) -> Iterator[Outcome]:
+    size = max(1, BLOCK_TOKENS // problems.vocab_size)
+    for start in range(0, len(problems), size):
+        block = slice(start, start + size)
+        found: list[Solution | None] = []
+        with suppress(Exception):  # a row will say it
+            found = solve_rows(*problems.distributions(block), problems.n, plans)
+        for place in range(start, min(start + size, len(problems))):
+            yield (found and found[place - start]) or _solve(problems, place, solver, plans)
 
 
 def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:
