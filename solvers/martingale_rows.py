@@ -7,10 +7,9 @@ interpreter's lock: so threads run side by side even where V is small.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from otlp.certificate import GAP_TOLERANCE, LOSSLESS_TOLERANCE
-from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.distribution import FloatArray, IntArray, Mask, frozen
 from otlp.drafts import IID
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
@@ -41,7 +40,7 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
     Parameters
     ----------
     target, draft : ndarray, shape (R, V)
-        Probability vectors p and q, which are normalised here as by `otlp.as_distribution`.
+        Probability vectors p and q: normalised in place, as by `otlp.as_distribution`, and kept.
     n : int
         Number of drafts.
     plans : bool
@@ -57,21 +56,26 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
     -----
     O(R V log V).  What a row keeps are views of arrays of all rows.
     """
-    target, draft = _normalised(target), _normalised(draft)
+    for given in (target, draft):
+        given /= given.sum(axis=1, keepdims=True)
+        frozen(given)
     clock = Stopwatch()
     keys, sizes = np.empty_like(target), np.empty(len(target), np.int64)
     _write_keys(target, draft, keys, sizes)
     keys[:, : sizes.max()].sort(axis=1)
     clock.lap("reduce")
     subset, group = np.zeros(target.shape, np.bool_), np.zeros(target.shape, np.int32)
-    selected, realised = np.empty_like(target), np.empty_like(target)
-    work, index = scratch(target.shape[1])
-    groups, ends, cells, shares = _solve_rows(
-        target, draft, n, keys, sizes, work, index, subset, group, selected, realised
-    )
+    selected, left = np.empty_like(target), np.empty_like(target)
+    ends = np.append(0, sizes.cumsum()) if plans else np.zeros(len(target) + 1, np.int64)
+    cells, shares = np.empty((2, ends[-1]), np.int32), np.empty((2, ends[-1]))
+    groups, counts = _solve_rows(
+        target, draft, n, sizes, ends, keys, subset, group, selected, left, cells, shares,
+        *scratch(target.shape[1]),
+    )  # fmt: skip
     clock.lap("solve")
-    acceptance, error = _marginals(target, selected, realised)
-    inside, outside = (target * subset).sum(axis=1), (draft * ~subset).sum(axis=1)
+    acceptance, error = _marginals(target, accepted=keys, left=left)
+    inside = np.multiply(target, subset, out=keys).sum(axis=1)
+    outside = np.multiply(draft, ~subset, out=keys).sum(axis=1)
     bound = [
         min(1.0, own + inclusion_probability(other, n))
         for own, other in zip(inside.tolist(), outside.tolist(), strict=True)
@@ -86,7 +90,7 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
     for row in np.flatnonzero(proved):
         plan = None
         if plans:
-            swaps = slice(ends[row], ends[row + 1])
+            swaps = slice(ends[row], ends[row] + counts[row])
             plan = ScorePlan(
                 _problem(target[row], draft[row], n),
                 selected[row],
@@ -107,15 +111,11 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
     return made
 
 
-def _normalised(rows: FloatArray) -> FloatArray:
-    return rows / rows.sum(axis=1, keepdims=True)
-
-
 def _problem(target: FloatArray, draft: FloatArray, n: int) -> Problem:
     """Put a problem together of what is valid, as out of a pickle."""
     drafts, problem = IID.__new__(IID), Problem.__new__(Problem)
-    drafts.__setstate__({"_n": n, "draft": draft})
-    problem.__setstate__({"target": target, "drafts": drafts})
+    vars(drafts).update(_n=n, draft=draft)
+    vars(problem).update(target=target, drafts=drafts)
     return problem
 
 
@@ -127,65 +127,63 @@ def _write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray, sizes: 
         keys[row, sizes[row] :] = np.inf
 
 
-@compiled
+@compiled(error_model="numpy")
 def _solve_rows(
     target: FloatArray,
     draft: FloatArray,
     n: int,
-    keys: FloatArray,
     sizes: IntArray,
-    work: FloatArray,
-    index: IndexArray,
+    starts: IntArray,
+    keys: FloatArray,
     subset: Mask,
     group: IndexArray,
     selected: FloatArray,
-    realised: FloatArray,
-) -> tuple[IntArray, IntArray, IndexArray, FloatArray]:
-    """Solve rows whose keys are sorted; no groups where p/q must be sorted again.
+    left: FloatArray,
+    cells: IndexArray,
+    shares: FloatArray,
+    work: FloatArray,
+    index: IndexArray,
+) -> tuple[IntArray, IntArray]:
+    """Solve rows whose keys are sorted: the numbers of groups and swaps of each.
 
-    Writes `subset`, `group`, `selected` and `realised`; returns the number of groups, where the
-    swaps of each row end, and their groups and shares, those of `low` and those of `high`.
+    No groups where p/q must be sorted again.  Over the keys goes the accepted mass of each token,
+    to `left` that of p above y, and to `cells` and `shares`, if they have room, the swaps.
     """
-    rows = sizes.size
-    groups, ends = np.zeros(rows, np.int64), np.zeros(rows + 1, np.int64)
-    cells, shares = np.empty((2, keys.size), np.int32), np.empty((2, keys.size))
-    for row in range(rows):
-        size, start = sizes[row], ends[row]
-        stop = start
-        work[RATIO, :size] = keys[row, :size]
-        if unpack(target[row], draft[row], work, index[ORDER], size):
-            groups[row], count = solve_sorted(
-                draft[row], n, work, index, size, subset[row], selected[row], group[row]
-            )
-            stop += count
-            cells[0, start:stop], cells[1, start:stop] = index[LOW, :count], index[HIGH, :count]
-            shares[0, start:stop] = work[LOW_SHARE, :count]
-            shares[1, start:stop] = work[HIGH_SHARE, :count]
-            realised[row] = realised_distribution(
-                group[row],
-                cells[0, start:stop],
-                cells[1, start:stop],
-                shares[0, start:stop],
-                shares[1, start:stop],
-                draft[row],
-                groups[row],
-                n,
-            )
-        ends[row + 1] = stop
-    return groups, ends, cells[:, : ends[rows]].copy(), shares[:, : ends[rows]].copy()
+    groups, counts = np.zeros(sizes.size, np.int64), np.zeros(sizes.size, np.int64)
+    for row in range(sizes.size):
+        p, q, size = target[row], draft[row], sizes[row]
+        for k in range(size):
+            work[RATIO, k] = keys[row, k]
+        if not unpack(p, q, work, index[ORDER], size):
+            keys[row], left[row] = 0.0, 0.0
+            continue
+        groups[row], counts[row] = solve_sorted(
+            q, n, work, index, size, subset[row], selected[row], group[row]
+        )
+        low, high = index[LOW, : counts[row]], index[HIGH, : counts[row]]
+        low_share, high_share = work[LOW_SHARE, : counts[row]], work[HIGH_SHARE, : counts[row]]
+        realised = realised_distribution(
+            group[row], low, high, low_share, high_share, q, groups[row], n
+        )
+        accept, rest = accept_and_left(p, selected[row])
+        for i in range(p.size):
+            keys[row, i], left[row, i] = realised[i] * accept[i], rest[i]
+        if cells.size > 0:
+            start = starts[row]
+            for t in range(counts[row]):
+                cells[0, start + t], cells[1, start + t] = low[t], high[t]
+                shares[0, start + t], shares[1, start + t] = low_share[t], high_share[t]
+    return groups, counts
 
 
 def _marginals(
-    target: FloatArray, selected: FloatArray, realised: FloatArray
+    target: FloatArray, accepted: FloatArray, left: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Acceptance and L1 error of each row's output, as `SelectionPlan.marginals` gives them."""
-    flat = accept_and_left(target.ravel(), selected.ravel())
-    accept, left = (values.reshape(target.shape) for values in flat)
+    """Acceptance and L1 error of each row, as from `SelectionPlan.marginals`; overwrites `left`."""
     total = left.sum(axis=1, keepdims=True)
     nothing = total[:, 0] <= 0.0
     left[nothing], total[nothing] = target[nothing], 1.0
     left /= total
-    accepted = np.multiply(realised, accept, out=accept)
     acceptance = accepted.sum(axis=1)
     left *= np.maximum(0.0, 1.0 - acceptance)[:, None]
     left += accepted

@@ -75,10 +75,6 @@ class RowProblems(Sequence[Problem]):
         return True
 
     @abstractmethod
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep the rows of these numbers only."""
-
-    @abstractmethod
     def _capture(self, number: int) -> tuple[Capture, int]:
         """A capture that has the row, and where."""
 
@@ -97,7 +93,9 @@ class RowProblems(Sequence[Problem]):
     def __getitem__(self, place: int | slice) -> Problem | Self:
         """Build a problem, or select some."""
         if isinstance(place, slice):
-            return self.select(self.numbers[place])
+            part = object.__new__(type(self))
+            vars(part).update(vars(self), rows=self.numbers[place])  # which are checked already
+            return part
         target, draft = self._distributions(self.numbers[place])
         return Problem(target, make_scheme(self.drafts, draft, self.n))
 
@@ -195,10 +193,6 @@ class CaptureProblems(RowProblems):
     def named(self) -> bool:
         """Whether the capture lies in files."""
         return not isinstance(self.capture.target_logits, np.ndarray)
-
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep some rows of the capture."""
-        return replace(self, rows=numbers)
 
     def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
         """See `RowProblems.distributions`; neighbours are read, and worked on, together."""
@@ -300,11 +294,6 @@ class SyntheticProblems(RowProblems):
         """The numbers of the rows, in order."""
         assert isinstance(self.rows, range)
         return self.rows
-
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep some rows."""
-        assert isinstance(numbers, range)
-        return replace(self, rows=numbers)
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return generate(1, self.vocab_size, seed=self.seed, first=number), 0
