@@ -96,25 +96,11 @@ class RowProblems(Sequence[Problem]):
             part = object.__new__(type(self))
             vars(part).update(vars(self), rows=self.numbers[place])  # which are checked already
             return part
-        target, draft = self._distributions(self.numbers[place])
-        return Problem(target, make_scheme(self.drafts, draft, self.n))
-
-    def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
-        """Target and draft of some problems, shape (rows, V) each, as their rows give them.
-
-        Raises
-        ------
-        OTLPError
-            If a row cannot give its own.
-        """
-        pairs = [self._distributions(number) for number in self.numbers[places]]
-        return np.stack([target for target, _ in pairs]), np.stack([draft for _, draft in pairs])
-
-    def _distributions(self, number: int) -> tuple[FloatArray, FloatArray]:
-        capture, row = self._capture(number)
-        return capture.distributions(
+        capture, row = self._capture(self.numbers[place])
+        target, draft = capture.distributions(
             row, self.temperature, self.draft_temperature, self.top_k, self.top_p
         )
+        return Problem(target, make_scheme(self.drafts, draft, self.n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,18 +181,26 @@ class CaptureProblems(RowProblems):
         return not isinstance(self.capture.target_logits, np.ndarray)
 
     def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
-        """See `RowProblems.distributions`; neighbours are read, and worked on, together."""
-        if self.capture.kept is not None:
-            return super().distributions(places)
+        """Targets and drafts of some problems at once, shape (rows, V) each.
+
+        Each is what `Capture.distributions` gives; the capture must be one of whole rows.
+
+        Raises
+        ------
+        OTLPError
+            If one of the rows has none.
+        """
         numbers = np.asarray(self.numbers[places])
         runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-        target, draft = (
-            softmax(np.concatenate([rows[run[0] : run[-1] + 1] for run in runs]), temperature)
-            for rows, temperature in (
-                (self.capture.target_logits, self.temperature),
-                (self.capture.draft_logits, self.draft_temperature or self.temperature),
-            )
-        )
+
+        def softmax_of(logits: Any, temperature: float) -> FloatArray:
+            # neighbours that lie in a file are read together
+            rows = [np.asarray(logits[run[0] : run[-1] + 1]) for run in runs]
+            return softmax(np.concatenate(rows), temperature)
+
+        capture, temperature = self.capture, self.temperature
+        target = softmax_of(capture.target_logits, temperature)
+        draft = softmax_of(capture.draft_logits, self.draft_temperature or temperature)
         if self.top_k is not None or self.top_p is not None:
             for row in draft:
                 row[:] = cut_draft(row, self.top_k, self.top_p)
