@@ -183,6 +183,7 @@ def solve_many(
     rows: Iterator[Row]
     alone, bulk = in_this_process(jobs), _in_bulk(problems, made)
     if alone and not bulk:
+        _keep_memory()
         # without chunks, so that the memory of one plan does for the next
         single = _places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
@@ -267,6 +268,7 @@ class _Chunks:
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
     """The outcomes, and how long they took in seconds."""
     start = perf_counter()
+    _keep_memory()
     if _in_bulk(problems, solver):
         outcomes = list(_solve_in_bulk(problems, solver, plans))
     else:
@@ -279,11 +281,10 @@ def _in_bulk(problems: object, solver: Solver) -> TypeGuard[CaptureProblems]:
     if not isinstance(problems, CaptureProblems) or problems.drafts != "iid":
         return False
     chosen = isinstance(solver, Martingale) or (isinstance(solver, Auto) and problems.n > 1)
-    return chosen and problems.capture.kept is None
+    return chosen and problems.capture.kept is None and _block(problems.vocab_size) > 1
 
 
 def _solve_in_bulk(problems: CaptureProblems, solver: Solver, plans: bool) -> Iterator[Outcome]:
-    _keep_memory()
     size = _block(problems.vocab_size)
     for start in range(0, len(problems), size):
         places = range(len(problems))[start : start + size]
