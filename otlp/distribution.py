@@ -328,9 +328,12 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
             "logits must not hold NaN or +inf, nor a row of -inf throughout: "
             f"the largest entry of a row is {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
         )
+    # in place: fresh memory costs more than the arithmetic
+    probabilities: FloatArray = scaled - peak
     with np.errstate(over="ignore"):  # to minus infinity, where it belongs
-        weights = np.exp((scaled - peak) / float(temperature))
-    probabilities: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
+        probabilities /= float(temperature)
+    np.exp(probabilities, out=probabilities)
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return probabilities
 
 

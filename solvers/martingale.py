@@ -85,16 +85,18 @@ class Martingale(Solver):
         """Sort, find the levels, swap."""
         assert isinstance(problem.drafts, IID)
         target, draft = problem.target, problem.drafts.draft
-        work, index = _scratch(draft.size)
-        size = _keys(target, draft, work[RATIO])
+        work, index = scratch(draft.size)
+        size = write_keys(target, draft, work[RATIO])
         work[RATIO, :size].sort()
-        if not _unpack(target, draft, work, index[ORDER], size):
+        if not unpack(target, draft, work, index[ORDER], size):
             again = work[RATIO, :size].argsort()
             for row in (RATIO, TARGET, DRAFT):
                 work[row, :size] = work[row, again]
             index[ORDER, :size] = index[ORDER, again]
         clock.lap("reduce")
-        subset, selected, group, groups, count = _solve(draft, problem.n, work, index, size)
+        subset, group = np.zeros(draft.size, np.bool_), np.zeros(draft.size, np.int32)
+        selected = np.empty(draft.size)
+        groups, count = solve_sorted(draft, problem.n, work, index, size, subset, selected, group)
         swaps = Swaps(
             groups=groups,
             group=group,
@@ -107,7 +109,7 @@ class Martingale(Solver):
         return Answer(ScorePlan(problem, selected, swaps), Guarantee.OPTIMAL, subset)
 
 
-def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
+def scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     """Arrays to work in.
 
     They are one block, so that the allocator keeps that much when it is freed, and further solves
@@ -125,7 +127,7 @@ def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
 
 
 @compiled(error_model="numpy")
-def _keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
+def write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
     """Write p/q of the tokens that can be drafted, with the token in its low bits; count them."""
     raw = keys.view(np.int64)
     mask = _low_bits(target.size)
@@ -139,7 +141,7 @@ def _keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
 
 
 @compiled(error_model="numpy")
-def _unpack(
+def unpack(
     target: FloatArray, draft: FloatArray, work: FloatArray, order: IndexArray, size: int
 ) -> bool:
     """Turn sorted keys into tokens, p/q, p and q; whether p/q ascends.
@@ -180,10 +182,20 @@ def _ratio(p: float, q: float) -> float:
 
 
 @compiled(error_model="numpy")
-def _solve(
-    draft: FloatArray, n: int, work: FloatArray, index: IndexArray, size: int
-) -> tuple[Mask, FloatArray, IndexArray, int, int]:
-    """Solve for tokens sorted by p/q: H*, y, group of each token, how many groups and swaps."""
+def solve_sorted(
+    draft: FloatArray,
+    n: int,
+    work: FloatArray,
+    index: IndexArray,
+    size: int,
+    subset: Mask,
+    selected: FloatArray,
+    group: IndexArray,
+) -> tuple[int, int]:
+    """Solve for tokens sorted by p/q; return how many groups and swaps there are.
+
+    Writes H* and the group of each token over zeros, and y.
+    """
     ratio, p, q = work[RATIO][:size], work[TARGET][:size], work[DRAFT][:size]
     below, order = work[ENDS][: size + 1], index[ORDER][:size]
     below[0] = 0.0
@@ -192,19 +204,16 @@ def _solve(
     accumulate(below)
     accumulate(p)
     delta, length = _best_prefix(below, p, n)
-    subset = np.zeros(draft.size, np.bool_)
     for k in range(length):
         subset[order[k]] = True
     start, stop = _clip(ratio, q, below, p, delta, n)
-    group = np.zeros(draft.size, np.int32)
     for k in range(size):
         group[order[k]] = min(max(k, start), stop - 1) - start
     goal = ratio[start:stop]
     swaps = _swap(below[start : stop + 1], q[start:stop], goal, n, work, index)
-    selected = np.empty(draft.size)
     for i in range(draft.size):
         selected[i] = draft[i] * goal[group[i]]
-    return subset, selected, group, stop - start, swaps
+    return stop - start, swaps
 
 
 @compiled(error_model="numpy")
@@ -301,7 +310,7 @@ def _swap(
 
     Groups that need a larger mean swap with later groups that need a smaller one, first come,
     first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
-    `_scratch`.
+    `scratch`.
     """
     # p is no longer needed: `_clip` was the last to read it
     need, mean = work[TARGET], work[MEAN]

@@ -88,7 +88,7 @@ class SelectionPlan(Plan):
     @cached_property
     def _speculation(self) -> tuple[FloatArray, FloatArray]:
         target = self.problem.target
-        accept, left = _accept_and_left(target, self.selection_law)
+        accept, left = accept_and_left(target, self.selection_law)
         total = float(left.sum())
         if total <= 0.0:  # then it is drawn from with probability zero but for rounding
             return accept, target
@@ -134,7 +134,7 @@ class SelectionPlan(Plan):
 
 
 @compiled(error_model="numpy")
-def _accept_and_left(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
+def accept_and_left(target: FloatArray, law: FloatArray) -> tuple[FloatArray, FloatArray]:
     """min(1, p / y), 0 where both are 0, and (p - y)^+."""
     accept, left = np.empty(target.size), np.empty(target.size)
     for i in range(target.size):

@@ -10,9 +10,9 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from otlp.data.capture import Capture
+from otlp.data.capture import Capture, cut_draft
 from otlp.data.synthetic import LEAST_TOKENS, generate
-from otlp.distribution import softmax, top_k, top_p, whole_number
+from otlp.distribution import FloatArray, softmax, top_k, top_p, whole_number
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, RowOutOfRangeError
@@ -75,10 +75,6 @@ class RowProblems(Sequence[Problem]):
         return True
 
     @abstractmethod
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep the rows of these numbers only."""
-
-    @abstractmethod
     def _capture(self, number: int) -> tuple[Capture, int]:
         """A capture that has the row, and where."""
 
@@ -97,7 +93,9 @@ class RowProblems(Sequence[Problem]):
     def __getitem__(self, place: int | slice) -> Problem | Self:
         """Build a problem, or select some."""
         if isinstance(place, slice):
-            return self.select(self.numbers[place])
+            part = object.__new__(type(self))
+            vars(part).update(vars(self), rows=self.numbers[place])  # which are checked already
+            return part
         capture, row = self._capture(self.numbers[place])
         target, draft = capture.distributions(
             row, self.temperature, self.draft_temperature, self.top_k, self.top_p
@@ -182,9 +180,31 @@ class CaptureProblems(RowProblems):
         """Whether the capture lies in files."""
         return not isinstance(self.capture.target_logits, np.ndarray)
 
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep some rows of the capture."""
-        return replace(self, rows=numbers)
+    def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
+        """Targets and drafts of some problems at once, shape (rows, V) each.
+
+        Each is what `Capture.distributions` gives; the capture must be one of whole rows.
+
+        Raises
+        ------
+        OTLPError
+            If one of the rows has none.
+        """
+        numbers = np.asarray(self.numbers[places])
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+
+        def softmax_of(logits: Any, temperature: float) -> FloatArray:
+            # neighbours that lie in a file are read together
+            rows = [np.asarray(logits[run[0] : run[-1] + 1]) for run in runs]
+            return softmax(np.concatenate(rows), temperature)
+
+        capture, temperature = self.capture, self.temperature
+        target = softmax_of(capture.target_logits, temperature)
+        draft = softmax_of(capture.draft_logits, self.draft_temperature or temperature)
+        if self.top_k is not None or self.top_p is not None:
+            for row in draft:
+                row[:] = cut_draft(row, self.top_k, self.top_p)
+        return target, draft
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return self.capture, number
@@ -268,11 +288,6 @@ class SyntheticProblems(RowProblems):
         """The numbers of the rows, in order."""
         assert isinstance(self.rows, range)
         return self.rows
-
-    def select(self, numbers: Sequence[int]) -> Self:
-        """Keep some rows."""
-        assert isinstance(numbers, range)
-        return replace(self, rows=numbers)
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return generate(1, self.vocab_size, seed=self.seed, first=number), 0

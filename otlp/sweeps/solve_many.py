@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice, repeat
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
 
 from otlp.data.capture import Capture
 from otlp.distribution import whole_number
@@ -23,12 +25,13 @@ from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq
 from otlp.solvers.martingale import Martingale
+from otlp.solvers.martingale_rows import solve_rows
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
-from otlp.sweeps.problems import RowProblems
+from otlp.sweeps.problems import CaptureProblems, RowProblems
 from otlp.sweeps.workers import in_order, in_this_process, one_by_one
 
 Outcome: TypeAlias = Solution | OTLPError
@@ -39,6 +42,12 @@ CHUNK_SECONDS = 0.1
 
 CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
+
+BLOCK_TOKENS = 2**15
+"""Most tokens of rows that are solved together, rows times V: more leave the fastest memory."""
+
+LARGEST = 2**22 - 2**12
+"""Numbers of the largest array whose size can teach glibc how much memory to keep."""
 
 COMPILED = (
     *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
@@ -172,7 +181,9 @@ def solve_many(
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
-    if in_this_process(jobs):
+    alone, bulk = in_this_process(jobs), _in_bulk(problems, made)
+    if alone and not bulk:
+        _keep_memory()
         # without chunks, so that the memory of one plan does for the next
         single = _places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
@@ -183,9 +194,11 @@ def solve_many(
             problems = chain(some, remaining)
         vocab_size, compiled = _kind(made, some)
         named = isinstance(problems, RowProblems) and problems.named
-        threads = compiled and (plans or (vocab_size >= THREAD_TOKENS and not named))
-        if compiled and plans and vocab_size < ALONE_TOKENS:
+        threads = bulk or (compiled and (plans or (vocab_size >= THREAD_TOKENS and not named)))
+        if compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
             jobs = 1
+        if alone:
+            chunk = chunk or _block(vocab_size)
         solve = partial(_solve_chunk, solver=made, plans=plans)
         light = named and not plans
         chunks = _Chunks(
@@ -199,6 +212,8 @@ def solve_many(
 def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
     """V of the first problem, or 1, and whether compiled code solves it."""
     vocab_size = 1
+    if isinstance(problems, CaptureProblems):
+        vocab_size = problems.vocab_size
     with suppress(Exception):  # the row will say it
         vocab_size = max(1, problems[0].vocab_size)
         if isinstance(solver, Auto):
@@ -253,8 +268,46 @@ class _Chunks:
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
     """The outcomes, and how long they took in seconds."""
     start = perf_counter()
-    outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
+    _keep_memory()
+    if _in_bulk(problems, solver):
+        outcomes = list(_solve_in_bulk(problems, solver, plans))
+    else:
+        outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
     return outcomes, perf_counter() - start
+
+
+def _in_bulk(problems: object, solver: Solver) -> TypeGuard[CaptureProblems]:
+    """Whether `solve_rows` finds what the solver would."""
+    if not isinstance(problems, CaptureProblems) or problems.drafts != "iid":
+        return False
+    chosen = isinstance(solver, Martingale) or (isinstance(solver, Auto) and problems.n > 1)
+    return chosen and problems.capture.kept is None and _block(problems.vocab_size) > 1
+
+
+def _solve_in_bulk(problems: CaptureProblems, solver: Solver, plans: bool) -> Iterator[Outcome]:
+    size = _block(problems.vocab_size)
+    for start in range(0, len(problems), size):
+        places = range(len(problems))[start : start + size]
+        found: list[Solution | None] = [None] * len(places)
+        with suppress(Exception):  # a row will say it
+            rows = problems.distributions(slice(start, start + size))
+            found = solve_rows(*rows, problems.n, plans)
+        for place, solution in zip(places, found, strict=True):
+            yield solution or _solve(problems, place, solver, plans)
+
+
+def _block(vocab_size: int) -> int:
+    """How many rows are solved together."""
+    return max(1, BLOCK_TOKENS // vocab_size)
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the allocator keep what is freed: fresh pages cost up to a third of a solve.
+
+    Glibc keeps twice the size of the largest array that was freed, up to 64 MB.
+    """
+    np.empty(LARGEST)
 
 
 def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:

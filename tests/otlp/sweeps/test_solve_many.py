@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ def assert_same(rows: Iterator[Row], problems: Any, solver: str, plans: bool = T
         assert row.error is None
         assert row.solution is not None
         assert row.acceptance == row.solution.acceptance == expected.acceptance
+        assert row.solution.solver == expected.solver
         assert row.solution.upper_bound == expected.upper_bound
         assert np.array_equal(row.solution.subset, expected.subset)
         assert row.status == expected.status.name
@@ -71,6 +73,58 @@ def test_plans_of_compiled_solvers_are_not_sent(vocab_size: int) -> None:
         assert row.solution is not None
         assert row.solution.plan is not None
         assert row.solution.plan.problem is problem
+
+
+CUTS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7, "draft_temperature": 1.3},
+    {"top_k": 20},
+    {"top_p": 0.8, "temperature": 2.0},
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("stored", [False, True])
+def test_rows_of_a_capture_are_solved_together(
+    stored: bool, cut: dict[str, Any], tmp_path: Path
+) -> None:
+    capture = otlp.synthetic.generate(9, 4096, seed=1)
+    if stored:
+        otlp.captures.save(capture, tmp_path / "some.safetensors", shard_bytes=3 * 8 * 4096)
+        capture = otlp.captures.load(tmp_path / "some.safetensors.index.json")
+    rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8]  # more than are solved together
+    problems = otlp.CaptureProblems(capture, rows, n=3, **cut)
+    for jobs, chunk, plans in [(1, None, True), (1, 2, False), (2, None, False), (2, 5, True)]:
+        found = list(solve_many(problems, jobs=jobs, chunk=chunk, plans=plans))
+        assert_same(iter(found), problems, "auto", plans)
+    for row, problem in zip(found, problems, strict=True):
+        assert row.solution is not None and row.solution.plan is not None
+        expected = otlp.solve(problem).plan
+        assert expected is not None
+        tokens = problem.drafts.sample(np.random.default_rng(0))
+        assert np.array_equal(row.solution.plan.conditional(tokens), expected.conditional(tokens))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_row_that_cannot_be_read_is_the_only_one_lost(jobs: int, tmp_path: Path) -> None:
+    capture = otlp.synthetic.generate(5, 1000)
+    path = tmp_path / "some.safetensors"
+    otlp.captures.save(capture, path, shard_bytes=1)
+    loaded = otlp.captures.load(tmp_path / "some.safetensors.index.json")
+    third = sorted(tmp_path.glob("*-of-*"))[2]
+    third.unlink()
+    rows = list(solve_many(otlp.CaptureProblems(loaded, n=2), jobs=jobs))
+    assert [row.status == "SOLVED" for row in rows] == [True, True, False, True, True]
+    assert third.name in rows[2].reason
+
+
+def test_only_whole_rows_are_solved_together() -> None:
+    top = otlp.captures.keep_top(otlp.captures.builtin()[:3], k=30)
+    problems = otlp.CaptureProblems(top, n=2)
+    assert_same(solve_many(problems, jobs=2), problems, "auto")
+    one = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=1)
+    assert_same(solve_many(one), one, "auto")
+    assert_same(solve_many(one, "martingale"), one, "martingale")
 
 
 def test_a_bad_problem_is_a_row_and_stops_no_other() -> None:
