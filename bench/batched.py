@@ -25,7 +25,7 @@ from torch import Tensor
 
 from otlp import batched
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import console, progress, show, table, write_json
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "sort": batched.verify,
@@ -141,7 +141,7 @@ def mean_acceptance(
     return hits / (samples * tokens.shape[0])
 
 
-def show(results: list[Result], title: str) -> None:
+def report(results: list[Result], title: str) -> None:
     """Print one table for one shape."""
     heads = ("median ms", "least ms", "x torch.sort", "GB/s", "acceptance", "optimum")
     made = table("algorithm", *heads, title=title)
@@ -156,7 +156,7 @@ def show(results: list[Result], title: str) -> None:
             f"{r.acceptance:.6f}" if exact else "",
             f"{r.optimum:.6f}" if exact else "",
         )
-    console.print(made, width=100)
+    show(made)
 
 
 WHOLE = ListOf(click.IntRange(1))
@@ -206,7 +206,7 @@ def main(json_path: Path | None, **given: Any) -> None:
         write_json(json_path, document)
     machine = f"(synthetic rows, {options.dtype}, {options.device}, {options.threads} threads)"
     for (batch, vocab_size, drafts), results in measured.items():
-        show(results, f"B = {batch}, V = {vocab_size:,}, n = {drafts} {machine}")
+        report(results, f"B = {batch}, V = {vocab_size:,}, n = {drafts} {machine}")
 
 
 if __name__ == "__main__":

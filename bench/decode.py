@@ -25,7 +25,7 @@ import numpy as np
 from rich.table import Table
 
 from otlp.cli.options import ListOf, figure_option, json_option
-from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.output import console, progress, show, table, write_json, write_whole
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -148,7 +148,7 @@ def plain_round(
     return float(np.median(found))
 
 
-def show(rows: Sequence[Row]) -> None:
+def report(rows: Sequence[Row]) -> None:
     heads = ("K", "L", "T", "block eff.", "speed-up", "draft ms", "target", "verify", "share")
     made = table("algorithm", *heads, box=None, padding=(0, 1, 0, 0))
     for row in rows:
@@ -165,7 +165,7 @@ def show(rows: Sequence[Row]) -> None:
             f"{1e3 * row.verify_seconds:.2f}",
             f"{row.verify_seconds / whole:.1%}",
         )
-    console.print(made)
+    show(made)
     console.print(against_leader(rows))
     published = Table("published, other models", "setting", "block efficiency")
     for source, setting, value in PUBLISHED:
@@ -278,7 +278,7 @@ def main(
         f"trained pair on {pair[1].model.device}, {len(prompts)} prompts, {rounds} "
         "rounds each; ± is half a 95% interval over prompts; milliseconds are medians of a round"
     )
-    show(rows)
+    report(rows)
 
 
 if __name__ == "__main__":

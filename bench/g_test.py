@@ -24,7 +24,7 @@ import numpy as np
 
 from otlp.auditing.gtest import LEAST_EXPECTED, GTest, g_test
 from otlp.cli.options import ListOf, Positive, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import console, progress, show, table, write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import ALGORITHMS, RandomChooser, Sampling
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -180,7 +180,7 @@ def main(
     formats = ("{}", "{:,}", "{:.3f}", "{}", "{:.1f}", "{:.3g}", "{:.3f}")
     for row in rows:
         made.add_row(*map(str.format, formats, row.values()))
-    console.print(made)
+    show(made)
     rejected = [row["algorithm"] for row in rows if row["p_value"] < limit]
     console.print(
         f"family false-alarm rate {family:g}: rejected below {limit:.2g}: "

@@ -26,7 +26,7 @@ import torch
 
 from otlp import batched
 from otlp.cli.options import json_option
-from otlp.cli.output import console, table, write_json
+from otlp.cli.output import console, show, table, write_json
 
 HERE = Path(__file__).parent
 BUDGET = 480.0
@@ -120,7 +120,7 @@ def main(small: bool, json_path: Path | None) -> None:
     made = table("B", "V", "K", "L", "ms", "ms of a softmax", title="verify_paths")
     for row in found["rounds"]:
         made.add_row(*(f"{value:.4g}" for value in row.values()))
-    console.print(made)
+    show(made)
     console.print(f"{found['device']}, {found['seconds']:.0f} s in all")
     if json_path:
         write_json(json_path, found)

@@ -21,7 +21,7 @@ from timing import seconds_of
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import progress, show, table, write_json
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
@@ -84,7 +84,7 @@ CELLS = (
 """A row of the table: milliseconds of a solve, microseconds of a token."""
 
 
-def show(timings: list[dict[str, Any]]) -> None:
+def report(timings: list[dict[str, Any]]) -> None:
     made = table(
         *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
         *("acceptance", "gap", "marginal error", "score us", "token us", "selection us"),
@@ -101,7 +101,7 @@ def show(timings: list[dict[str, Any]]) -> None:
             **{name: 1e6 * row[name] for name in ("score", "token", "selection")},
         }
         made.add_row(*(cell.format(**shown) for cell in CELLS))
-    console.print(made, width=None if console.is_terminal else 160)
+    show(made)
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
@@ -129,7 +129,7 @@ def main(
                     step(f"{name}, V = {vocab_size:,}, n = {n}")
     if json_path:
         write_json(json_path, timings)
-    show(timings)
+    report(timings)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from timing import repeated
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import progress, show, table, write_json
 from otlp.drafts.by_name import make_scheme
 from otlp.solvers import SOLVERS
 
@@ -72,7 +72,7 @@ def main(vocab_size: tuple[int, ...], n: int, repeats: int, json_path: Path | No
     made = table("rule", "drafts", "V", "prepared", "solved", title=f"ms for one token, n = {n}")
     for name, scheme, size, quick, certified in rows:
         made.add_row(name, scheme, f"{size:,}", f"{quick:.3g}", f"{certified:.3g}")
-    console.print(made)
+    show(made)
     if json_path:
         write_json(json_path, {"n": n, "rows": rows})
 

@@ -17,7 +17,7 @@ import numpy as np
 from timing import seconds_of
 
 import otlp
-from otlp.cli.output import console, progress, table
+from otlp.cli.output import progress, show, table
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
@@ -67,7 +67,7 @@ def main(seeds: int) -> None:
         for cell in CELLS:
             made.add_row(*row(*cell, seeds))
             step(", ".join(map(str, cell)))
-    console.print(made, width=140)
+    show(made)
 
 
 def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:

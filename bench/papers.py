@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.cli.output import console, table
+from otlp.cli.output import show, table
 from otlp.studies.estimate import ratio
 
 Setting = tuple[str, int, int, float]
@@ -85,7 +85,7 @@ def main() -> None:
         for label, above, below, published in cells:
             gain = ratio(np.array(means[above]), np.array(means[below]))
             made.add_row(label, str(gain), ", ".join(f"{one:.2f}" for one in published))
-        console.print(made)
+        show(made)
 
 
 if __name__ == "__main__":

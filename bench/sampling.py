@@ -20,7 +20,7 @@ from timing import repeated
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import progress, show, table, write_json
 from otlp.data.synthetic import generate
 
 ONE_BY_ONE = 20_000
@@ -124,15 +124,15 @@ def main(
     if json_path:
         write_json(json_path, [asdict(timing) for timing in timings])
     for vocab_size in vocab:
-        show(f"V = {vocab_size:,}, n = {n}", [t for t in timings if t.vocab_size == vocab_size])
+        report(f"V = {vocab_size:,}, n = {n}", [t for t in timings if t.vocab_size == vocab_size])
 
 
-def show(title: str, timings: list[Timing]) -> None:
+def report(title: str, timings: list[Timing]) -> None:
     made = table("solver", "way", "tokens/s", "accepted", "exact", title=title)
     for t in timings:
         rate = f"{t.tokens / t.seconds:,.0f}"
         made.add_row(t.solver, t.way, rate, f"{t.accepted:.4f}", f"{t.acceptance:.4f}")
-    console.print(made)
+    show(made)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import console, progress, show, table, write_json
 from otlp.decode import multipath_optimum
 from otlp.studies.slices import RULES, how_far, random_family, rule_efficiency
 
@@ -52,7 +52,7 @@ def main(seeds: int, json_path: str | None) -> None:
         own = np.array([one[name] for one in found])
         counts = np.sum(own < two - 1e-4), np.sum(own > two + 1e-4)
         made.add_row(name, f"{own.mean():.3f}", f"{own.max():.3f}", *map(str, counts))
-    console.print(made)
+    show(made)
     console.print(single_pairs())
     if json_path:
         write_json(json_path, {"V, L, options, K": SIZES, "percent below the LP": found})

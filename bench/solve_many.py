@@ -29,7 +29,7 @@ import click
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import progress, show, table, write_json
 from otlp.data.synthetic import generate
 
 CAPTURED = 2**18
@@ -150,7 +150,7 @@ def measure(
     return [Speed(vocab_size, n, place, name, rows, rows / t, own / t) for name, t in best.items()]
 
 
-def show(speeds: list[Speed]) -> None:
+def report(speeds: list[Speed]) -> None:
     made = table(
         "way",
         "V",
@@ -171,7 +171,7 @@ def show(speeds: list[Speed]) -> None:
             f"{speed.rows_per_second:,.0f}",
             f"{speed.ratio:.2f}",
         )
-    console.print(made)
+    show(made)
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
@@ -199,7 +199,7 @@ def main(
                 speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step, loops, files)
     if json_path:
         write_json(json_path, [asdict(speed) for speed in speeds])
-    show(speeds)
+    report(speeds)
 
 
 if __name__ == "__main__":

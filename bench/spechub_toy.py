@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 import otlp
-from otlp.cli.output import console, progress, table
+from otlp.cli.output import progress, show, table
 from otlp.distribution import FloatArray
 from otlp.studies.compare import OPTIMUM, compare, summarise
 
@@ -76,7 +76,7 @@ def main(pairs: int, seed: int) -> None:
                 ours = [means[method] for method in METHODS.values()]
                 made.add_row("", "", name, *ours, end_section=name == "uniform")
                 step(f"{name}, T = {temperature}, lambda = {similarity}")
-    console.print(made, width=None if console.is_terminal else 132)
+    show(made)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode.models.model import Sampling
 from otlp.decode.models.widened import widened
@@ -91,7 +91,7 @@ def compare(
     return found
 
 
-def show(found: dict[int, SideBySide], clock: str) -> None:
+def report(found: dict[int, SideBySide], clock: str) -> None:
     """Print a table for each width of the target."""
     for factor, one in found.items():
         title = f"target x {factor}, {clock} time; plain after over before: {one.drift(clock)}"
@@ -113,7 +113,7 @@ def show(found: dict[int, SideBySide], clock: str) -> None:
                 f"{way.first_seconds:.1f}",
                 "not known" if energy is None else f"{energy / sum(way.tokens):.3g}",
             )
-        console.print(made, width=140)
+        show(made)
 
 
 @click.command(
@@ -156,7 +156,7 @@ def main(json_path: Path | None, **options: Any) -> None:
             for factor, one in found.items()
         }
         write_json(json_path, {"torch": torch.__version__, "clock": clock, "widths": rows})
-    show(found, options["clock"])
+    report(found, options["clock"])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from verification_cost import synthetic_round
 
-from otlp.cli.output import console, progress, table
+from otlp.cli.output import progress, show, table
 from otlp.decode import ALGORITHMS, Drafting, RandomChooser, iid_paths, mixed_tree, prefix_tree
 from otlp.decode.verification.tournament import Branch, Standing
 from otlp.distribution import FloatArray, renormalise_without
@@ -89,7 +89,7 @@ def main(vocab_size: int, trees: int, repeats: int) -> None:
                 ]
                 add(name, played[0][0].slots.nodes.size - 1, algorithm, runs)
             step(name)
-    console.print(made, soft_wrap=True)
+    show(made)
 
 
 if __name__ == "__main__":

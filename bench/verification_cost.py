@@ -20,7 +20,7 @@ import numpy as np
 from decode import HUB, LEADER, MULTIPLE, SINGLE, paired_rounds
 
 from otlp.cli.options import json_option
-from otlp.cli.output import console, progress, table, write_json
+from otlp.cli.output import console, progress, show, table, write_json
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -113,7 +113,7 @@ def measure(
     return milliseconds(MULTIPLE, drafted, repeats) | milliseconds(SINGLE, single, repeats)
 
 
-def show(
+def report(
     found: Mapping[str, float], times: Mapping[str, tuple[float, float, float]], title: str
 ) -> None:
     heads = ("share of a round", "ms", "worst", "processor ms")
@@ -125,7 +125,7 @@ def show(
         cells = [f"{value:.1f}" for value in times.get(name, ())] or [""] * 3
         cells[1] += " !" if name in slow else ""
         made.add_row(name, share, *cells)
-    console.print(made)
+    show(made)
     console.print(f"above {SHARE_LIMIT:.0%} of a round: {', '.join(late) or 'none'}")
     console.print(f"above {MS_LIMIT:.0f} ms: {', '.join(slow) or 'none'}")
 
@@ -151,7 +151,7 @@ def main(
         found = shares(prompts, rounds, step)
         times = measure(paths, length, vocab_size, 3, repeats)
         step("synthetic distributions")
-    show(found, times, f"ms: synthetic distributions, V = {vocab_size:,}, K {paths}, L {length}")
+    report(found, times, f"ms: synthetic distributions, V = {vocab_size:,}, K {paths}, L {length}")
     if json_path:
         write_json(json_path, {"shares": found, "milliseconds": times})
 

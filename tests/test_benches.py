@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 BENCH = Path(__file__).parent.parent / "bench"
+
+
+def load(name: str) -> ModuleType:
+    """Import a script of bench/."""
+    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.slow
@@ -32,11 +44,7 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
 def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
-    spec = importlib.util.spec_from_file_location("train_pair", BENCH / "train_pair.py")
-    assert spec is not None and spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    sys.modules["train_pair"] = bench
-    spec.loader.exec_module(bench)
+    bench = load("train_pair")
     stream = torch.randint(0, 64, (4 * bench.CONTEXT,), generator=torch.Generator().manual_seed(0))
     checkpoint = bench.Checkpoint(tmp_path / "draft.pt")
 
@@ -56,3 +64,31 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert 0.3 <= first[0] <= later[0] and 0 < first[1] <= later[1]
     # with nothing left of the time, nothing is learned and nothing is lost
     assert seconds(0.005)[1] == later[1]
+
+
+def test_a_kernel_that_takes_a_fifth_more_instructions_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = load("instructions")
+    kept = json.loads((BENCH / "results" / "instructions.json").read_text())
+    assert list(kept["instructions"]) == list(sys.modules["kernels"].KERNELS)
+    before = {"versions": {"numpy": "1"}, "instructions": {"a": 1000, "b": 1000, "gone": 1}}
+    now = {"versions": {"numpy": "2"}, "instructions": {"a": 1199, "b": 1201, "new": 9}}
+    assert bench.compare(before, now, 1.2) == ["b"]
+    printed = capsys.readouterr().out
+    assert printed.count("slower") == 1 and "1.201 slower" in printed
+    assert "numpy was 1 and is 2" in printed
+    assert bench.compare(now, now, 1.0) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is missing")
+def test_instructions_are_counted(tmp_path: Path) -> None:
+    before, now = tmp_path / "before.json", tmp_path / "now.json"
+    before.write_text('{"versions": {}, "instructions": {"verify": 1}}')
+    command = [sys.executable, str(BENCH / "instructions.py"), "--kernels", "verify"]
+    command += ["--before", str(before), "--json", str(now)]
+    assert subprocess.run(command, cwd=BENCH.parent).returncode == 1
+    # a verifier that looks at 4,096 tokens, and no start of Python
+    assert 1e5 < json.loads(now.read_text())["instructions"]["verify"] < 1e7

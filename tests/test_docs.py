@@ -19,14 +19,14 @@ SOURCES = {
     if ">>> " in path.read_text(encoding="utf-8")
     if top != "otlp" or path.relative_to(ROOT).parts[1] not in ("solvers", "reductions")
 }
-NEEDS_TORCH = {"batched.md"}
+NEEDS = {"batched.md": "torch", "tokens_a_second.md": "transformers"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages(page: Path) -> None:
-    if page.name in NEEDS_TORCH:
-        pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name], reason="pip install otlp[decode]")
     text = page.read_text(encoding="utf-8").replace("```", "")
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner(optionflags=OPTIONS).run(test)
@@ -88,6 +88,7 @@ def names_a_missing_part(name: str) -> bool:
         "otlp.batched": "torch",
         "otlp.device": "transformers",
         "otlp.decode.generating": "transformers",
+        "otlp.decode.models.widened": "transformers",
     }
     return any(
         name.startswith(part) and importlib.util.find_spec(package) is None

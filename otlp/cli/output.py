@@ -100,8 +100,11 @@ def table(first: str, *others: str, **options: Any) -> Table:
 def show(made: Table) -> None:
     """Print a table; what is too wide for the terminal comes in parts, one below the other.
 
-    Each has the first column of the table, and as many others as there is room for.
+    The title comes before them; each has the first column of the table, and as many others as
+    there is room for.
     """
+    if made.title:
+        console.print(made.title)
     room, endless = console.width, console.options.update(width=ENDLESS)
     shown = [0]
     for place in range(1, len(made.columns)):

@@ -1,16 +1,16 @@
-"""Kernels whose times are compared between two commits; see CONTRIBUTING.
+"""The calls whose instructions `instructions.py` counts; run by itself, it makes them.
 
-    asv --config bench/over_time/asv.conf.json continuous --interleave-rounds --factor 1.1 main HEAD
-
-Processor time of the benchmark's own process is taken, which others on the machine disturb least;
-everything is called twice before, which compiles and loads.
+Each is called twice first, which compiles and loads, then `CALLS` times between two calls of
+`os.getppid`: marks that a counter outside the process can see.
 """
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
-from time import process_time
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from otlp.drafts import DraftScheme
 from otlp.solvers import make_solver
 
 Call = Callable[[], object]
+
+CALLS = 5
 
 
 def captured(n: int, top_k: int | None = None) -> otlp.Problem:
@@ -95,7 +97,7 @@ def tournament() -> Call:
 
 KERNELS: dict[str, Callable[[], Call]] = {
     **{
-        f"martingale, V = {size:,}": partial(lambda v: solve("martingale", made_up(v)), size)
+        f"martingale {size}": partial(lambda v: solve("martingale", made_up(v)), size)
         for size in (1_000, 16_000, 128_000)
     },
     "max-flow": lambda: solve("max-flow", captured(2, top_k=100)),
@@ -108,24 +110,17 @@ KERNELS: dict[str, Callable[[], Call]] = {
 }
 
 
-class Kernels:
-    """What asv runs."""
+def main(names: list[str]) -> None:
+    gc.disable()  # it comes when it likes
+    for name in names:
+        call = KERNELS[name]()
+        call()
+        call()
+        os.getppid()
+        for _ in range(CALLS):
+            call()
+        os.getppid()
 
-    params = tuple(KERNELS)
-    param_names = ("kernel",)
-    timer = staticmethod(process_time)
-    rounds = 2
-    repeat = (8, 16, 1.0)
-    sample_time = 0.02
-    warmup_time = 0.1
-    timeout = 600.0
 
-    def setup(self, kernel: str) -> None:
-        """Prepare the call, compile and load."""
-        self.call = KERNELS[kernel]()
-        self.call()
-        self.call()
-
-    def time_kernel(self, kernel: str) -> None:
-        """Make the call."""
-        self.call()
+if __name__ == "__main__":
+    main(sys.argv[1:])

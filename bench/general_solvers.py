@@ -1,0 +1,81 @@
+"""How far the general solvers go: every engine and form, over the size of the problem.
+
+    python bench/general_solvers.py                  # a quarter of an hour
+    python bench/general_solvers.py --rows 1 --time-limit 5
+
+Milliseconds of a whole solve, certificate included: the median over rows of the built-in capture,
+each solved once, after a small problem.  A cell is left at the first row that is refused for its
+size, or takes longer than `--time-limit`.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import click
+
+import otlp
+from otlp import captures
+from otlp.cli.options import rows_option, spread, time_limit_option
+from otlp.cli.output import note, progress, show, table
+from otlp.errors import OTLPError
+from otlp.solvers import Solver, make_solver
+
+SOLVERS = (
+    ("max-flow", {"engine": "ortools"}),
+    ("max-flow", {"engine": "graph-tool"}),
+    ("linear-program", {"form": "relaxed"}),
+    ("linear-program", {"form": "full"}),
+)
+SIZES = ((10, 2), (10, 3), (10, 4), (10, 5), (100, 2), (100, 3), (1000, 2))
+"""Top-k and n."""
+
+
+def cell(solver: Solver, problems: list[otlp.Problem]) -> str:
+    """Median milliseconds.
+
+    Raises
+    ------
+    OTLPError
+        If the solver refuses a problem, or is not there.
+    """
+    times = []
+    for problem in problems:
+        solution = solver.solve(problem)
+        if solution.plan is None:
+            return "too long"
+        times.append(1e3 * solution.timings.total)
+    return f"{median(times):.3g}"
+
+
+@click.command(help=__doc__.replace("\n    ", "\n\n    "), context_settings={"show_default": True})
+@rows_option(3)
+@time_limit_option(60.0)
+def main(rows: int, time_limit: float) -> None:
+    capture = captures.builtin()
+    pairs = {
+        k: [capture.distributions(r, top_k=k) for r in spread(capture, rows)] for k, _ in SIZES
+    }
+    made, reasons = table("(k, n)", *map(str, SIZES)), {}
+    with progress("solving", len(SOLVERS) * len(SIZES)) as step:
+        for name, options in SOLVERS:
+            label = f"{name}, {next(iter(options.values()))}"
+            solver, cells = make_solver(name, time_limit=time_limit, **options), []
+            for k, n in SIZES:
+                problems = [otlp.Problem(p, otlp.IID(q, n)) for p, q in pairs[k]]
+                try:
+                    if not cells:
+                        solver.solve(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], 2)))
+                    cells.append(cell(solver, problems))
+                except OTLPError as error:
+                    cells.append("-")
+                    reasons.setdefault(label, str(error))
+                step(f"{label} {(k, n)}")
+            made.add_row(label, *cells)
+    show(made)
+    for label, reason in reasons.items():
+        note(f"{label}: {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""What asv runs to compare two commits."""
