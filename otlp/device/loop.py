@@ -23,14 +23,7 @@ from otlp.decode.models.model import Sampling
 from otlp.decode.verification.martingale_kernel import verify_round
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import (
-    append,
-    first_draft,
-    keep_path,
-    next_draft,
-    plain_step,
-    target_step,
-)
+from otlp.device.steps import append, draft_step, keep_path, plain_step, target_step
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -96,7 +89,6 @@ class _State:
     calls: Tensor
     done: Tensor
     numbers: Tensor
-    paths: Tensor
     caches: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
@@ -241,12 +233,10 @@ class DeviceLoop:
         self._steps = {"plain": wrap(plain_step(target, self.sampling))}
         if draft is not None:
             self._steps = {
-                "first": wrap(first_draft(draft, self.sampling)),
-                "next": wrap(next_draft(draft, self.sampling)),
+                "draft": wrap(draft_step(draft, self.sampling)),
                 "target": wrap(target_step(target, self.sampling)),
             }
         self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
-        self._levels = [torch.full((), level, device=self.device) for level in range(self.length)]
 
     @property
     def target(self) -> Llama:
@@ -344,7 +334,6 @@ class DeviceLoop:
                 calls,
                 torch.zeros((), dtype=torch.bool, device=self.device),
                 self._numbers(batch),
-                torch.zeros(batch, self.paths, self.length, dtype=torch.long, device=self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
             self._warm_up(state)
@@ -406,22 +395,14 @@ class DeviceLoop:
         count, length = self.paths, self.length
         nodes = count * length
         drafting, verifying = state.numbers[:, :nodes], state.numbers[:, nodes:]
-        of_level = drafting.reshape(-1, length, count).transpose(0, 1).contiguous()
         target_cache, draft_cache = state.caches
         begin = self.clock()
-        q, paths = self._steps["first"](
-            draft_cache, state.text, state.held, of_level[0], state.paths
-        )
-        rows = [q]
-        for level, uniform in zip(self._levels[1:], of_level[1:], strict=True):
-            q, paths = self._steps["next"](
-                draft_cache, state.text, state.held, level, uniform, paths
-            )
-            rows.append(q)
+        of_level = drafting.reshape(-1, length, count)
+        q, paths = self._steps["draft"](draft_cache, state.text, state.held, of_level)
         drafted = self.clock()
         (p,) = self._steps["target"](target_cache, state.text, state.held, paths)
         scored = self.clock()
-        found = self.verify(p, torch.stack(rows, 2), paths, verifying.contiguous())
+        found = self.verify(p, q, paths, verifying.contiguous())
         verified = self.clock()
         for cache in state.caches:
             keep_path(cache, state.held, found.path, state.text.shape[1], length)

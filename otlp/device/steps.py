@@ -49,49 +49,38 @@ def laws(logits: Tensor, sampling: Sampling) -> Tensor:
     return rows
 
 
-def first_draft(model: Llama, sampling: Sampling) -> Step:
-    """The step that drafts the first token of each path.
+def draft_step(model: Llama, sampling: Sampling) -> Step:
+    """The step that drafts the paths, level by level.
 
-    The last two tokens go through the model: after a path that was accepted whole its last token
-    has not been seen yet.
+    At the root the last two tokens go through the model: after a path that was accepted whole its
+    last token has not been seen yet.
     """
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, numbers: Tensor, paths: Tensor
+        cache: Cache, text: Tensor, held: Tensor, numbers: Tensor
     ) -> tuple[Tensor, Tensor]:
+        batch, length, count = numbers.shape
+        context, device = text.shape[1], text.device
+        at = torch.arange(cache[0][0].shape[2], device=device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        sees = slots <= places[..., None]
-        hidden = model.read(cache, text.gather(1, places), places, places, sees)
+        tokens = text.gather(1, places)
+        hidden = model.read(cache, tokens, places, places, at <= places[..., None])
         q = laws(model.logits(hidden[:, -1]), sampling)
-        drawn, _ = draw_index(q.double(), numbers)
-        drafted = torch.cat([drawn[..., None], torch.zeros_like(paths[..., 1:])], 2)
-        return q[:, None].expand(-1, paths.shape[1], -1), drafted
-
-    return step
-
-
-def next_draft(model: Llama, sampling: Sampling) -> Step:
-    """The step that drafts the token at a level of each path, from 1 up."""
-
-    def step(
-        cache: Cache, text: Tensor, held: Tensor, level: Tensor, numbers: Tensor, paths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        _, count, length = paths.shape
-        context = text.shape[1]
-        before = (level - 1).expand(paths.shape[0], count, 1)
-        tokens = paths.gather(2, before)[..., 0]
-        places = (held[:, None] + level - 1).expand(-1, count)
-        own = context + length * torch.arange(count, device=text.device)
-        slots = (own + level - 1).expand(paths.shape[0], count)
-        at = torch.arange(context + count * length, device=text.device)
-        drafted = (at >= own[:, None]) & (at < own[:, None] + level)
-        sees = (at < held[:, None, None]) | drafted
-        q = laws(model.logits(model.read(cache, tokens, places, slots, sees)), sampling)
-        q = alike(q, paths, level)
-        drawn, _ = draw_index(q.flatten(0, 1).double(), numbers.reshape(-1, 1))
-        here = torch.arange(length, device=text.device) == level
-        return q, torch.where(here, drawn.view(-1, count, 1), paths)
+        drawn = draw_index(q.double(), numbers[:, 0])[0]
+        rows, levels = [q[:, None].expand(-1, count, -1)], [drawn]
+        own = context + length * torch.arange(count, device=device)
+        for level in range(1, length):
+            places = (held[:, None] + level - 1).expand(-1, count)
+            slots = (own + level - 1).expand(batch, -1)
+            drafted = (at >= own[:, None]) & (at < own[:, None] + level)
+            sees = (at < held[:, None, None]) | drafted
+            hidden = model.read(cache, levels[-1], places, slots, sees)
+            q = laws(model.logits(hidden), sampling)
+            q = alike(q, torch.stack(levels, 2))
+            drawn = draw_index(q.flatten(0, 1).double(), numbers[:, level].reshape(-1, 1))[0]
+            rows.append(q)
+            levels.append(drawn.view(-1, count))
+        return torch.stack(rows, 2), torch.stack(levels, 2)
 
     return step
 
@@ -124,9 +113,7 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
         root, nodes = p[:, :1], p[:, 1:].reshape(batch, count, length, -1)
         levels = [root.expand(-1, count, -1)]
         for level in range(1, length + 1):
-            levels.append(
-                alike(nodes[:, :, level - 1], paths, torch.full((), level, device=device))
-            )
+            levels.append(alike(nodes[:, :, level - 1], paths[:, :, :level]))
         return (torch.stack(levels, 2),)
 
     return step
@@ -146,7 +133,7 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
     return step
 
 
-def alike(rows: Tensor, paths: Tensor, level: Tensor) -> Tensor:
+def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
     """Give paths that begin with the same tokens the same row, that of the first of them.
 
     Rounding may depend on where in a batch a row is worked out; verification wants equal laws
@@ -155,15 +142,12 @@ def alike(rows: Tensor, paths: Tensor, level: Tensor) -> Tensor:
     Parameters
     ----------
     rows : Tensor, shape (B, K, V)
-    paths : Tensor, shape (B, K, L)
-    level : Tensor
-        How many tokens the rows come after.
+    prefixes : Tensor, shape (B, K, n)
+        What the rows come after.
     """
-    _, count, length = paths.shape
-    if count == 1:
+    if rows.shape[1] == 1:
         return rows
-    later = torch.arange(length, device=paths.device) >= level
-    same = ((paths[:, :, None] == paths[:, None]) | later).all(-1)
+    same = (prefixes[:, :, None] == prefixes[:, None]).all(-1)
     first = same.int().argmax(2)
     return rows.gather(1, first[..., None].expand_as(rows))
 
