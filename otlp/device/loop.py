@@ -23,7 +23,7 @@ from otlp.decode.models.model import Sampling
 from otlp.decode.verification.martingale_kernel import verify_round
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import append, draft_step, keep_path, plain_step, target_step
+from otlp.device.steps import append, draft_step, keep_path, own_paths, plain_step, target_step
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -89,6 +89,7 @@ class _State:
     calls: Tensor
     done: Tensor
     numbers: Tensor
+    own: Tensor
     caches: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
@@ -334,6 +335,7 @@ class DeviceLoop:
                 calls,
                 torch.zeros((), dtype=torch.bool, device=self.device),
                 self._numbers(batch),
+                own_paths(self.paths, self.length, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
             self._warm_up(state)
@@ -398,9 +400,9 @@ class DeviceLoop:
         target_cache, draft_cache = state.caches
         begin = self.clock()
         of_level = drafting.reshape(-1, length, count)
-        q, paths = self._steps["draft"](draft_cache, state.text, state.held, of_level)
+        q, paths = self._steps["draft"](draft_cache, state.text, state.held, state.own, of_level)
         drafted = self.clock()
-        (p,) = self._steps["target"](target_cache, state.text, state.held, paths)
+        (p,) = self._steps["target"](target_cache, state.text, state.held, state.own, paths)
         scored = self.clock()
         found = self.verify(p, q, paths, verifying.contiguous())
         verified = self.clock()

@@ -1,7 +1,8 @@
 """The steps of a round as functions of tensors: fixed shapes, nothing read back, one call each.
 
 The cache of a model has C slots for the text, in order, and behind them K L slots for the drafted
-paths, path by path.  A token sees the text and its own path; what is accepted moves to the text.
+paths, path by path.  A token sees the text and its own path (`own_paths`); what is accepted moves
+to the text.
 """
 
 from __future__ import annotations
@@ -49,6 +50,19 @@ def laws(logits: Tensor, sampling: Sampling) -> Tensor:
     return rows
 
 
+def own_paths(paths: int, length: int, context: int, device: torch.device) -> Tensor:
+    """Which slots the last token of the text and each drafted token see, beside the text's.
+
+    Returns
+    -------
+    Tensor of bool, shape (1 + K L, C + K L)
+    """
+    level = torch.arange(length, device=device).repeat(paths)
+    path = torch.arange(paths, device=device).repeat_interleave(length)
+    own = (path[:, None] == path) & (level[:, None] >= level)
+    return torch.nn.functional.pad(own, (context, 0, 1, 0))
+
+
 def draft_step(model: Llama, sampling: Sampling) -> Step:
     """The step that drafts the paths, level by level.
 
@@ -57,7 +71,7 @@ def draft_step(model: Llama, sampling: Sampling) -> Step:
     """
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, numbers: Tensor
+        cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor
     ) -> tuple[Tensor, Tensor]:
         batch, length, count = numbers.shape
         context, device = text.shape[1], text.device
@@ -68,12 +82,11 @@ def draft_step(model: Llama, sampling: Sampling) -> Step:
         q = laws(model.logits(hidden[:, -1]), sampling)
         drawn = draw_index(q.double(), numbers[:, 0])[0]
         rows, levels = [q[:, None].expand(-1, count, -1)], [drawn]
-        own = context + length * torch.arange(count, device=device)
+        first = length * torch.arange(count, device=device)
         for level in range(1, length):
             places = (held[:, None] + level - 1).expand(-1, count)
-            slots = (own + level - 1).expand(batch, -1)
-            drafted = (at >= own[:, None]) & (at < own[:, None] + level)
-            sees = (at < held[:, None, None]) | drafted
+            slots = (context + first + level - 1).expand(batch, -1)
+            sees = (at < held[:, None, None]) | own[first + level]
             hidden = model.read(cache, levels[-1], places, slots, sees)
             q = laws(model.logits(hidden), sampling)
             q = alike(q, torch.stack(levels, 2))
@@ -88,7 +101,9 @@ def draft_step(model: Llama, sampling: Sampling) -> Step:
 def target_step(model: Llama, sampling: Sampling) -> Step:
     """The step that gives the target's distributions after each prefix of each path."""
 
-    def step(cache: Cache, text: Tensor, held: Tensor, paths: Tensor) -> tuple[Tensor, ...]:
+    def step(
+        cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor
+    ) -> tuple[Tensor]:
         batch, count, length = paths.shape
         context, device = text.shape[1], text.device
         last = held[:, None] - 1
@@ -97,17 +112,8 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
         places = torch.cat([last, held[:, None] + behind], 1)
         drafted = context + torch.arange(count * length, device=device)
         slots = torch.cat([last, drafted.expand(batch, -1)], 1)
-        path = torch.arange(count, device=device).repeat_interleave(length)
-        own = (path[:, None] == path) & (behind[:, None] >= behind)
-        tree = torch.nn.functional.pad(own, (0, 0, 1, 0))
-        seen = torch.arange(context, device=device) < held[:, None]
-        sees = torch.cat(
-            [
-                seen[:, None].expand(-1, 1 + count * length, -1),
-                tree.expand(batch, -1, -1),
-            ],
-            2,
-        )
+        at = torch.arange(cache[0][0].shape[2], device=device)
+        sees = (at < held[:, None, None]) | own
         hidden = model.read(cache, tokens, places, slots, sees)
         p = laws(model.logits(hidden), sampling)
         root, nodes = p[:, :1], p[:, 1:].reshape(batch, count, length, -1)
