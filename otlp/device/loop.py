@@ -23,7 +23,7 @@ from otlp.decode.models.model import Sampling
 from otlp.decode.verification.martingale_kernel import verify_round
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import append, draft_step, keep_path, own_paths, plain_step, target_step
+from otlp.device.steps import Progress, draft_step, own_paths, plain_step, settle, target_step
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -83,11 +83,7 @@ class Decoded:
 class _State:
     """The tensors that a round works on."""
 
-    text: Tensor
-    held: Tensor
-    goal: Tensor
-    calls: Tensor
-    done: Tensor
+    progress: Progress
     numbers: Tensor
     own: Tensor
     caches: list[Cache]
@@ -236,6 +232,7 @@ class DeviceLoop:
             self._steps = {
                 "draft": wrap(draft_step(draft, self.sampling)),
                 "target": wrap(target_step(target, self.sampling)),
+                "settle": wrap(settle),
             }
         self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
 
@@ -292,7 +289,7 @@ class DeviceLoop:
             draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
-                _read(model, cache, state.text, longest)
+                _read(model, cache, state.progress.text, longest)
             rounds = read = 0
             begin, begin_processor = perf_counter(), process_time()
             done = False
@@ -300,7 +297,7 @@ class DeviceLoop:
                 state.numbers.copy_(next(draw))
                 play()
                 rounds += 1
-                flag = state.done.cpu()
+                flag = state.progress.done.cpu()
                 read += flag.nbytes
                 done = bool(flag)
             seconds, processor = perf_counter() - begin, process_time() - begin_processor
@@ -328,12 +325,10 @@ class DeviceLoop:
             held, goal, calls = (
                 torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
             )
+            text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
+            done = torch.zeros((), dtype=torch.bool, device=self.device)
             state = _State(
-                torch.zeros(batch, context, dtype=torch.long, device=self.device),
-                held,
-                goal,
-                calls,
-                torch.zeros((), dtype=torch.bool, device=self.device),
+                Progress(text, held, goal, calls, done, self.ends),
                 self._numbers(batch),
                 own_paths(self.paths, self.length, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
@@ -369,11 +364,12 @@ class DeviceLoop:
 
     def _reset(self, state: _State, texts: Sequence[IntArray], tokens: int) -> None:
         """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
-        for row, text in enumerate(texts):
-            state.text[row, : text.size] = self._tensor(text.tolist())
-        state.held.copy_(self._tensor([text.size for text in texts]))
-        state.goal.copy_(state.held + tokens)
-        state.calls.zero_()
+        text, held, goal, calls, _, _ = state.progress
+        for row, prompt in enumerate(texts):
+            text[row, : prompt.size] = self._tensor(prompt.tolist())
+        held.copy_(self._tensor([prompt.size for prompt in texts]))
+        goal.copy_(held + tokens)
+        calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
     def _warm_up(self, state: _State) -> None:
@@ -388,27 +384,22 @@ class DeviceLoop:
 
     def _decode_one(self, state: _State) -> None:
         begin = self.clock()
-        (token,) = self._steps["plain"](state.caches[0], state.text, state.held, state.numbers)
-        scored = self.clock()
-        self._finish(state, token, torch.ones_like(state.held))
-        _add(state.parts, target=scored - begin, rest=self.clock() - scored)
+        self._steps["plain"](state.caches[0], state.progress, state.numbers)
+        _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
         count, length = self.paths, self.length
-        nodes = count * length
-        drafting, verifying = state.numbers[:, :nodes], state.numbers[:, nodes:]
+        drafting, verifying = state.numbers.tensor_split([count * length], 1)
         target_cache, draft_cache = state.caches
+        here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        of_level = drafting.reshape(-1, length, count)
-        q, paths = self._steps["draft"](draft_cache, state.text, state.held, state.own, of_level)
+        q, paths = self._steps["draft"](draft_cache, *here, drafting.reshape(-1, length, count))
         drafted = self.clock()
-        (p,) = self._steps["target"](target_cache, state.text, state.held, state.own, paths)
+        p = self._steps["target"](target_cache, *here, paths)
         scored = self.clock()
         found = self.verify(p, q, paths, verifying.contiguous())
         verified = self.clock()
-        for cache in state.caches:
-            keep_path(cache, state.held, found.path, state.text.shape[1], length)
-        self._finish(state, found.tokens, found.accepted + 1)
+        self._steps["settle"](state.caches, state.progress, *found)
         _add(
             state.parts,
             draft=drafted - begin,
@@ -416,11 +407,6 @@ class DeviceLoop:
             verification=verified - scored,
             rest=self.clock() - verified,
         )
-
-    def _finish(self, state: _State, tokens: Tensor, count: Tensor) -> None:
-        state.calls.add_(state.held < state.goal)
-        append(state.text, state.held, state.goal, self.ends, tokens, count)
-        state.done.copy_((state.held >= state.goal).all())
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)
@@ -455,12 +441,12 @@ def _decoded(
     seconds: float,
     processor: float,
 ) -> Decoded:
-    text, goal = state.text.cpu().numpy(), state.goal.cpu().numpy()
+    text, goal = state.progress.text.cpu().numpy(), state.progress.goal.cpu().numpy()
     new = tuple(
         row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
     )
-    parts = {} if state.text.is_cuda else dict(state.parts)
-    return Decoded(new, state.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
+    parts = {} if state.numbers.is_cuda else dict(state.parts)
+    return Decoded(new, state.progress.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
 
 
 def _add(parts: dict[str, float], **seconds: float) -> None:

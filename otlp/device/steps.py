@@ -8,6 +8,7 @@ to the text.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,10 +18,34 @@ from otlp.batched.sampling import softmax
 from otlp.decode.models.model import Sampling
 from otlp.device.llama import Cache, Llama
 
-Step = Callable[..., tuple[Tensor, ...]]
+Step = Callable[..., Any]
 
 NEVER = 2**40
 """A place beyond every text."""
+
+
+class Progress(NamedTuple):
+    """How far the texts are; all but `ends` changes in place.
+
+    Attributes
+    ----------
+    text : Tensor, shape (B, C), int64
+    held, goal : Tensor, shape (B,), int64
+        How much of it is text, and how much is wanted.
+    calls : Tensor, shape (B,), int64
+        Target calls so far.
+    done : Tensor of bool, shape ()
+        Whether all have reached their goals.
+    ends : Tensor, shape (E,), int64
+        Tokens that end a text, possibly none.
+    """
+
+    text: Tensor
+    held: Tensor
+    goal: Tensor
+    calls: Tensor
+    done: Tensor
+    ends: Tensor
 
 
 def laws(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -103,7 +128,7 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
 
     def step(
         cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor
-    ) -> tuple[Tensor]:
+    ) -> Tensor:
         batch, count, length = paths.shape
         context, device = text.shape[1], text.device
         last = held[:, None] - 1
@@ -120,23 +145,33 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
         levels = [root.expand(-1, count, -1)]
         for level in range(1, length + 1):
             levels.append(alike(nodes[:, :, level - 1], paths[:, :, :level]))
-        return (torch.stack(levels, 2),)
+        return torch.stack(levels, 2)
 
     return step
 
 
 def plain_step(model: Llama, sampling: Sampling) -> Step:
-    """The step that decodes one token of each row without a draft."""
+    """The step that decodes one token of each row without a draft, and appends it."""
 
-    def step(cache: Cache, text: Tensor, held: Tensor, numbers: Tensor) -> tuple[Tensor]:
+    def step(cache: Cache, progress: Progress, numbers: Tensor) -> None:
+        text, held = progress.text, progress.held
         last = held[:, None] - 1
         slots = torch.arange(cache[0][0].shape[2], device=text.device)
         sees = slots <= last[..., None]
         hidden = model.read(cache, text.gather(1, last), last, last, sees)
         p = laws(model.logits(hidden[:, -1]), sampling)
-        return (draw_index(p.double(), numbers)[0],)
+        append(progress, draw_index(p.double(), numbers)[0], torch.ones_like(held))
 
     return step
+
+
+def settle(
+    caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
+) -> None:
+    """Move the selected paths behind the texts, and append what was accepted and a token more."""
+    for cache in caches:
+        keep_path(cache, progress.held, path, progress.text.shape[1], tokens.shape[1] - 1)
+    append(progress, tokens, accepted + 1)
 
 
 def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
@@ -158,22 +193,18 @@ def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
     return rows.gather(1, first[..., None].expand_as(rows))
 
 
-def append(
-    text: Tensor, held: Tensor, goal: Tensor, ends: Tensor, tokens: Tensor, count: Tensor
-) -> None:
+def append(progress: Progress, tokens: Tensor, count: Tensor) -> None:
     """Append tokens to the texts that have not reached their goal; an end token is one.
 
     Parameters
     ----------
-    text : Tensor, shape (B, C), int64
-    held, goal : Tensor, shape (B,), int64
-        How much of it is text, and how much is wanted; all three change in place.
-    ends : Tensor, shape (E,), int64
-        Tokens that end a text, possibly none.
+    progress : Progress
+        Changed in place.
     tokens : Tensor, shape (B, L + 1), int64
         Padded with -1 behind the first `count` of each row.
     count : Tensor, shape (B,), int64
     """
+    text, held, goal, calls, done, ends = progress
     live = held < goal
     place = torch.arange(tokens.shape[1], device=text.device)
     new = place < count[:, None]
@@ -185,6 +216,8 @@ def append(
     end = torch.where(ended, place, NEVER).amin(1)
     goal.copy_(torch.where(live, torch.minimum(goal, held + end + 1), goal))
     held.add_(torch.where(live, count, 0))
+    calls.add_(live)
+    done.copy_((held >= goal).all())
 
 
 def keep_path(cache: Cache, held: Tensor, path: Tensor, context: int, length: int) -> None:
