@@ -140,7 +140,8 @@ class Llama:
         hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = self._normed(hidden, layer.before)
-            q, k, v = layer.attended(x).view(batch, count, -1, self.width).split(heads, 2)
+            mixed = layer.attended(x).view(batch, count, -1, self.width)
+            q, k, v = torch.split(mixed, heads, 2)
             if layer.query_norm is not None and layer.key_norm is not None:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)

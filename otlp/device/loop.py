@@ -85,6 +85,7 @@ class _State:
 
     progress: Progress
     numbers: Tensor
+    steps: dict[str, Any]
     own: Tensor
     caches: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
@@ -224,16 +225,10 @@ class DeviceLoop:
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
-        wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
+        self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
         self.capture = capture
-        self._steps = {"plain": wrap(plain_step(target, self.sampling))}
-        if draft is not None:
-            self._steps = {
-                "draft": wrap(draft_step(draft, self.sampling)),
-                "target": wrap(target_step(target, self.sampling)),
-                "settle": wrap(settle),
-            }
+        self._steps: dict[tuple[int, int], dict[str, Any]] = {}
         self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
 
     @property
@@ -250,7 +245,8 @@ class DeviceLoop:
     @property
     def compile_seconds(self) -> float:
         """Wall time of first calls so far, most of it compilation."""
-        return sum(getattr(step, "seconds", 0.0) for step in self._steps.values())
+        made = [step for steps in self._steps.values() for step in steps.values()]
+        return sum(getattr(step, "seconds", 0.0) for step in made)
 
     def decode(
         self,
@@ -330,6 +326,7 @@ class DeviceLoop:
             state = _State(
                 Progress(text, held, goal, calls, done, self.ends),
                 self._numbers(batch),
+                self._steps_of((batch, context)),
                 own_paths(self.paths, self.length, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
@@ -346,6 +343,20 @@ class DeviceLoop:
             ) from error
         self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
         return self._kept[1:]
+
+    def _steps_of(self, shape: tuple[int, int]) -> dict[str, Any]:
+        """The steps for a batch and a context: what is compiled is for one shape."""
+        if shape not in self._steps:
+            steps: dict[str, Any] = {"plain": plain_step(self.target, self.sampling)}
+            if self.length:
+                target, draft = self.models
+                steps = {
+                    "draft": draft_step(draft, self.sampling),
+                    "target": target_step(target, self.sampling),
+                    "settle": settle,
+                }
+            self._steps[shape] = {name: self._wrap(step) for name, step in steps.items()}
+        return self._steps[shape]
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
         if not texts:
@@ -384,7 +395,7 @@ class DeviceLoop:
 
     def _decode_one(self, state: _State) -> None:
         begin = self.clock()
-        self._steps["plain"](state.caches[0], state.progress, state.numbers)
+        state.steps["plain"](state.caches[0], state.progress, state.numbers)
         _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
@@ -393,13 +404,13 @@ class DeviceLoop:
         target_cache, draft_cache = state.caches
         here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, paths = self._steps["draft"](draft_cache, *here, drafting.reshape(-1, length, count))
+        q, paths = state.steps["draft"](draft_cache, *here, drafting.reshape(-1, length, count))
         drafted = self.clock()
-        p = self._steps["target"](target_cache, *here, paths)
+        p = state.steps["target"](target_cache, *here, paths)
         scored = self.clock()
         found = self.verify(p, q, paths, verifying.contiguous())
         verified = self.clock()
-        self._steps["settle"](state.caches, state.progress, *found)
+        state.steps["settle"](state.caches, state.progress, *found)
         _add(
             state.parts,
             draft=drafted - begin,

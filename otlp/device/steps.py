@@ -126,9 +126,7 @@ def draft_step(model: Llama, sampling: Sampling) -> Step:
 def target_step(model: Llama, sampling: Sampling) -> Step:
     """The step that gives the target's distributions after each prefix of each path."""
 
-    def step(
-        cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor
-    ) -> Tensor:
+    def step(cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor) -> Tensor:
         batch, count, length = paths.shape
         context, device = text.shape[1], text.device
         last = held[:, None] - 1
