@@ -2,7 +2,8 @@
 
 The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
 that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
-one call compiles to one graph.
+one call compiles to one graph; and weights lie the other way round, (in, out), where a processor
+multiplies a few tokens in little more than the time of one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from otlp.errors import UnsupportedProblemError
 
@@ -29,18 +30,26 @@ Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
 
 
+class _Product(NamedTuple):
+    """A matrix (in, out), and a bias: one or several linear layers side by side."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        found = x @ self.weight
+        return found if self.bias is None else found + self.bias
+
+
 class _Layer(NamedTuple):
     before: Tensor
-    query: Any
-    key: Any
-    value: Any
-    out: Any
+    attended: _Product
+    out: _Product
     query_norm: Tensor | None
     key_norm: Tensor | None
     between: Tensor
-    gate: Any
-    up: Any
-    down: Any
+    gated: _Product
+    down: _Product
 
 
 class Llama:
@@ -49,7 +58,7 @@ class Llama:
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Of one of `KINDS`, in evaluation mode.  Its weights are used where they lie.
+        Of one of `KINDS`, in evaluation mode.  Its matrices are copied, and it may be dropped.
 
     Raises
     ------
@@ -83,7 +92,7 @@ class Llama:
         self.embedding = inner.embed_tokens.weight.detach()
         self.layers = [_layer(one) for one in inner.layers]
         self.norm = inner.norm.weight.detach()
-        self.head = model.lm_head.weight.detach()
+        self.head = _side_by_side(model.lm_head)
         self.frequencies = inner.rotary_emb.inv_freq.detach().float()
         self.rotary_scale = float(inner.rotary_emb.attention_scaling)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
@@ -124,42 +133,37 @@ class Llama:
         batch, count = tokens.shape
         rows = torch.arange(batch, device=tokens.device)[:, None]
         angles = places[..., None].float() * self.frequencies
-        angles = torch.cat([angles, angles], -1)[:, None]
+        angles = torch.cat([angles, angles], -1)[:, :, None]
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
+        heads = [self.heads, self.key_heads, self.key_heads]
         hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
-            x = _normed(hidden, layer.before, self.epsilon)
-            shape = (batch, count, -1, self.width)
-            q, k, v = (
-                linear(x, *part).view(shape) for part in (layer.query, layer.key, layer.value)
-            )
+            x = self._normed(hidden, layer.before)
+            mixed = layer.attended(x).view(batch, count, -1, self.width)
+            q, k, v = torch.split(mixed, heads, 2)
             if layer.query_norm is not None and layer.key_norm is not None:
-                q = _normed(q, layer.query_norm, self.epsilon)
-                k = _normed(k, layer.key_norm, self.epsilon)
-            q, k = (_turned(part.transpose(1, 2), cos, sin) for part in (q, k))
-            keys[rows, :, slots] = k.transpose(1, 2)
+                q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
+            keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
             mixed = scaled_dot_product_attention(
-                q, keys, values, attn_mask=sees[:, None], enable_gqa=self.heads != self.key_heads
+                _turned(q, cos, sin).transpose(1, 2),
+                keys,
+                values,
+                attn_mask=sees[:, None],
+                enable_gqa=self.heads != self.key_heads,
             )
-            hidden = hidden + linear(mixed.transpose(1, 2).flatten(2), *layer.out)
-            x = _normed(hidden, layer.between, self.epsilon)
-            hidden = hidden + linear(
-                silu(linear(x, *layer.gate)) * linear(x, *layer.up), *layer.down
-            )
+            hidden = hidden + layer.out(mixed.transpose(1, 2).flatten(2))
+            gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
+            hidden = hidden + layer.down(silu(gate) * up)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
-        return linear(_normed(hidden, self.norm, self.epsilon), self.head)
+        return self.head(self._normed(hidden, self.norm))
 
-
-def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    # in float32 whatever the weights are, as transformers does
-    wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return weight * scaled.to(x.dtype)
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.shape, weight, self.epsilon)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -170,21 +174,28 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _layer(one: Any) -> _Layer:
     attention, mlp = one.self_attn, one.mlp
 
-    def parts(name: str, where: Any) -> tuple[Tensor, Tensor | None]:
-        found = getattr(where, name)
-        return found.weight.detach(), None if found.bias is None else found.bias.detach()
-
     def norm(name: str) -> Tensor | None:
         found = getattr(attention, name, None)
         return None if found is None else found.weight.detach()
 
-    query, key, value, out = (parts(f"{x}_proj", attention) for x in "qkvo")
-    gate, up, down = (parts(f"{x}_proj", mlp) for x in ("gate", "up", "down"))
-    before, between = (
-        getattr(one, f"{x}_layernorm").weight.detach() for x in ("input", "post_attention")
+    return _Layer(
+        one.input_layernorm.weight.detach(),
+        _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
+        _side_by_side(attention.o_proj),
+        norm("q_norm"),
+        norm("k_norm"),
+        one.post_attention_layernorm.weight.detach(),
+        _side_by_side(mlp.gate_proj, mlp.up_proj),
+        _side_by_side(mlp.down_proj),
     )
-    norms = norm("q_norm"), norm("k_norm")
-    return _Layer(before, query, key, value, out, *norms, between, gate, up, down)
+
+
+def _side_by_side(*parts: Any) -> _Product:
+    """Linear layers of one input as one product; all of them have a bias, or none does."""
+    weight = torch.cat([one.weight.detach() for one in parts]).t().contiguous()
+    if parts[0].bias is None:
+        return _Product(weight)
+    return _Product(weight, torch.cat([one.bias.detach() for one in parts]))
 
 
 def _check_kind(model: Any, config: Any) -> None:

@@ -23,14 +23,7 @@ from otlp.decode.models.model import Sampling
 from otlp.decode.verification.martingale_kernel import verify_round
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import (
-    append,
-    first_draft,
-    keep_path,
-    next_draft,
-    plain_step,
-    target_step,
-)
+from otlp.device.steps import Progress, draft_step, own_paths, plain_step, settle, target_step
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -90,13 +83,10 @@ class Decoded:
 class _State:
     """The tensors that a round works on."""
 
-    text: Tensor
-    held: Tensor
-    goal: Tensor
-    calls: Tensor
-    done: Tensor
+    progress: Progress
     numbers: Tensor
-    paths: Tensor
+    steps: dict[str, Any]
+    own: Tensor
     caches: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
@@ -235,18 +225,11 @@ class DeviceLoop:
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
-        wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
+        self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
         self.capture = capture
-        self._steps = {"plain": wrap(plain_step(target, self.sampling))}
-        if draft is not None:
-            self._steps = {
-                "first": wrap(first_draft(draft, self.sampling)),
-                "next": wrap(next_draft(draft, self.sampling)),
-                "target": wrap(target_step(target, self.sampling)),
-            }
+        self._steps: dict[tuple[int, int], dict[str, Any]] = {}
         self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
-        self._levels = [torch.full((), level, device=self.device) for level in range(self.length)]
 
     @property
     def target(self) -> Llama:
@@ -262,7 +245,8 @@ class DeviceLoop:
     @property
     def compile_seconds(self) -> float:
         """Wall time of first calls so far, most of it compilation."""
-        return sum(getattr(step, "seconds", 0.0) for step in self._steps.values())
+        made = [step for steps in self._steps.values() for step in steps.values()]
+        return sum(getattr(step, "seconds", 0.0) for step in made)
 
     def decode(
         self,
@@ -301,7 +285,7 @@ class DeviceLoop:
             draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
-                _read(model, cache, state.text, longest)
+                _read(model, cache, state.progress.text, longest)
             rounds = read = 0
             begin, begin_processor = perf_counter(), process_time()
             done = False
@@ -309,7 +293,7 @@ class DeviceLoop:
                 state.numbers.copy_(next(draw))
                 play()
                 rounds += 1
-                flag = state.done.cpu()
+                flag = state.progress.done.cpu()
                 read += flag.nbytes
                 done = bool(flag)
             seconds, processor = perf_counter() - begin, process_time() - begin_processor
@@ -337,14 +321,13 @@ class DeviceLoop:
             held, goal, calls = (
                 torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
             )
+            text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
+            done = torch.zeros((), dtype=torch.bool, device=self.device)
             state = _State(
-                torch.zeros(batch, context, dtype=torch.long, device=self.device),
-                held,
-                goal,
-                calls,
-                torch.zeros((), dtype=torch.bool, device=self.device),
+                Progress(text, held, goal, calls, done, self.ends),
                 self._numbers(batch),
-                torch.zeros(batch, self.paths, self.length, dtype=torch.long, device=self.device),
+                self._steps_of((batch, context)),
+                own_paths(self.paths, self.length, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
             self._warm_up(state)
@@ -360,6 +343,20 @@ class DeviceLoop:
             ) from error
         self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
         return self._kept[1:]
+
+    def _steps_of(self, shape: tuple[int, int]) -> dict[str, Any]:
+        """The steps for a batch and a context: what is compiled is for one shape."""
+        if shape not in self._steps:
+            steps: dict[str, Any] = {"plain": plain_step(self.target, self.sampling)}
+            if self.length:
+                target, draft = self.models
+                steps = {
+                    "draft": draft_step(draft, self.sampling),
+                    "target": target_step(target, self.sampling),
+                    "settle": settle,
+                }
+            self._steps[shape] = {name: self._wrap(step) for name, step in steps.items()}
+        return self._steps[shape]
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
         if not texts:
@@ -378,11 +375,12 @@ class DeviceLoop:
 
     def _reset(self, state: _State, texts: Sequence[IntArray], tokens: int) -> None:
         """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
-        for row, text in enumerate(texts):
-            state.text[row, : text.size] = self._tensor(text.tolist())
-        state.held.copy_(self._tensor([text.size for text in texts]))
-        state.goal.copy_(state.held + tokens)
-        state.calls.zero_()
+        text, held, goal, calls, _, _ = state.progress
+        for row, prompt in enumerate(texts):
+            text[row, : prompt.size] = self._tensor(prompt.tolist())
+        held.copy_(self._tensor([prompt.size for prompt in texts]))
+        goal.copy_(held + tokens)
+        calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
     def _warm_up(self, state: _State) -> None:
@@ -397,35 +395,22 @@ class DeviceLoop:
 
     def _decode_one(self, state: _State) -> None:
         begin = self.clock()
-        (token,) = self._steps["plain"](state.caches[0], state.text, state.held, state.numbers)
-        scored = self.clock()
-        self._finish(state, token, torch.ones_like(state.held))
-        _add(state.parts, target=scored - begin, rest=self.clock() - scored)
+        state.steps["plain"](state.caches[0], state.progress, state.numbers)
+        _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
         count, length = self.paths, self.length
-        nodes = count * length
-        drafting, verifying = state.numbers[:, :nodes], state.numbers[:, nodes:]
-        of_level = drafting.reshape(-1, length, count).transpose(0, 1).contiguous()
+        drafting, verifying = state.numbers.tensor_split([count * length], 1)
         target_cache, draft_cache = state.caches
+        here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, paths = self._steps["first"](
-            draft_cache, state.text, state.held, of_level[0], state.paths
-        )
-        rows = [q]
-        for level, uniform in zip(self._levels[1:], of_level[1:], strict=True):
-            q, paths = self._steps["next"](
-                draft_cache, state.text, state.held, level, uniform, paths
-            )
-            rows.append(q)
+        q, paths = state.steps["draft"](draft_cache, *here, drafting.reshape(-1, length, count))
         drafted = self.clock()
-        (p,) = self._steps["target"](target_cache, state.text, state.held, paths)
+        p = state.steps["target"](target_cache, *here, paths)
         scored = self.clock()
-        found = self.verify(p, torch.stack(rows, 2), paths, verifying.contiguous())
+        found = self.verify(p, q, paths, verifying.contiguous())
         verified = self.clock()
-        for cache in state.caches:
-            keep_path(cache, state.held, found.path, state.text.shape[1], length)
-        self._finish(state, found.tokens, found.accepted + 1)
+        state.steps["settle"](state.caches, state.progress, *found)
         _add(
             state.parts,
             draft=drafted - begin,
@@ -433,11 +418,6 @@ class DeviceLoop:
             verification=verified - scored,
             rest=self.clock() - verified,
         )
-
-    def _finish(self, state: _State, tokens: Tensor, count: Tensor) -> None:
-        state.calls.add_(state.held < state.goal)
-        append(state.text, state.held, state.goal, self.ends, tokens, count)
-        state.done.copy_((state.held >= state.goal).all())
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)
@@ -472,12 +452,12 @@ def _decoded(
     seconds: float,
     processor: float,
 ) -> Decoded:
-    text, goal = state.text.cpu().numpy(), state.goal.cpu().numpy()
+    text, goal = state.progress.text.cpu().numpy(), state.progress.goal.cpu().numpy()
     new = tuple(
         row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
     )
-    parts = {} if state.text.is_cuda else dict(state.parts)
-    return Decoded(new, state.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
+    parts = {} if state.numbers.is_cuda else dict(state.parts)
+    return Decoded(new, state.progress.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
 
 
 def _add(parts: dict[str, float], **seconds: float) -> None:

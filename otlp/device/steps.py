@@ -1,12 +1,14 @@
 """The steps of a round as functions of tensors: fixed shapes, nothing read back, one call each.
 
 The cache of a model has C slots for the text, in order, and behind them K L slots for the drafted
-paths, path by path.  A token sees the text and its own path; what is accepted moves to the text.
+paths, path by path.  A token sees the text and its own path (`own_paths`); what is accepted moves
+to the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,10 +18,34 @@ from otlp.batched.sampling import softmax
 from otlp.decode.models.model import Sampling
 from otlp.device.llama import Cache, Llama
 
-Step = Callable[..., tuple[Tensor, ...]]
+Step = Callable[..., Any]
 
 NEVER = 2**40
 """A place beyond every text."""
+
+
+class Progress(NamedTuple):
+    """How far the texts are; all but `ends` changes in place.
+
+    Attributes
+    ----------
+    text : Tensor, shape (B, C), int64
+    held, goal : Tensor, shape (B,), int64
+        How much of it is text, and how much is wanted.
+    calls : Tensor, shape (B,), int64
+        Target calls so far.
+    done : Tensor of bool, shape ()
+        Whether all have reached their goals.
+    ends : Tensor, shape (E,), int64
+        Tokens that end a text, possibly none.
+    """
+
+    text: Tensor
+    held: Tensor
+    goal: Tensor
+    calls: Tensor
+    done: Tensor
+    ends: Tensor
 
 
 def laws(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -49,49 +75,50 @@ def laws(logits: Tensor, sampling: Sampling) -> Tensor:
     return rows
 
 
-def first_draft(model: Llama, sampling: Sampling) -> Step:
-    """The step that drafts the first token of each path.
+def own_paths(paths: int, length: int, context: int, device: torch.device) -> Tensor:
+    """Which slots the last token of the text and each drafted token see, beside the text's.
 
-    The last two tokens go through the model: after a path that was accepted whole its last token
-    has not been seen yet.
+    Returns
+    -------
+    Tensor of bool, shape (1 + K L, C + K L)
+    """
+    level = torch.arange(length, device=device).repeat(paths)
+    path = torch.arange(paths, device=device).repeat_interleave(length)
+    own = (path[:, None] == path) & (level[:, None] >= level)
+    return torch.nn.functional.pad(own, (context, 0, 1, 0))
+
+
+def draft_step(model: Llama, sampling: Sampling) -> Step:
+    """The step that drafts the paths, level by level.
+
+    At the root the last two tokens go through the model: after a path that was accepted whole its
+    last token has not been seen yet.
     """
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, numbers: Tensor, paths: Tensor
+        cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor
     ) -> tuple[Tensor, Tensor]:
+        batch, length, count = numbers.shape
+        context, device = text.shape[1], text.device
+        at = torch.arange(cache[0][0].shape[2], device=device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
-        slots = torch.arange(cache[0][0].shape[2], device=text.device)
-        sees = slots <= places[..., None]
-        hidden = model.read(cache, text.gather(1, places), places, places, sees)
+        tokens = text.gather(1, places)
+        hidden = model.read(cache, tokens, places, places, at <= places[..., None])
         q = laws(model.logits(hidden[:, -1]), sampling)
-        drawn, _ = draw_index(q.double(), numbers)
-        drafted = torch.cat([drawn[..., None], torch.zeros_like(paths[..., 1:])], 2)
-        return q[:, None].expand(-1, paths.shape[1], -1), drafted
-
-    return step
-
-
-def next_draft(model: Llama, sampling: Sampling) -> Step:
-    """The step that drafts the token at a level of each path, from 1 up."""
-
-    def step(
-        cache: Cache, text: Tensor, held: Tensor, level: Tensor, numbers: Tensor, paths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        _, count, length = paths.shape
-        context = text.shape[1]
-        before = (level - 1).expand(paths.shape[0], count, 1)
-        tokens = paths.gather(2, before)[..., 0]
-        places = (held[:, None] + level - 1).expand(-1, count)
-        own = context + length * torch.arange(count, device=text.device)
-        slots = (own + level - 1).expand(paths.shape[0], count)
-        at = torch.arange(context + count * length, device=text.device)
-        drafted = (at >= own[:, None]) & (at < own[:, None] + level)
-        sees = (at < held[:, None, None]) | drafted
-        q = laws(model.logits(model.read(cache, tokens, places, slots, sees)), sampling)
-        q = alike(q, paths, level)
-        drawn, _ = draw_index(q.flatten(0, 1).double(), numbers.reshape(-1, 1))
-        here = torch.arange(length, device=text.device) == level
-        return q, torch.where(here, drawn.view(-1, count, 1), paths)
+        drawn = draw_index(q.double(), numbers[:, 0])[0]
+        rows, levels = [q[:, None].expand(-1, count, -1)], [drawn]
+        first = length * torch.arange(count, device=device)
+        for level in range(1, length):
+            places = (held[:, None] + level - 1).expand(-1, count)
+            slots = (context + first + level - 1).expand(batch, -1)
+            sees = (at < held[:, None, None]) | own[first + level]
+            hidden = model.read(cache, levels[-1], places, slots, sees)
+            q = laws(model.logits(hidden), sampling)
+            q = alike(q, torch.stack(levels, 2))
+            drawn = draw_index(q.flatten(0, 1).double(), numbers[:, level].reshape(-1, 1))[0]
+            rows.append(q)
+            levels.append(drawn.view(-1, count))
+        return torch.stack(rows, 2), torch.stack(levels, 2)
 
     return step
 
@@ -99,7 +126,7 @@ def next_draft(model: Llama, sampling: Sampling) -> Step:
 def target_step(model: Llama, sampling: Sampling) -> Step:
     """The step that gives the target's distributions after each prefix of each path."""
 
-    def step(cache: Cache, text: Tensor, held: Tensor, paths: Tensor) -> tuple[Tensor, ...]:
+    def step(cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor) -> Tensor:
         batch, count, length = paths.shape
         context, device = text.shape[1], text.device
         last = held[:, None] - 1
@@ -108,45 +135,44 @@ def target_step(model: Llama, sampling: Sampling) -> Step:
         places = torch.cat([last, held[:, None] + behind], 1)
         drafted = context + torch.arange(count * length, device=device)
         slots = torch.cat([last, drafted.expand(batch, -1)], 1)
-        path = torch.arange(count, device=device).repeat_interleave(length)
-        own = (path[:, None] == path) & (behind[:, None] >= behind)
-        tree = torch.nn.functional.pad(own, (0, 0, 1, 0))
-        seen = torch.arange(context, device=device) < held[:, None]
-        sees = torch.cat(
-            [
-                seen[:, None].expand(-1, 1 + count * length, -1),
-                tree.expand(batch, -1, -1),
-            ],
-            2,
-        )
+        at = torch.arange(cache[0][0].shape[2], device=device)
+        sees = (at < held[:, None, None]) | own
         hidden = model.read(cache, tokens, places, slots, sees)
         p = laws(model.logits(hidden), sampling)
         root, nodes = p[:, :1], p[:, 1:].reshape(batch, count, length, -1)
         levels = [root.expand(-1, count, -1)]
         for level in range(1, length + 1):
-            levels.append(
-                alike(nodes[:, :, level - 1], paths, torch.full((), level, device=device))
-            )
-        return (torch.stack(levels, 2),)
+            levels.append(alike(nodes[:, :, level - 1], paths[:, :, :level]))
+        return torch.stack(levels, 2)
 
     return step
 
 
 def plain_step(model: Llama, sampling: Sampling) -> Step:
-    """The step that decodes one token of each row without a draft."""
+    """The step that decodes one token of each row without a draft, and appends it."""
 
-    def step(cache: Cache, text: Tensor, held: Tensor, numbers: Tensor) -> tuple[Tensor]:
+    def step(cache: Cache, progress: Progress, numbers: Tensor) -> None:
+        text, held = progress.text, progress.held
         last = held[:, None] - 1
         slots = torch.arange(cache[0][0].shape[2], device=text.device)
         sees = slots <= last[..., None]
         hidden = model.read(cache, text.gather(1, last), last, last, sees)
         p = laws(model.logits(hidden[:, -1]), sampling)
-        return (draw_index(p.double(), numbers)[0],)
+        append(progress, draw_index(p.double(), numbers)[0], torch.ones_like(held))
 
     return step
 
 
-def alike(rows: Tensor, paths: Tensor, level: Tensor) -> Tensor:
+def settle(
+    caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
+) -> None:
+    """Move the selected paths behind the texts, and append what was accepted and a token more."""
+    for cache in caches:
+        keep_path(cache, progress.held, path, progress.text.shape[1], tokens.shape[1] - 1)
+    append(progress, tokens, accepted + 1)
+
+
+def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
     """Give paths that begin with the same tokens the same row, that of the first of them.
 
     Rounding may depend on where in a batch a row is worked out; verification wants equal laws
@@ -155,35 +181,28 @@ def alike(rows: Tensor, paths: Tensor, level: Tensor) -> Tensor:
     Parameters
     ----------
     rows : Tensor, shape (B, K, V)
-    paths : Tensor, shape (B, K, L)
-    level : Tensor
-        How many tokens the rows come after.
+    prefixes : Tensor, shape (B, K, n)
+        What the rows come after.
     """
-    _, count, length = paths.shape
-    if count == 1:
+    if rows.shape[1] == 1:
         return rows
-    later = torch.arange(length, device=paths.device) >= level
-    same = ((paths[:, :, None] == paths[:, None]) | later).all(-1)
+    same = (prefixes[:, :, None] == prefixes[:, None]).all(-1)
     first = same.int().argmax(2)
     return rows.gather(1, first[..., None].expand_as(rows))
 
 
-def append(
-    text: Tensor, held: Tensor, goal: Tensor, ends: Tensor, tokens: Tensor, count: Tensor
-) -> None:
+def append(progress: Progress, tokens: Tensor, count: Tensor) -> None:
     """Append tokens to the texts that have not reached their goal; an end token is one.
 
     Parameters
     ----------
-    text : Tensor, shape (B, C), int64
-    held, goal : Tensor, shape (B,), int64
-        How much of it is text, and how much is wanted; all three change in place.
-    ends : Tensor, shape (E,), int64
-        Tokens that end a text, possibly none.
+    progress : Progress
+        Changed in place.
     tokens : Tensor, shape (B, L + 1), int64
         Padded with -1 behind the first `count` of each row.
     count : Tensor, shape (B,), int64
     """
+    text, held, goal, calls, done, ends = progress
     live = held < goal
     place = torch.arange(tokens.shape[1], device=text.device)
     new = place < count[:, None]
@@ -195,6 +214,8 @@ def append(
     end = torch.where(ended, place, NEVER).amin(1)
     goal.copy_(torch.where(live, torch.minimum(goal, held + end + 1), goal))
     held.add_(torch.where(live, count, 0))
+    calls.add_(live)
+    done.copy_((held >= goal).all())
 
 
 def keep_path(cache: Cache, held: Tensor, path: Tensor, context: int, length: int) -> None:

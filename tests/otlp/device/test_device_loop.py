@@ -322,8 +322,27 @@ def test_compiled_steps_decode_the_same_tokens() -> None:
     texts = []
     for compiled in (False, True):
         loop = DeviceLoop(*models, paths=2, length=2, compiled=compiled)
-        texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts)
+        own = []
+        for prompts in (PROMPTS, PROMPTS[:1], PROMPTS):  # back to a shape that is compiled
+            own += loop.decode(prompts, 40, numbers(loop, len(prompts), 4)).texts
+        texts.append(own)
     assert all((one == other).all() for one, other in zip(*texts, strict=True))
+    steps = [step for steps in loop._steps.values() for step in steps.values()]
+    assert len(steps) == 6
+    assert all(step.compiled for step in steps)
+
+
+@pytest.mark.slow
+def test_each_loop_has_compiled_steps_of_its_own() -> None:
+    prompt = [[5, 9, 3]]
+    for seed in range(10):  # more than the versions that a compiler keeps of one function
+        model = Llama(tiny("llama", seed).double())
+        texts = []
+        for compiled in (False, True):
+            loop = DeviceLoop(model, compiled=compiled)
+            texts.append(loop.decode(prompt, 20, numbers(loop, 1, 0)).texts[0])
+        assert (texts[0] == texts[1]).all()
+        assert next(iter(loop._steps.values()))["plain"].compiled
 
 
 def test_what_is_refused() -> None:
