@@ -106,7 +106,8 @@ class RandomRanks(Solver):
         small, inverse = Support().apply(problem)
         target, drafts = small.target, small.drafts
         assert isinstance(drafts, WithoutReplacement)
-        draft, order = drafts.draft, by_ratio(target, drafts.draft)[::-1].copy()
+        draft, order = drafts.draft, by_ratio(target, drafts.draft)[::-1]
+        order = order[draft[order] > 0.0]
         clock.lap("reduce")
         alone, drafted = _alone(drafts, order)
         delta, subset, wanted = _clip(target, draft, order, alone)
@@ -146,7 +147,7 @@ def _alone(drafts: WithoutReplacement, order: IntArray) -> tuple[FloatArray, Flo
     steps, size = np.concatenate([order, order]), order.size
     shares = np.concatenate([np.ones(size), np.zeros(size)])
     chances = drafts.rank_chances(steps, shares)
-    alone, drafted = np.empty(size), np.empty(size)
+    alone, drafted = np.zeros((2, drafts.vocab_size))
     alone[order], drafted[order] = chances[:size], chances[size:]
     return alone, drafted
 
@@ -165,7 +166,7 @@ def _clip(
         lack += alone[order[k]] - target[order[k]]
         if lack > delta:
             delta, length = lack, k + 1
-    subset = np.zeros(order.size, np.bool_)
+    subset = np.zeros(draft.size, np.bool_)
     subset[order[:length]] = True
     low, mass, reached = 0.0, 0.0, 0.0
     for token in order:
@@ -174,14 +175,14 @@ def _clip(
         mass += draft[token]
         reached += target[token]
         low = (delta + reached) / mass
-    high, mass, reached = np.inf, 0.0, 0.0
+    high, mass, reached = np.inf, 0.0, target[draft == 0.0].sum()
     for token in order[::-1]:
         if reached - target[token] / draft[token] * mass >= delta:
             break
         mass += draft[token]
         reached += target[token]
         high = max(low, (reached - delta) / mass)
-    wanted = np.empty(order.size)
+    wanted = np.zeros(draft.size)
     for token in order:
         wanted[token] = draft[token] * min(max(target[token] / draft[token], low), high)
     return delta, subset, wanted
