@@ -11,6 +11,7 @@ from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.slackness import Slackness
 from otlp.solvers.solver import Solver
@@ -28,6 +29,7 @@ __all__ = [
     "MaxFlow",
     "Naive",
     "Orderings",
+    "RandomRanks",
     "RecursiveRejection",
     "Slackness",
     "Solver",

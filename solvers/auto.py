@@ -16,6 +16,7 @@ from otlp.solvers.hub import HubSolver
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.timing import Stopwatch
@@ -26,8 +27,8 @@ class Auto(Solver):
     """Solve with the fastest exact solver for the scheme; the solution carries its name.
 
     A closed form where there is one (`speculative-sampling` for a single draft, `martingale` for
-    i.i.d. ones, `greedy`, `hub`); `max-flow` for tuples that are listed anyway, while
-    the network fits its memory limit; else `orderings`.
+    i.i.d. ones, `greedy`, `hub`); `random-ranks` without replacement; `max-flow` for tuples that
+    are listed anyway, while the network fits its memory limit; else `orderings`.
 
     Examples
     --------
@@ -43,7 +44,8 @@ class Auto(Solver):
 
     def select(self, problem: Problem) -> Solver:
         """Return the solver that `solve` would use."""
-        for solver in (SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver()):
+        exact = SpeculativeSampling(), Martingale(), GreedySolver(), HubSolver(), RandomRanks()
+        for solver in exact:
             if solver.supports(problem):
                 return solver
         flow = MaxFlow()

@@ -18,6 +18,7 @@ from otlp.solvers.martingale import Martingale
 from otlp.solvers.max_flow import MaxFlow
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.slackness import Slackness
 from otlp.solvers.solver import Solver
@@ -32,6 +33,7 @@ SOLVERS: Mapping[str, type[Solver]] = {
         Slackness,
         GlobalResolution,
         Martingale,
+        RandomRanks,
         Orderings,
         GreedySolver,
         HubSolver,

@@ -10,9 +10,18 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf, renormalise_without
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    Mask,
+    frozen,
+    invert_cdf,
+    renormalise_without,
+    sum_by,
+)
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
+from otlp.drafts.rank_law import Clocks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
@@ -26,6 +35,9 @@ ATTEMPTS = 8
 
 WIDTH = 16
 """Nodes of the integral that are worked on together: a few vectors of the processor."""
+
+FIRST = (-3.5, -3.5, -3.0, -2.5, -2.1, -1.8)
+"""First node of an integral over the n-th ring, and from n = 5 on: no n clocks ring before it."""
 
 SMALL = 0.02
 """Up to here 1 - exp(-x) is a short series, which fills the vectors."""
@@ -106,6 +118,36 @@ class WithoutReplacement(OneDraft):
                 self.draft, self._rung, self._nodes[1], self.n, order, first, last, result
             )
         return result
+
+    def best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
+        """Distribution of the drafted token of the best rank; see `rank_chances`."""
+        return sum_by(tokens, shares * self.rank_chances(tokens, shares), self.vocab_size)
+
+    def rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
+        """Probability of each rank to be the best drafted one, where its token has that rank.
+
+        Every token draws its rank by itself; no two tokens share a rank.
+
+        Parameters
+        ----------
+        tokens : ndarray, shape (M,)
+            Whose rank each is, from the lowest to the best.
+        shares : ndarray, shape (M,)
+            How often the token has that rank; those of a token sum to one.
+
+        Returns
+        -------
+        ndarray, shape (M,)
+            O(n) for each rank and node of the integral, beside O(V) exponentials a node once.
+        """
+        return self._clocks.chances(self.n, tokens, shares)
+
+    @cached_property
+    def _clocks(self) -> Clocks:
+        times, weights = self._nodes_from(FIRST[min(self.n, len(FIRST) - 1)])
+        needed = 8.0 * times.size * self.vocab_size
+        check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
+        return Clocks.at(self.draft, self.n, times, weights, self._width)
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         """Blocks of nodes that are worked on without a look at the time limit, or at Ctrl-C."""
@@ -252,15 +294,22 @@ class WithoutReplacement(OneDraft):
 
     @cached_property
     def _nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Times and weights of the integral over [0, inf), a multiple of `_width` of them."""
+        """Times and weights of an integral over [0, inf)."""
+        return self._nodes_from(FIRST[0])
+
+    def _nodes_from(self, first: float) -> tuple[FloatArray, FloatArray]:
+        """Nodes of the trapezoidal rule in x > first, where t = exp(x - exp(-x)).
+
+        The n-th ring is the sharper in log time the larger n is, about as 1 / sqrt(n).
+        """
         top, tail = self.top_and_tail
         # Until n clocks have rung, what is left rings at this rate at least.
         slowest = tail + float(self.draft[top[-1]])
-        # The trapezoidal rule in x, where t = exp(x - exp(-x)).  The n-th ring is the sharper in
-        # log time the larger n is, about as 1 / sqrt(n).
-        step, first = min(0.2, 0.5 / np.sqrt(self.n)), -3.5
-        length = np.log((80.0 + 5.0 * self.n) / slowest) - first
-        x = first + step * np.arange(self._width * int(np.ceil(length / (step * self._width))))
+        step = min(0.22, 0.5 / np.sqrt(self.n))
+        length = np.log((38.0 + self.n + 9.0 * np.sqrt(self.n)) / slowest) - first
+        count = self._width * int(np.ceil(length / (step * self._width)))
+        step = length / count
+        x = first + step * np.arange(count)
         times = np.exp(x - np.exp(-x))
         return times, step * times * (1.0 + np.exp(-x))
 

@@ -1,0 +1,255 @@
+"""The optimum for draws without replacement: tokens that swap places in one priority ordering.
+
+Order the tokens by p/q.  The best subset H* is a prefix, and y = q clip(p/q, c, C) is an optimal
+selection, as for i.i.d. drafts (`otlp.solvers.martingale`).  In that ordering a token is selected
+too often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells.
+Here a swap moves the chances of the tokens between the two by a little, so what is left is
+swapped again, until nothing is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from otlp.certificate import Answer
+from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.drafts import WithoutReplacement
+from otlp.errors import Capability
+from otlp.numerics.ascending import by_ratio
+from otlp.numerics.compiled import compiled
+from otlp.problem import Problem, check_problem
+from otlp.reductions import PrimalDual, Support
+from otlp.solution import Guarantee, Status
+from otlp.solvers.limits import check_count, check_number
+from otlp.solvers.orderings import PROVABLE, Orderings
+from otlp.solvers.rank_plan import RankPlan, Ranks
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch
+
+PATIENCE, STALLED = 8, 0.05
+"""So many corrections must leave less than this part of the error, or the swaps have stalled."""
+
+MOST_DRAFTS = 64
+"""For more, the integral over the clocks would underflow."""
+
+
+@dataclass(frozen=True)
+class RandomRanks(Solver):
+    """Swap places in the ordering by p/q until the best selection is reached.
+
+    Parameters
+    ----------
+    gap : float
+        Stop when the acceptance is certified within this of the optimum.
+    max_iterations : int
+        Corrections of the swaps at most.
+
+    Raises
+    ------
+    InvalidInputError
+        If an option is out of range.
+
+    Notes
+    -----
+    A sort, then O(nV) a correction and node of the integral over the clocks
+    (`otlp.WithoutReplacement`); O(V) memory for the plan.  The gap falls by a constant factor
+    with each correction, about 5 while no token has more than a third of q.  That it does is
+    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q,
+    `Orderings` starts anew.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> drafts = otlp.WithoutReplacement([0.4, 0.3, 0.2, 0.1], n=2)
+    >>> problem = otlp.Problem([0.1, 0.5, 0.1, 0.3], drafts)
+    >>> solution = otlp.solvers.RandomRanks().solve(problem)
+    >>> solution.guarantee.name, bool(solution.gap <= 1e-6)
+    ('OPTIMAL', True)
+    """
+
+    name: ClassVar[str] = "random-ranks"
+
+    gap: float = PROVABLE
+    max_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
+        check_count("max_iterations", self.max_iterations, 1)
+
+    def supports(self, problem: Problem) -> Capability:
+        """Accept two or more drafts without replacement."""
+        check_problem(problem)
+        if isinstance(problem.drafts, WithoutReplacement) and 2 <= problem.n <= MOST_DRAFTS:
+            return Capability(True)
+        return Capability(
+            False,
+            f"the drafts are {problem.drafts!r}, not 2 to {MOST_DRAFTS} without replacement: "
+            "use orderings",
+        )
+
+    @property
+    def promise(self) -> Guarantee:
+        """Lossless after every correction: y is summed up from the ranks themselves."""
+        return Guarantee.LOSSLESS
+
+    def work(self, problem: Problem) -> float:
+        """Tokens that can be drafted, times drafts."""
+        check_problem(problem)
+        return float(problem.drafts.support.sum()) * problem.n
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Swap, and correct the swaps."""
+        small, inverse = Support().apply(problem)
+        target, drafts = small.target, small.drafts
+        assert isinstance(drafts, WithoutReplacement)
+        draft, order = drafts.draft, by_ratio(target, drafts.draft)[::-1]
+        order = order[draft[order] > 0.0]
+        clock.lap("reduce")
+        alone, drafted = _alone(drafts, order)
+        delta, subset, wanted = _clip(target, draft, order, alone)
+        steps, best, aim = (order, np.ones(order.size)), alone, wanted.copy()
+        least = _gap(delta, target, alone)
+        errors: list[float] = []
+        while least > self.gap and len(errors) < self.max_iterations:
+            tokens, shares = _swap(drafted, order, alone, aim)
+            law = drafts.best_ranked(tokens, shares)
+            gap = _gap(delta, target, law)
+            if gap < least:
+                least, best, steps = gap, law, (tokens, shares)
+            error = wanted - law
+            aim += error
+            errors.append(float(np.abs(error).sum()))
+            if len(errors) > PATIENCE and errors[-1] > STALLED * errors[-1 - PATIENCE]:
+                break
+        clock.lap("solve")
+        if least > max(self.gap, PROVABLE) and len(errors) < self.max_iterations:
+            return Orderings(gap=self.gap).answer(problem, clock)
+        plan = RankPlan(small, best, Ranks.of(*steps, draft.size))
+        lifted, dual = Support().invert(PrimalDual(plan, subset), inverse)
+        clock.lap("recover")
+        solved = least <= self.gap
+        return Answer(
+            lifted,
+            Guarantee.OPTIMAL if least <= PROVABLE else Guarantee.LOSSLESS,
+            dual,
+            Status.SOLVED if solved else Status.ITERATION_LIMIT,
+            "" if solved else f"stopped at a gap of {least:.3g}; the plan is lossless",
+            {"corrections": len(errors), "ranks": steps[0].size},
+        )
+
+
+def _alone(drafts: WithoutReplacement, order: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Chance of each token to be the best in an ordering, and to be drafted."""
+    steps, size = np.concatenate([order, order]), order.size
+    shares = np.concatenate([np.ones(size), np.zeros(size)])
+    chances = drafts.rank_chances(steps, shares)
+    alone, drafted = np.zeros((2, drafts.vocab_size))
+    alone[order], drafted[order] = chances[:size], chances[size:]
+    return alone, drafted
+
+
+def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
+    return 1.0 - delta - float(np.minimum(target, law).sum())
+
+
+@compiled(error_model="numpy")
+def _clip(
+    target: FloatArray, draft: FloatArray, order: IntArray, alone: FloatArray
+) -> tuple[float, Mask, FloatArray]:
+    """1 - alpha*, H*, and y = q clip(p/q, c, C), for tokens ordered by p/q ascending."""
+    delta, length, lack = 0.0, 0, 0.0
+    for k in range(order.size):
+        lack += alone[order[k]] - target[order[k]]
+        if lack > delta:
+            delta, length = lack, k + 1
+    subset = np.zeros(draft.size, np.bool_)
+    subset[order[:length]] = True
+    low, mass, reached = 0.0, 0.0, 0.0
+    for token in order:
+        if target[token] / draft[token] * mass - reached >= delta:
+            break
+        mass += draft[token]
+        reached += target[token]
+        low = (delta + reached) / mass
+    high, mass, reached = np.inf, 0.0, target[draft == 0.0].sum()
+    for token in order[::-1]:
+        if reached - target[token] / draft[token] * mass >= delta:
+            break
+        mass += draft[token]
+        reached += target[token]
+        high = max(low, (reached - delta) / mass)
+    wanted = np.zeros(draft.size)
+    for token in order:
+        wanted[token] = draft[token] * min(max(target[token] / draft[token], low), high)
+    return delta, subset, wanted
+
+
+@compiled(error_model="numpy")
+def _swap(
+    drafted: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
+
+    Tokens that need more swap with later ones that need less, first come, first served, equal
+    parts of their chances to be drafted.
+
+    Parameters
+    ----------
+    drafted : ndarray, shape (V,)
+        Probability that the token is drafted.
+    order : ndarray, shape (V,)
+        The tokens, the lowest rank first.
+    alone : ndarray, shape (V,)
+        What each token has without swaps.
+    aim : ndarray, shape (V,)
+
+    Returns
+    -------
+    tokens, shares : ndarray, shape (M,)
+        Whose rank each is, the lowest first, and how often; M <= 3 V.
+    """
+    size = order.size
+    need, left = np.empty(size), np.ones(size)
+    low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
+    moved = np.empty(2 * size)
+    visitors = np.zeros(size + 1, np.int64)
+    swaps, a = 0, 0
+    for b in range(size):
+        need[b] = aim[order[b]] - alone[order[b]]
+        while need[b] < 0.0:
+            while a < b and need[a] <= 0.0:
+                a += 1
+            if a == b:
+                break
+            one, two = order[a], order[b]
+            gain = min(need[a], -need[b])
+            need[a] -= gain
+            need[b] += gain
+            rise = alone[two] / drafted[two] - alone[one] / drafted[one]
+            mass = min(left[a] * drafted[one], left[b] * drafted[two])
+            if gain < rise * mass:
+                mass = gain / rise
+            if mass > 0.0:
+                low[swaps], high[swaps], moved[swaps] = a, b, mass
+                left[a] = max(0.0, left[a] - mass / drafted[one])
+                left[b] = max(0.0, left[b] - mass / drafted[two])
+                visitors[a] += 1
+                visitors[b] += 1
+                swaps += 1
+    at = np.zeros(size + 1, np.int64)
+    for k in range(size):
+        at[k + 1] = at[k] + visitors[k] + 1
+    tokens, shares = np.empty(at[size], np.int64), np.empty(at[size])
+    for k in range(size):
+        own = at[k + 1] - 1
+        tokens[own], shares[own] = order[k], left[k]
+    for swap in range(swaps):
+        for here, other in ((low[swap], high[swap]), (high[swap], low[swap])):
+            token = order[other]
+            tokens[at[here]], shares[at[here]] = token, moved[swap] / drafted[token]
+            at[here] += 1
+    return tokens, shares

@@ -1,0 +1,179 @@
+"""A plan that lets every drafted token draw its rank by itself and selects the best one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import WithoutReplacement
+from otlp.errors import UnsupportedProblemError
+from otlp.numerics.best_of import END, best_of
+from otlp.numerics.compiled import compiled
+from otlp.plan import SelectionPlan
+from otlp.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Laws of the ranks; no two tokens share a rank.
+
+    Attributes
+    ----------
+    offsets : ndarray, shape (V + 1,), int64
+        Token i has the entries ``offsets[i]`` to ``offsets[i + 1]`` of the next two; none if it
+        is never drafted.
+    ranks : ndarray, shape (M,), int32
+        The token's ranks, ascending; the largest drawn is the best.
+    reached : ndarray, shape (M,)
+        Probability of the token's ranks so far; the last of a token counts as 1.
+    """
+
+    offsets: IntArray
+    ranks: npt.NDArray[np.int32]
+    reached: FloatArray
+
+    @classmethod
+    def of(cls, tokens: IntArray, shares: FloatArray, vocab_size: int) -> Ranks:
+        """Ranks from their tokens and probabilities, the lowest rank first."""
+        return cls(*_by_token(tokens, shares, vocab_size))
+
+    def steps(self) -> tuple[IntArray, FloatArray]:
+        """Token and probability of each rank, the lowest first."""
+        return _steps(self.offsets, self.ranks, self.reached)
+
+
+class RankPlan(SelectionPlan):
+    """Select the drafted token of the best rank, then accept or replace it.
+
+    Parameters
+    ----------
+    problem : Problem
+        With drafts without replacement.
+    selection_law : ndarray, shape (V,)
+        The distribution y of the selected token.
+    ranks : Ranks
+        How each token draws its rank.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        If the drafts are not drawn without replacement.
+
+    Notes
+    -----
+    O(V) memory; O(n log V) to select; the exact distribution of a selection costs O(n) for each
+    rank of a drafted token.
+    """
+
+    def __init__(self, problem: Problem, selection_law: FloatArray, ranks: Ranks) -> None:
+        super().__init__(problem, selection_law)
+        if not isinstance(problem.drafts, WithoutReplacement):
+            raise UnsupportedProblemError(
+                f"a plan by ranks needs drafts without replacement, not {problem.drafts!r}"
+            )
+        self.drafts = problem.drafts
+        self.ranks = ranks
+
+    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
+        """Draw the rank of each drafted token, and take the best; see `SelectionPlan.select`."""
+        return int(self.select_many(draft_tokens[None], rng)[0])
+
+    def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,)."""
+        ranks = self.ranks
+        uniform = rng.random(tokens.shape)
+        return _best_ranked(tokens, uniform, ranks.offsets, ranks.ranks, ranks.reached)
+
+    def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
+        """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
+        tokens, ranks = np.unique(draft_tokens), self.ranks
+        rows = _rows(tokens, ranks.offsets, ranks.ranks, ranks.reached)
+        return tokens, best_of(np.ones(tokens.size, dtype=np.int64), *rows)
+
+    def realised_selection_law(self) -> FloatArray:
+        """Distribution of the selected token, from the ranks alone; an integral over time."""
+        return self.drafts.best_ranked(*self.ranks.steps())
+
+
+@compiled
+def _by_token(
+    tokens: IntArray, shares: FloatArray, vocab_size: int
+) -> tuple[IntArray, npt.NDArray[np.int32], FloatArray]:
+    offsets = np.zeros(vocab_size + 1, np.int64)
+    for token in tokens:
+        offsets[token + 1] += 1
+    for token in range(vocab_size):
+        offsets[token + 1] += offsets[token]
+    at = offsets[:-1].copy()
+    ranks, reached = np.empty(tokens.size, np.int32), np.empty(tokens.size)
+    for rank in range(tokens.size):
+        token = tokens[rank]
+        place = at[token]
+        ranks[place] = rank
+        before = reached[place - 1] if place > offsets[token] else 0.0
+        reached[place] = min(1.0, before + shares[rank])
+        at[token] += 1
+    for token in range(vocab_size):
+        if offsets[token + 1] > offsets[token]:
+            reached[offsets[token + 1] - 1] = 1.0
+    return offsets, ranks, reached
+
+
+@compiled
+def _steps(
+    offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    tokens, shares = np.empty(ranks.size, np.int64), np.empty(ranks.size)
+    for token in range(offsets.size - 1):
+        before = 0.0
+        for place in range(offsets[token], offsets[token + 1]):
+            tokens[ranks[place]] = token
+            shares[ranks[place]] = reached[place] - before
+            before = reached[place]
+    return tokens, shares
+
+
+@compiled
+def _best_ranked(
+    tokens: IntArray,
+    uniform: FloatArray,
+    offsets: IntArray,
+    ranks: npt.NDArray[np.int32],
+    reached: FloatArray,
+) -> IntArray:
+    best = np.empty(tokens.shape[0], np.int64)
+    for row in range(tokens.shape[0]):
+        highest = -1
+        for j in range(tokens.shape[1]):
+            token = tokens[row, j]
+            begin, end = offsets[token], offsets[token + 1] - 1
+            while begin < end:
+                middle = (begin + end) // 2
+                if reached[middle] > uniform[row, j]:
+                    end = middle
+                else:
+                    begin = middle + 1
+            if ranks[begin] > highest:
+                best[row], highest = token, ranks[begin]
+    return best
+
+
+@compiled
+def _rows(
+    tokens: IntArray, offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Ranks of some tokens and their masses, in rows as `best_of` wants."""
+    begins = np.zeros(tokens.size + 1, np.int64)
+    for j in range(tokens.size):
+        begins[j + 1] = begins[j] + offsets[tokens[j] + 1] - offsets[tokens[j]] + 1
+    cells, mass = np.full(begins[-1], END), np.zeros(begins[-1])
+    for j in range(tokens.size):
+        at, before = begins[j], 0.0
+        for place in range(offsets[tokens[j]], offsets[tokens[j] + 1]):
+            cells[at], mass[at] = ranks[place], reached[place] - before
+            before = reached[place]
+            at += 1
+    return begins, cells, mass

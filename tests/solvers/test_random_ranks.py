@@ -1,0 +1,140 @@
+"""Random ranks: the optimum for draws without replacement, by swaps in one ordering."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.solution import Guarantee, Status
+from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
+from otlp.solvers.rank_plan import RankPlan, Ranks
+from tests.instances import SCHEMES, brute_force_optimum, check_solution
+
+
+def correlated(size, seed, scale=3.0):
+    rng = np.random.default_rng(seed)
+    one, two = rng.standard_normal((2, size))
+    mixed = 0.95 * one + 0.3 * two
+    return otlp.softmax(scale * one), otlp.softmax(scale * mixed)
+
+
+@given(SCHEMES["without replacement"])
+@settings(max_examples=40, deadline=None)
+def test_the_optimum_by_enumeration(problem):
+    if problem.n == 1:
+        return
+    solution = RandomRanks(gap=1e-7).solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-6)
+    assert solution.marginal_error <= 1e-11
+    check_solution(solution, 1e-6)
+
+
+@given(
+    SCHEMES["without replacement"],
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+)
+@settings(max_examples=40, deadline=None)
+def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
+    drafts = problem.drafts
+    if drafts.n == 1:
+        return
+    rng = np.random.default_rng(seed)
+    tokens = np.concatenate([rng.permutation(drafts.vocab_size) for _ in range(rounds)])
+    shares = rng.dirichlet(np.ones(rounds), size=drafts.vocab_size).T.copy()
+    shares = shares[np.repeat(np.arange(rounds), drafts.vocab_size), tokens]
+    sets, wanted = drafts.enumerate_sets(), np.zeros(tokens.size)
+    for row, mass in enumerate(sets.mass):
+        members = sets.members[sets.offsets[row] : sets.offsets[row + 1]]
+        below = np.zeros(drafts.vocab_size)
+        for step, token in enumerate(tokens):
+            if token in members:
+                wanted[step] += mass * np.prod(below[members[members != token]])
+            below[token] += shares[step]
+    assert drafts.rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_larger_problems_are_certified(n, seed):
+    target, draft = correlated(500, seed)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, n))
+    solution = otlp.solve(problem)
+    assert solution.solver == "random-ranks"
+    assert solution.status is Status.SOLVED and solution.guarantee is Guarantee.OPTIMAL
+    assert -1e-12 <= solution.gap <= 1e-6
+    assert solution.marginal_error <= 1e-12
+    assert "corrections" in solution.details
+    assert solution.upper_bound == pytest.approx(
+        Orderings(gap=1e-3).solve(problem).upper_bound, abs=1e-9
+    )
+
+
+def test_a_finer_gap_is_reached():
+    target, draft = correlated(1000, 4, scale=2.0)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 4))
+    rough, fine = (RandomRanks(gap=gap).solve(problem) for gap in (1e-3, 1e-10))
+    assert fine.gap <= 1e-10 < rough.gap <= 1e-3
+    assert fine.details["corrections"] > rough.details["corrections"]
+
+
+@pytest.mark.parametrize("corrections", [1, 3])
+def test_lossless_wherever_it_stops(corrections):
+    target, draft = correlated(6, 5)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 3))
+    solution = RandomRanks(gap=0.0, max_iterations=corrections).solve(problem)
+    assert solution.status is Status.ITERATION_LIMIT and "lossless" in solution.message
+    sets = itertools.permutations(range(6), 3)
+    listed = [
+        problem.drafts.probability(drafted) * solution.plan.conditional(drafted) for drafted in sets
+    ]
+    assert np.sum(listed, axis=0) == pytest.approx(target, abs=1e-13)
+
+
+def test_where_swaps_stall_orderings_start_anew():
+    # all tokens are drafted, so one of them can always be accepted
+    target, draft = [0.05, 0.14, 0.04, 0.77], [0.05, 0.05, 0.04, 0.86]
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 4))
+    solution = RandomRanks().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL and solution.acceptance == pytest.approx(1.0)
+    assert "orderings" in solution.details
+
+
+def test_ranks_are_what_they_were_made_from():
+    tokens, shares = np.array([2, 0, 2, 1]), np.array([0.25, 1.0, 0.75, 1.0])
+    again = Ranks.of(tokens, shares, 4).steps()
+    assert again[0].tolist() == tokens.tolist() and again[1].tolist() == shares.tolist()
+
+
+def test_samples_follow_the_slices():
+    target, draft = correlated(8, 2)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 3))
+    plan = RandomRanks(gap=1e-12, max_iterations=5).solve(problem).plan
+    assert isinstance(plan, RankPlan)
+    rng, tokens = np.random.default_rng(3), np.array([2, 5, 7])
+    seen = np.bincount(plan.select_many(np.tile(tokens, (40_000, 1)), rng), minlength=8)[tokens]
+    found, law = plan.selection(tokens)
+    assert found.tolist() == tokens.tolist() and law.sum() == pytest.approx(1.0, abs=1e-14)
+    # five standard deviations
+    assert (np.abs(seen / 40_000 - law) <= 5.0 * np.sqrt(law / 40_000) + 1e-12).all()
+
+
+def test_other_drafts_and_options_are_refused():
+    target, draft = correlated(8, 2)
+    for drafts in (otlp.IID(draft, 2), otlp.WithoutReplacement(draft, 1)):
+        with pytest.raises(UnsupportedProblemError, match="use orderings"):
+            RandomRanks().solve(otlp.Problem(target, drafts))
+        with pytest.raises(UnsupportedProblemError, match="without replacement"):
+            RandomRanks().prepare(otlp.Problem(target, drafts))
+    with pytest.raises(UnsupportedProblemError, match="without replacement"):
+        RankPlan(otlp.Problem(target, otlp.IID(draft, 2)), draft, None)
+    with pytest.raises(InvalidInputError, match="gap"):
+        RandomRanks(gap=-1.0)
+    with pytest.raises(InvalidInputError, match="max_iterations"):
+        RandomRanks(max_iterations=0)
