@@ -216,6 +216,8 @@ def child(
     below = share / split.lower.clamp(min=TINY)
     above = (1.0 - share) / split.upper.clamp(min=TINY)
     factor = torch.where(left < split.threshold, below, above)
+    # rounding over an empty slice has no bound
+    factor = factor.masked_fill(_alike(split), 1.0)
     ratio = share * split.lower_mean + (1.0 - share) * split.upper_mean
     weight = (law.weight * target / (draft * ratio).clamp(min=TINY)).clamp(max=1.0)
     return BatchedScoreLaw(edges, law.density.gather(1, cell) * factor, law.gain * ratio, weight)
@@ -237,8 +239,12 @@ def _share(split: TwoSlice, target: Tensor, draft: Tensor) -> Tensor:
     share = ((split.upper_mean - wanted) / spread.clamp(min=SPREAD)).clamp(0.0, 1.0)
     # a token with q = 0 has no child: any share does
     share = torch.where(draft > 0, share, split.lower)
-    alike = torch.minimum(spread, torch.minimum(split.lower, split.upper)) < SPREAD
-    return torch.where(alike, split.lower, share)
+    return torch.where(_alike(split), split.lower, share)
+
+
+def _alike(split: TwoSlice) -> Tensor:
+    spread = split.upper_mean - split.lower_mean
+    return torch.minimum(spread, torch.minimum(split.lower, split.upper)) < SPREAD
 
 
 def _balance(share: Tensor, split: TwoSlice) -> Tensor:
