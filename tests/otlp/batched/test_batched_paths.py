@@ -14,12 +14,21 @@ from otlp.errors import (
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
-from tests.otlp.batched.batched_reference import prefixes, two_slice_laws
+from tests.otlp.batched.batched_reference import two_slice_laws
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.paths import block_weights, path_laws  # noqa: E402
-from otlp.batched.two_slice import TwoSlice, draw_scores  # noqa: E402
+from otlp.batched.paths import TORCH, path_laws  # noqa: E402
+from otlp.batched.two_slice import draw_scores  # noqa: E402
+from tests.otlp.batched.batched_rounds import (  # noqa: E402
+    check_decisions,
+    check_law,
+    distribution,
+    enumerate_round,
+    possible,
+    tabular,
+    tensors,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,41 +39,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def tabular(seed: int, vocab: int, length: int, kind: str):
-    """Laws after every prefix of at most `length` tokens."""
-    rng = np.random.default_rng(seed)
-    p, q = {}, {}
-    for prefix in [*prefixes(vocab, length), *product(range(vocab), repeat=length)]:
-        p[prefix], q[prefix] = rng.dirichlet(np.full(vocab, 0.7), size=2)
-        if kind == "equal":
-            p[prefix] = q[prefix]
-        if kind == "masked":
-            p[prefix][rng.integers(vocab)] = 0.0
-            q[prefix][rng.integers(vocab)] = 0.0
-            p[prefix], q[prefix] = p[prefix] / p[prefix].sum(), q[prefix] / q[prefix].sum()
-    return p, q
-
-
-def tensors(p, q, paths: np.ndarray, length: int, dtype=torch.float64):
-    """Rows along each path; paths has shape (B, K, L)."""
-    target = [[[p[tuple(x[:i])] for i in range(length + 1)] for x in row] for row in paths]
-    draft = [[[q[tuple(x[:i])] for i in range(length)] for x in row] for row in paths]
-    return (
-        torch.tensor(np.array(target), dtype=dtype),
-        torch.tensor(np.array(draft), dtype=dtype),
-        torch.tensor(paths),
-    )
-
-
-def possible(q, vocab: int, length: int) -> np.ndarray:
-    paths = [
-        x
-        for x in product(range(vocab), repeat=length)
-        if all(q[x[:i]][x[i]] > 0 for i in range(length))
-    ]
-    return np.array(paths)[:, None]
-
-
 CASES = [
     pytest.param(
         *(seed, vocab, length, paths, kind), marks=[pytest.mark.slow] * (vocab == length == 3)
@@ -72,7 +46,7 @@ CASES = [
     for seed, (vocab, length, paths) in enumerate(
         [(2, 1, 1), (2, 2, 2), (3, 2, 2), (4, 2, 3), (3, 3, 3), (2, 3, 3), (4, 1, 3), (3, 3, 1)]
     )
-    for kind in ("plain", "masked", "equal")
+    for kind in ("plain", "masked", "equal", "disjoint")
 ]
 
 
@@ -99,91 +73,27 @@ def test_laws_equal_the_reference(seed, vocab, length, paths, kind) -> None:
         assert np.abs(np.array(found) - wanted).max() < 1e-7
 
 
-def distribution(edges, density, grid):
-    return (density * np.clip(grid[:, None] - edges[:-1], 0.0, np.diff(edges))).sum(1)
-
-
-def enumerate_round(p, q, vocab: int, length: int, paths: int, dtype=torch.float64):
-    """Q, leaf laws, block verification of every path, from the functions that the sampler uses."""
-    every = possible(q, vocab, length)
-    target, draft, tokens = tensors(p, q, every, length, dtype)
-    wide = [part.repeat_interleave(paths, 1) for part in (target, draft)]
-    wide = [part.double() / part.double().sum(-1, keepdim=True) for part in wide]
-    leaves, splits, weights = path_laws(*wide, tokens.repeat_interleave(paths, 1))
-    first = slice(None, None, paths)
-    leaves = type(leaves)(*(part[first] for part in leaves))
-    splits = [TwoSlice(*(part[first] for part in split)) for split in splits]
-    blocks = block_weights(wide[0][:, 0], wide[1][:, 0], splits, weights[first])
-    mass = wide[1][:, 0].gather(2, tokens[:, 0, :, None])[..., 0].prod(1)
-    return every[:, 0], mass.numpy(), leaves, blocks, wide
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("seed", "vocab", "length", "paths", "kind"), CASES)
 def test_rounds_are_lossless(seed, vocab, length, paths, kind, dtype) -> None:
-    """Output of a round, continued by the target, against the target: all sequences of L + 1."""
     p, q = tabular(seed, vocab, length, kind)
-    every, mass, leaves, blocks, (target, _) = enumerate_round(p, q, vocab, length, paths, dtype)
-    # the leaf laws mix to the uniform law, so the largest of K scores selects with W = K u^(K-1)
-    edges = leaves.edges.numpy()
-    grid = np.unique(edges)
-    mixed = sum(
-        m * distribution(e, d, grid)
-        for m, e, d in zip(mass, edges, leaves.density.numpy(), strict=True)
-    )
-    assert np.abs(mixed - grid).max() < 1e-12
-    powers = edges[:, 1:] ** paths - edges[:, :-1] ** paths
-    gain = (leaves.density.numpy() * powers).sum(1)
-    assert np.abs(gain - leaves.gain[:, 0].numpy()).max() < 1e-10
-    gamma = mass * gain
-    assert abs(gamma.sum() - 1.0) < 1e-10
-
-    exact = {}
-    for j, path in enumerate(every):
-        for i in range(length + 1):
-            exact[tuple(path[:i])] = target[j, 0, i].numpy()
-    stop, residual = blocks.stop.numpy(), blocks.residual.numpy()
-    begun = {}  # law of (accepted prefix, next token)
-    for j, path in enumerate(every):
-        reject = 1.0
-        for i in range(length, -1, -1):
-            follow = residual[j, i] / residual[j, i].sum() if residual[j, i].sum() > 0 else 0.0
-            added = gamma[j] * reject * stop[j, i] * follow
-            key = tuple(path[:i])
-            begun[key] = begun.get(key, 0.0) + added
-            reject *= 1.0 - stop[j, i]
-        assert abs(reject) < 1e-12
-    # P(output starts with s) must be the target's P(s), where the output goes on as the target
-    for depth in range(1, length + 2):
-        for s in product(range(vocab), repeat=depth):
-            law = probability(exact, s, 0)
-            if law is None:
-                continue
-            total = sum(
-                row[s[len(key)]] * probability(exact, s, len(key) + 1)
-                for key, row in begun.items()
-                if len(key) < depth and key == s[: len(key)] and np.ndim(row)
-            ) + sum(
-                np.sum(row) for key, row in begun.items() if len(key) >= depth and key[:depth] == s
-            )
-            assert abs(total - law) < 1e-10
+    rounds = enumerate_round(p, q, vocab, length, paths, dtype)
+    check_law(rounds, paths)
+    check_decisions(rounds, TORCH)
 
 
-def probability(exact, s, start: int):
-    """Target probability of s[start:] after s[:start]; None if it leaves the drafted prefixes."""
-    value = 1.0
-    for i in range(start, len(s)):
-        if s[:i] not in exact:
-            return None if start == 0 else 1.0
-        value *= exact[s[:i]][s[i]]
-    return value
+@pytest.mark.parametrize(("seed", "vocab", "paths"), [(60, 2, 3), (91, 2, 3), (7, 3, 2)])
+def test_deep_rounds_are_lossless(seed: int, vocab: int, paths: int) -> None:
+    """Rounding leaves some prefixes an empty slice, level after level."""
+    p, q = tabular(seed, vocab, 4, "plain")
+    check_law(enumerate_round(p, q, vocab, 4, paths), paths)
 
 
 @pytest.mark.parametrize(("seed", "vocab", "length", "paths"), [(1, 2, 2, 2), (2, 3, 1, 3)])
 def test_selected_path_over_all_tuples(seed, vocab, length, paths) -> None:
     """Brute force: P(path selected), from the score cells of all K-tuples, equals Gamma."""
     p, q = tabular(seed, vocab, length, "plain")
-    every, mass, leaves, _, _ = enumerate_round(p, q, vocab, length, paths)
+    every, mass, leaves, *_ = enumerate_round(p, q, vocab, length, paths)
     grid = np.unique(leaves.edges.numpy())
     laws = [
         distribution(e, d, grid)
@@ -231,7 +141,7 @@ def test_sampled_rounds() -> None:
 
 def test_scores_follow_their_law() -> None:
     p, q = tabular(3, 2, 3, "plain")
-    _, _, leaves, _, _ = enumerate_round(p, q, 2, 3, 3)
+    leaves = enumerate_round(p, q, 2, 3, 3).leaves
     law = type(leaves)(*(part[:1].repeat(20_000, 1) for part in leaves))
     uniform = torch.rand(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     scores = draw_scores(law, uniform).numpy()
