@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from otlp.auditing.engines import ENGINES
+
 BENCH = Path(__file__).parent.parent / "bench"
 
 
@@ -92,3 +94,16 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=BENCH.parent).returncode == 1
     # a verifier that looks at 4,096 tokens, and no start of Python
     assert 1e5 < json.loads(now.read_text())["instructions"]["verify"] < 1e7
+
+
+@pytest.mark.slow
+def test_engines_that_are_not_installed_stand_by_name() -> None:
+    pytest.importorskip("transformers")
+    options = ["--length", "1", "--vocab-size", "2", "--samples", "1000"]
+    command = [sys.executable, str(BENCH / "engines.py"), *options]
+    said = subprocess.run(command, check=True, cwd=BENCH.parent, capture_output=True, text=True)
+    rows = dict(line.split("|")[1:4:2] for line in said.stdout.splitlines()[2:])
+    found = {name.strip(" `"): verdict.strip() for name, verdict in rows.items()}
+    assert found.keys() == ENGINES.keys()
+    assert found.pop("hugging-face") == "lossless"
+    assert set(found.values()) <= {"not rejected", "not installed"}

@@ -113,8 +113,7 @@ def verify_paths(
         `torch.compile` and CUDA graph capture.
     backend : str
         ``"torch"``, or ``"triton"``: the same passes in two Triton kernels, on a GPU or in
-        Triton's interpreter.  Where Triton is missing it says so once and uses PyTorch.  An
-        experiment: proved for one path alone, and a few rows near 1e-290 get other tokens.
+        Triton's interpreter.  Where Triton is missing it says so once and uses PyTorch.
 
     Returns
     -------

@@ -64,7 +64,7 @@ def test_a_step_is_that_of_pytorch() -> None:
     from otlp.batched import triton_kernels
 
     rng = np.random.default_rng(1)
-    target, draft = torch.from_numpy(rng.dirichlet(np.full(5000, 0.1), size=(2, 3)))
+    target, draft = torch.from_numpy(rng.dirichlet(np.full(40_000, 0.1), size=(2, 3)))
     law = root_law(3, target)
     wanted = batched.two_slice_step(law, target, draft, 3)
     found = triton_kernels.two_slice_kernel(law, target, draft, 3)
