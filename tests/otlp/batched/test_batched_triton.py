@@ -49,11 +49,10 @@ def test_same_tokens_for_the_same_numbers(vocab: int, paths: int, length: int) -
 )
 def test_lossless_by_enumeration(vocab: int, length: int, paths: int, kind: str) -> None:
     kernels = find_kernels("triton", torch.device("cpu"))
-    for seed in range(3):
-        p, q = tabular(seed, vocab, length, kind)
-        rounds = enumerate_round(p, q, vocab, length, paths, kernels=kernels)
-        check_law(rounds, paths)
-        check_decisions(rounds, kernels)
+    p, q = tabular(0, vocab, length, kind)
+    rounds = enumerate_round(p, q, vocab, length, paths, kernels=kernels)
+    check_law(rounds, paths)
+    check_decisions(rounds, kernels)
 
 
 @needs_triton
