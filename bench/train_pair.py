@@ -15,8 +15,8 @@ be spent in pieces, and both models may be trained on a GPU (``--device cuda``):
     python bench/train_pair.py --only target --target-minutes 240 --checkpoints build/pair
     python bench/train_pair.py --only draft --draft-minutes 120 --distil --checkpoints build/pair
 
-``--bfloat16`` multiplies matrices in bfloat16 and keeps weights and sums in float32: more than twice
-the tokens a second on a processor that has instructions for it.
+``--bfloat16`` multiplies matrices in bfloat16 and keeps weights and sums in float32: more than
+twice the tokens a second on a processor that has instructions for it.
 """
 
 from __future__ import annotations
