@@ -200,10 +200,10 @@ def solve_many(
         if alone:
             chunk = chunk or _block(vocab_size)
         solve = partial(_solve_chunk, solver=made, plans=plans)
-        light = named and not plans
-        chunks = _Chunks(
-            problems, chunk, sys.maxsize if light else max(1, CHUNK_TOKENS // vocab_size)
-        )
+        most = sys.maxsize
+        if threads or plans or not named:
+            most = max(1, (2 * BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
+        chunks = _Chunks(problems, chunk, most)
         results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
         rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows
