@@ -330,8 +330,9 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
         )
     # in place: fresh memory costs more than the arithmetic
     probabilities: FloatArray = scaled - peak
-    with np.errstate(over="ignore"):  # to minus infinity, where it belongs
-        probabilities /= float(temperature)
+    if temperature != 1.0:
+        with np.errstate(over="ignore"):  # to minus infinity, where it belongs
+            probabilities /= float(temperature)
     np.exp(probabilities, out=probabilities)
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return probabilities

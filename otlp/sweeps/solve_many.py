@@ -44,7 +44,8 @@ CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
 BLOCK_TOKENS = 2**15
-"""Most tokens of rows that are solved together, rows times V: more leave the fastest memory."""
+"""Most tokens of rows that are solved together, rows times V: more leave the fastest memory.  A
+thread has two such blocks at a time."""
 
 LARGEST = 2**22 - 2**12
 """Numbers of the largest array whose size can teach glibc how much memory to keep."""
@@ -53,7 +54,9 @@ COMPILED = (
     *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
     *(KSeq, RecursiveRejection, Naive),
 )
-"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
+"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large.
+
+What follows is for rows that are solved one by one; see `_in_bulk` for the others."""
 
 THREAD_TOKENS = 2**15
 """V from which on they run in threads, unless rows need not be sent.  Below, too much of a solve is
@@ -128,11 +131,13 @@ def solve_many(
         Workers on this machine.  By default those of `joblib.parallel_config` where it is used,
         which may be a cluster with a number of its own, else this process alone.
     chunk : int, optional
-        Rows that are sent to a worker together; by default as many as take 0.1 s.
+        Rows that are sent to a worker together; by default as many as take 0.1 s, or fewer where
+        they or their plans are large.
     progress : bool
         Show a bar on standard error, if that is a terminal.
     plans : bool
         Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
+        Rows of a capture that are solved together, 2^15 / V of them, share their memory.
     **options
         Hyperparameters of the named solver.
 
@@ -148,8 +153,8 @@ def solve_many(
 
     Notes
     -----
-    In memory are the chunks that are under way or not yet asked for, four a worker.  Closing the
-    iterator, or interrupting it, ends the workers.
+    In memory are the chunks that are under way or not yet asked for, at most four a worker.
+    Closing the iterator, or interrupting it, ends the workers.
 
     Examples
     --------
@@ -200,10 +205,10 @@ def solve_many(
         if alone:
             chunk = chunk or _block(vocab_size)
         solve = partial(_solve_chunk, solver=made, plans=plans)
-        light = named and not plans
-        chunks = _Chunks(
-            problems, chunk, sys.maxsize if light else max(1, CHUNK_TOKENS // vocab_size)
-        )
+        most = sys.maxsize
+        if threads or plans or not named:
+            most = max(1, (2 * BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
+        chunks = _Chunks(problems, chunk, most)
         results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
         rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows

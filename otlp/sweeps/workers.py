@@ -26,6 +26,9 @@ Pool = Callable[[int], AbstractContextManager[Executor]]
 WINDOW = 4
 """Tasks a worker that are under way, or done and not yet asked for."""
 
+THREAD_WINDOW = 2
+"""The same of threads: nothing is on its way, and what waits is in memory, not in the cache."""
+
 MOST_JOBS = 1024
 """Workers on one machine."""
 
@@ -80,14 +83,16 @@ def in_order(
         from otlp.sweeps.cluster_workers import Cluster, watched
 
         pool = partial(watched, Cluster(backend.client))
-        return _side_by_side(pool, function, tasks, workers)
+        return _side_by_side(pool, function, tasks, workers, WINDOW)
     if backend is not None:
         from joblib import Parallel
 
         return _rounds(Parallel(n_jobs=jobs or configured), function, tasks, workers)
     if workers == 1:
         return map(function, tasks)
-    return _side_by_side(_threads if prefer == "threads" else _processes, function, tasks, workers)
+    if prefer == "threads":
+        return _side_by_side(_threads, function, tasks, workers, THREAD_WINDOW)
+    return _side_by_side(_processes, function, tasks, workers, WINDOW)
 
 
 def worker_count(jobs: int | None = None) -> int:
@@ -119,7 +124,11 @@ def _configured() -> tuple[Any, int]:
 
 
 def _side_by_side(
-    pool: Pool, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
+    pool: Pool,
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    window: int,
 ) -> Iterator[Result | TaskError]:
     remaining = iter(tasks)
     waiting: deque[Task] = deque()
@@ -130,7 +139,7 @@ def _side_by_side(
                 for task in remaining:
                     waiting.append(task)
                     futures.append(executor.submit(function, task))
-                    if len(futures) == WINDOW * workers:
+                    if len(futures) == window * workers:
                         yield from _first(futures, waiting, function)
                 while futures:
                     yield from _first(futures, waiting, function)
