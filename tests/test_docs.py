@@ -67,12 +67,15 @@ def test_every_figure_is_shown_and_is_an_svg() -> None:
 
 
 TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
+PAGE_OF_TIMES = ROOT / "docs" / "benchmarks.md"
+NO_BENCHMARKS = ("capture_pair", "kernels", "timing", "train_pair")
+"""Parts of others, and what makes the trained pair."""
 OWN_TIMES = ("benchmarks.md", "global_resolution.md", "changelog.md")
 """Pages that hold times; all others quote the first."""
 
 
 def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
-    held = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    held = PAGE_OF_TIMES.read_text(encoding="utf-8")
     for page in PAGES:
         if page.name not in OWN_TIMES:
             text = page.read_text(encoding="utf-8")
@@ -80,6 +83,14 @@ def test_times_on_other_pages_are_those_of_the_benchmarks() -> None:
             assert not missing, f"{page.name}: {missing} are not on the page of benchmarks"
             for row in re.findall(r"^\| \(\d+, \d\) \|.*$", text, re.MULTILINE):
                 assert row in held, f"{page.name}: {row}"
+
+
+def test_every_benchmark_is_in_the_list_of_all() -> None:
+    listed = set(re.findall(r"bench/[\w/]+\.py", PAGE_OF_TIMES.read_text(encoding="utf-8")))
+    held = {str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py")}
+    parts = {path for path in held if "/global_resolution/" in path}  # of run_all.py
+    assert held - parts - listed == {f"bench/{name}.py" for name in NO_BENCHMARKS}
+    assert listed <= held
 
 
 def names_a_missing_part(name: str) -> bool:
