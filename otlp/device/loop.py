@@ -117,8 +117,8 @@ def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) 
     [2]
     """
     batch, _, length = tokens.shape
-    wide = [rows.double() for rows in (target, draft)]
-    p, q = ((rows / rows.sum(-1, keepdim=True)).numpy() for rows in wide)
+    wide = [rows.to(torch.float64, copy=True) for rows in (target, draft)]
+    p, q = (rows.div_(rows.sum(-1, keepdim=True)).numpy() for rows in wide)
     drafted, uniform = tokens.numpy(), numbers.numpy()
     output = np.full((batch, length + 1), -1)
     accepted, path = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
