@@ -172,7 +172,7 @@ class _Cut(NamedTuple):
     mismatch: float
 
 
-@compiled
+@compiled(error_model="numpy")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     """Part of the sum of sqrt(q d(w/q)) up to each token, just below 1 at the last."""
     position = np.zeros(q.size)
@@ -185,7 +185,7 @@ def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     return position
 
 
-@compiled
+@compiled(error_model="numpy")
 def _cut(
     position: FloatArray, q: FloatArray, w: FloatArray, count: float
 ) -> tuple[IntArray, float]:

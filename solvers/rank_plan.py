@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
@@ -79,7 +79,13 @@ class RankPlan(SelectionPlan):
 
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the rank of each drafted token, and take the best; see `SelectionPlan.select`."""
-        return int(self.select_many(draft_tokens[None], rng)[0])
+        ranks, offsets = self.ranks, self.ranks.offsets
+        drawn = []
+        for token in draft_tokens.tolist():
+            row = slice(offsets[token], offsets[token + 1])
+            place = invert_cdf(ranks.reached[row], rng.random())
+            drawn.append((int(ranks.ranks[row][place]), token))
+        return int(max(drawn)[1])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the selected tokens of valid tuples, shape (m, n) -> (m,)."""

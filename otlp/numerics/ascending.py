@@ -1,4 +1,9 @@
-"""The order of many positive numbers in time proportional to them: a radix sort of their bits."""
+"""The order of many positive numbers, by sorting their bits as whole numbers.
+
+The low bits of a double make room for its place, so that one plain sort, which the processor does
+in vectors, brings the order along; what these bits had told apart is put right after.  Where that
+is much, and for single precision, a radix sort takes time proportional to the numbers.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +31,60 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     Returns
     -------
     ndarray, shape (m,), int64
-        As ``np.argsort(values, kind="stable")``; O(m).
+        As ``np.argsort(values, kind="stable")``.
     """
     if values.size <= FEW:
         return np.argsort(values, kind="stable").astype(np.int64)
     # The bits of such floats are in the order of the floats, but for minus zero.
     keys = (values + values.dtype.type(0.0)).view(f"i{values.itemsize}")
+    if values.itemsize == 8:
+        packed = _pack(keys)
+        packed.sort()
+        if _unpack(packed, keys):
+            return packed
     return _sort(keys, np.empty_like(keys)).astype(np.int64)
 
 
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
-    """All tokens by p/q descending; those with q = 0 first.  O(V)."""
+    """All tokens by p/q descending; those with q = 0 first; one sort."""
     ratio = np.full(target.size, np.inf)
     with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
         np.divide(target, draft, out=ratio, where=draft > 0.0)
     return ascending(ratio)[::-1].copy()
+
+
+@compiled
+def _pack(keys: IntArray) -> IntArray:
+    """Each key with its place in the low bits."""
+    mask = _low_bits(keys.size)
+    packed = np.empty(keys.size, np.int64)
+    for i in range(keys.size):
+        packed[i] = (keys[i] & ~mask) | i
+    return packed
+
+
+@compiled
+def _unpack(packed: IntArray, keys: IntArray) -> bool:
+    """Turn sorted packed keys into the order; False if too much is out of place."""
+    mask = _low_bits(keys.size)
+    moves = 0
+    for k in range(keys.size):
+        place = packed[k] & mask
+        at = k
+        while at > 0 and keys[packed[at - 1]] > keys[place] and moves < keys.size:
+            packed[at] = packed[at - 1]
+            at -= 1
+            moves += 1
+        packed[at] = place
+    return moves < keys.size
+
+
+@compiled
+def _low_bits(size: int) -> int:
+    mask = 1
+    while mask < size:
+        mask *= 2
+    return mask - 1
 
 
 @compiled

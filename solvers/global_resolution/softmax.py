@@ -93,7 +93,7 @@ class SoftmaxSystem(Plan):
         return lucky
 
 
-@compiled
+@compiled(error_model="numpy")
 def _scaled(
     wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
