@@ -170,8 +170,8 @@ def refuse(*_: Any) -> Any:
 
 
 def test_drafted_paths_are_verified() -> None:
-    """From drafting to output: G-tests of 4,000 rounds at a false-alarm rate of 1e-7 each."""
-    vocab, paths, length, rounds = 3, 2, 2, 4_000
+    """From drafting to output: G-tests of 2,000 rounds at a false-alarm rate of 1e-7 each."""
+    vocab, paths, length, rounds = 3, 2, 2, 2_000
     draft, target = random_pair(vocab, length + 1, np.random.default_rng(2))
     torch.manual_seed(3)
     worker = DraftWorker(draft.tables[:length], paths)
