@@ -97,6 +97,8 @@ def test_rows_of_a_capture_are_solved_together(
     for jobs, chunk, plans in [(1, None, True), (1, 2, False), (2, None, False), (2, 5, True)]:
         found = list(solve_many(problems, jobs=jobs, chunk=chunk, plans=plans))
         assert_same(iter(found), problems, "auto", plans)
+    timings = [row.solution.timings for row in found if row.solution is not None]
+    assert timings[0] is timings[1], "the rows were solved one by one"
     for row, problem in zip(found, problems, strict=True):
         assert row.solution is not None and row.solution.plan is not None
         expected = otlp.solve(problem).plan
