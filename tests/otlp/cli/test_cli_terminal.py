@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from otlp.cli import main
-from otlp.cli.output import console
+from otlp.cli.output import console, show, table
 
 WORDS = {
     "solve": "solve --row 3 --n 3",
@@ -124,3 +124,14 @@ def test_what_cannot_be_is_said_before_any_work(
     result = CliRunner().invoke(main, [command, "mine.safetensors", *rest])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_a_table_in_a_pipe_has_its_title_and_is_cut_nowhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = table("name", *(f"heading {number}" for number in range(40)), title="of " * 60 + "all")
+    made.add_row("row", *(f"{number}.123456789" for number in range(40)))
+    show(made)
+    title, heads, row = capsys.readouterr().out.splitlines()
+    assert title.endswith(" of all")
+    assert heads.split("  ")[-1].strip() == "heading 39" and row.endswith(" 39.123456789")
