@@ -9,8 +9,8 @@ from otlp.solvers import SOLVERS, make_solver
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
 
 EXACT = (
-    "auto", "linear-program", "max-flow", "slackness", "martingale", "orderings", "random-ranks", "greedy", "hub",
-    "speculative-sampling",
+    "auto", "linear-program", "max-flow", "slackness", "martingale", "orderings",
+    "random-ranks", "greedy", "hub", "speculative-sampling",
 )  # fmt: skip
 
 
