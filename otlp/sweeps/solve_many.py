@@ -25,6 +25,7 @@ from otlp.solvers.k_seq import KSeq
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
@@ -41,7 +42,7 @@ CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
 COMPILED = (
-    *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
+    *(Martingale, Orderings, RandomRanks, GreedySolver, HubSolver, SpeculativeSampling),
     *(KSeq, RecursiveRejection, Naive),
 )
 """Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
