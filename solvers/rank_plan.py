@@ -12,8 +12,11 @@ from otlp.drafts import WithoutReplacement
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
-from otlp.plan import SelectionPlan
+from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem
+
+ENUMERATION_LIMIT = 3_000
+"""Members of all token sets up to which the acceptance is enumerated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,10 @@ class RankPlan(SelectionPlan):
     -----
     O(V) memory; O(n log V) to select; the exact distribution of a selection costs O(n) for each
     rank of a drafted token.
+
+    While the gap is not zero, a rejected token can be replaced by another drafted one.
+    `marginals` counts this where the token sets are few enough to be listed; elsewhere its
+    acceptance is that of the selected token, a lower bound that is short by at most the gap.
     """
 
     def __init__(self, problem: Problem, selection_law: FloatArray, ranks: Ranks) -> None:
@@ -102,6 +109,18 @@ class RankPlan(SelectionPlan):
     def realised_selection_law(self) -> FloatArray:
         """Distribution of the selected token, from the ranks alone; an integral over time."""
         return self.drafts.best_ranked(*self.ranks.steps())
+
+    def marginals(self) -> Marginals:
+        """Acceptance and output distribution; see the notes of the class."""
+        selected = super().marginals()
+        if self.drafts.set_count()[1] > ENUMERATION_LIMIT:
+            return selected
+        sets, shown = self.drafts.enumerate_sets(), np.zeros(self.drafts.vocab_size)
+        for begin, end, mass in zip(sets.offsets, sets.offsets[1:], sets.mass, strict=False):
+            tokens, chances = self.selection(sets.members[begin:end])
+            shown[tokens] += mass * max(0.0, 1.0 - float(chances @ self.accept[tokens]))
+        accepted = selected.acceptance + self.residual * shown
+        return Marginals(accepted, selected.output, "enumerated")
 
 
 @compiled

@@ -40,6 +40,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # solvers and single-step rules
     "martingale": (BLUE, "o", "-"),
     "orderings": (SKY, "s", "-"),
+    "random-ranks": (BLUE, "s", "-."),
     "greedy": (GREEN, "P", "-."),
     "hub": (PINK, "h", "-."),
     "linear-program": (BLACK, "s", "--"),

@@ -28,6 +28,7 @@ from otlp.solvers.martingale import Martingale
 from otlp.solvers.martingale_rows import solve_rows
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
 from otlp.solvers.speculative_sampling import SpeculativeSampling
@@ -51,7 +52,7 @@ LARGEST = 2**22 - 2**12
 """Numbers of the largest array whose size can teach glibc how much memory to keep."""
 
 COMPILED = (
-    *(Martingale, Orderings, GreedySolver, HubSolver, SpeculativeSampling),
+    *(Martingale, Orderings, RandomRanks, GreedySolver, HubSolver, SpeculativeSampling),
     *(KSeq, RecursiveRejection, Naive),
 )
 """Solvers that spend their time in compiled code, without the interpreter's lock, if V is large.

@@ -32,7 +32,7 @@ def test_the_optimum_by_enumeration(problem):
     assert solution.guarantee is Guarantee.OPTIMAL
     assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-6)
     assert solution.marginal_error <= 1e-11
-    check_solution(solution, 1e-6)
+    check_solution(solution, 1e-11)
 
 
 @given(
