@@ -208,7 +208,7 @@ def solve_many(
         solve = partial(_solve_chunk, solver=made, plans=plans)
         most = sys.maxsize
         if threads or plans or not named:
-            most = max(1, (2 * BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
+            most = max(1, (BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
         chunks = _Chunks(problems, chunk, most)
         results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
         rows = _rows(results, chunks, solve)
