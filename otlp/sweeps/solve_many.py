@@ -44,9 +44,8 @@ CHUNK_SECONDS = 0.1
 CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
-BLOCK_TOKENS = 2**15
-"""Most tokens of rows that are solved together, rows times V: more leave the fastest memory.  A
-thread has two such blocks at a time."""
+BLOCK_TOKENS = 2**17
+"""Most tokens of rows that are solved together, rows times V: the more, the less is waited for."""
 
 LARGEST = 2**22 - 2**12
 """Numbers of the largest array whose size can teach glibc how much memory to keep."""
