@@ -18,6 +18,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
 from otlp.errors import Capability
+from otlp.numerics.ascending import low_bits
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.running_sum import accumulate
@@ -130,7 +131,7 @@ def scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
 def write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
     """Write p/q of the tokens that can be drafted, with the token in its low bits; count them."""
     raw = keys.view(np.int64)
-    mask = _low_bits(target.size)
+    mask = low_bits(target.size)
     size = 0
     for i in range(target.size):
         if draft[i] > 0.0:
@@ -152,7 +153,7 @@ def unpack(
     """
     ratio, p, q = work[RATIO], work[TARGET], work[DRAFT]
     raw = ratio.view(np.int64)
-    mask = _low_bits(target.size)
+    mask = low_bits(target.size)
     moves = 0
     for k in range(size):
         i = raw[k] & mask
@@ -166,14 +167,6 @@ def unpack(
             moves += 1
         order[at], ratio[at], p[at], q[at] = i, own, target[i], draft[i]
     return moves < size
-
-
-@compiled
-def _low_bits(size: int) -> int:
-    mask = 1
-    while mask < size:
-        mask *= 2
-    return mask - 1
 
 
 @compiled(error_model="numpy")

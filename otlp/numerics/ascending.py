@@ -56,7 +56,7 @@ def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
 @compiled
 def _pack(keys: IntArray) -> IntArray:
     """Each key with its place in the low bits."""
-    mask = _low_bits(keys.size)
+    mask = low_bits(keys.size)
     packed = np.empty(keys.size, np.int64)
     for i in range(keys.size):
         packed[i] = (keys[i] & ~mask) | i
@@ -66,7 +66,7 @@ def _pack(keys: IntArray) -> IntArray:
 @compiled
 def _unpack(packed: IntArray, keys: IntArray) -> bool:
     """Turn sorted packed keys into the order; False if too much is out of place."""
-    mask = _low_bits(keys.size)
+    mask = low_bits(keys.size)
     moves = 0
     for k in range(keys.size):
         place = packed[k] & mask
@@ -80,7 +80,8 @@ def _unpack(packed: IntArray, keys: IntArray) -> bool:
 
 
 @compiled
-def _low_bits(size: int) -> int:
+def low_bits(size: int) -> int:
+    """The bits that hold any place below `size`."""
     mask = 1
     while mask < size:
         mask *= 2
