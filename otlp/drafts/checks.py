@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import IntArray, Mask, as_array, frozen, real_number, whole_number
+from otlp.distribution import (
+    FloatArray,
+    IntArray,
+    Mask,
+    as_array,
+    as_floats,
+    frozen,
+    real_number,
+    sum_by,
+    whole_number,
+)
 from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
@@ -15,6 +25,9 @@ MOST = 10_000
 """Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
 
 FEW = 64
+
+WHOLE = 1e-9
+"""By so much the shares of a token may miss one."""
 
 NOTHING = frozen(np.empty(0, dtype=np.int64))
 
@@ -102,6 +115,34 @@ def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
         if seen.all():
             return given.astype(np.int64, copy=False)
     raise InvalidInputError(f"order must be a permutation of the tokens 0 .. {vocab_size - 1}")
+
+
+def check_ranks(
+    tokens: npt.ArrayLike, shares: npt.ArrayLike, support: Mask
+) -> tuple[IntArray, FloatArray]:
+    """Validate whose rank each is, and how often, both of shape (M,); O(V + M).
+
+    Raises
+    ------
+    InvalidInputError
+        If the shapes differ, a share is no probability, or those of a token in the support do not
+        sum to one.
+    TokenOutOfRangeError
+        If an id lies outside [0, V).
+    """
+    given, parts = as_array(tokens, "tokens"), as_floats(shares, "shares")
+    if given.ndim != 1 or given.dtype.kind not in "iu" or parts.shape != given.shape:
+        raise InvalidInputError(
+            f"tokens has shape {given.shape} and type {given.dtype}, and shares has shape "
+            f"{parts.shape}: they must be token ids and as many probabilities, one a rank"
+        )
+    ids = _in_range(given, given.size, support.size)
+    sums = sum_by(ids, parts, support.size)
+    if not (np.all(parts >= 0.0) and np.all(np.abs(sums - 1.0) <= WHOLE, where=support)):
+        raise InvalidInputError(
+            "the shares of each token that can be drafted must be probabilities that sum to one"
+        )
+    return ids, parts
 
 
 def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:

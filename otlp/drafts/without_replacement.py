@@ -121,7 +121,8 @@ class WithoutReplacement(OneDraft):
 
     def best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Distribution of the drafted token of the best rank; see `rank_chances`."""
-        return sum_by(tokens, shares * self.rank_chances(tokens, shares), self.vocab_size)
+        chances = self.rank_chances(tokens, shares)
+        return sum_by(np.asarray(tokens), np.asarray(shares) * chances, self.vocab_size)
 
     def rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability of each rank to be the best drafted one, where its token has that rank.
@@ -139,7 +140,15 @@ class WithoutReplacement(OneDraft):
         -------
         ndarray, shape (M,)
             O(n) for each rank and node of the integral, beside O(V) exponentials a node once.
+
+        Raises
+        ------
+        InvalidInputError, TokenOutOfRangeError
+            If these are no laws of ranks.
         """
+        tokens, shares = checks.check_ranks(tokens, shares, self.support)
+        if self.n == 1:
+            return self.draft[tokens]
         return self._clocks.chances(self.n, tokens, shares)
 
     @cached_property

@@ -34,6 +34,7 @@ def first_round(draft_tokens: Any, p: Any, q: Any, rng: np.random.Generator) -> 
 def solved(name: str) -> Callable[[Any, Any], Any]:
     scheme = {"hub": lambda q: otlp.Hub(q), "greedy": lambda q: otlp.Greedy(q, 2)}
     scheme["speculative-sampling"] = lambda q: otlp.IID(q, 1)
+    scheme["random-ranks"] = lambda q: otlp.WithoutReplacement(q, 2)
 
     def solve(p: Any, q: Any) -> float:
         made = scheme.get(name, lambda q: otlp.IID(q, 2))(q)

@@ -49,6 +49,7 @@ SECONDS = 20
 
 def numpy_calls() -> Calls:
     problem = otlp.Problem(P, otlp.IID(Q, 2))
+    several = [problem, otlp.Problem(P, otlp.WithoutReplacement(Q, 2))]
     solution = otlp.solve(problem)
     assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
@@ -127,10 +128,11 @@ def numpy_calls() -> Calls:
         "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
         **{
             f"solve {name}, {option}": (
-                otlp.solve, {"problem": problem, "solver": name, option: value}
+                otlp.solve, {"problem": one, "solver": name, option: value}
             )
             for name in otlp.solvers.SOLVERS
             for option, value in options(name).items()
+            for one in filter(otlp.solvers.make_solver(name).supports, several[::-1])
         },
     }  # fmt: skip
 
@@ -332,6 +334,7 @@ def method_calls() -> Calls:
         "subset": [True, False, True], "order": [0, 2, 1], "target": P, "problem": iid,
         "rng": rng, "size": 3, "k": 2, "n": 2, "row": 0, "temperature": 1.0, "top_k": 2,
         "draft_temperature": 0.5, "top_p": 0.9, "memory_limit": 10**6,
+        "shares": [1.0, 1.0, 1.0],
     }  # fmt: skip
     calls: Calls = {}
     for found in objects:
