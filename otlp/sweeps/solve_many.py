@@ -282,10 +282,10 @@ def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> So
 
 
 def _in_bulk(problems: object, solver: Solver) -> TypeGuard[CaptureProblems]:
-    """Whether `solve_rows` finds what the solver would."""
-    if not isinstance(problems, CaptureProblems) or problems.drafts != "iid":
+    """Whether `solve_rows` finds what the solver would, which of a subclass is not known."""
+    if type(problems) is not CaptureProblems or problems.drafts != "iid":
         return False
-    chosen = isinstance(solver, Martingale) or (isinstance(solver, Auto) and problems.n > 1)
+    chosen = type(solver) is Martingale or (type(solver) is Auto and problems.n > 1)
     return chosen and problems.capture.kept is None and _block(problems.vocab_size) > 1
 
 

@@ -92,9 +92,9 @@ def test_rows_of_a_capture_are_solved_together(
     if stored:
         otlp.captures.save(capture, tmp_path / "some.safetensors", shard_bytes=3 * 8 * 4096)
         capture = otlp.captures.load(tmp_path / "some.safetensors.index.json")
-    rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8]  # more than are solved together
+    rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8] * 3  # more than are solved together
     problems = otlp.CaptureProblems(capture, rows, n=3, **cut)
-    for jobs, chunk, plans in [(1, None, True), (1, 2, False), (2, None, False), (2, 5, True)]:
+    for jobs, chunk, plans in [(1, None, True), (1, 2, False), (2, None, False), (2, 33, True)]:
         found = list(solve_many(problems, jobs=jobs, chunk=chunk, plans=plans))
         assert_same(iter(found), problems, "auto", plans)
     timings = [row.solution.timings for row in found if row.solution is not None]
@@ -127,6 +127,18 @@ def test_only_whole_rows_are_solved_together() -> None:
     one = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=1)
     assert_same(solve_many(one), one, "auto")
     assert_same(solve_many(one, "martingale"), one, "martingale")
+
+
+def test_a_solver_derived_from_ours_is_asked_row_by_row() -> None:
+    class Counting(otlp.solvers.Martingale):
+        def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
+            asked.append(problem)
+            return super().answer(problem, clock)
+
+    asked: list[otlp.Problem] = []
+    problems = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=2)
+    assert all(row.solution is not None for row in solve_many(problems, Counting()))
+    assert len(asked) == 3
 
 
 def test_a_bad_problem_is_a_row_and_stops_no_other() -> None:
