@@ -99,9 +99,7 @@ class Lumps:
 
         Then a mismatch is an excess, and costs nothing where it is scaled down.
         """
-        tokens = np.flatnonzero(self.labels >= 0)
-        most = np.zeros(len(self))
-        np.maximum.at(most, self.labels[tokens], wanted[tokens] / draft[tokens])
+        most = _largest_ratio(self.labels, draft, wanted, len(self))
         return replace(self, wanted=np.maximum(most * self.draft, self.wanted))
 
 
@@ -170,6 +168,18 @@ class _Cut(NamedTuple):
 
     first: IntArray
     mismatch: float
+
+
+@compiled(error_model="numpy")
+def _largest_ratio(
+    labels: IntArray, draft: FloatArray, wanted: FloatArray, count: int
+) -> FloatArray:
+    """Largest w/q of each lump, shape (G,)."""
+    most = np.zeros(count)
+    for x in range(labels.size):
+        if labels[x] >= 0:
+            most[labels[x]] = max(most[labels[x]], wanted[x] / draft[x])
+    return most
 
 
 @compiled(error_model="numpy")

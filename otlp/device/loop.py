@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.decode.checks import is_a, token_ids
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
-from otlp.decode.verification.martingale_kernel import verify_round
+from otlp.decode.verification.martingale_kernel import verify_rounds
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
 from otlp.device.steps import Progress, draft_step, own_paths, plain_step, settle, target_step
@@ -116,19 +115,9 @@ def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) 
     >>> verify_here(target, draft, paths, torch.full((1, 6), 0.5).double()).accepted.tolist()
     [2]
     """
-    batch, _, length = tokens.shape
-    wide = [rows.to(torch.float64, copy=True) for rows in (target, draft)]
-    p, q = (rows.div_(rows.sum(-1, keepdim=True)).numpy() for rows in wide)
-    drafted, uniform = tokens.numpy(), numbers.numpy()
-    output = np.full((batch, length + 1), -1)
-    accepted, path = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
-    for row in range(batch):
-        path[row], accepted[row], token = verify_round(
-            p[row], q[row], np.ascontiguousarray(drafted[row]), np.ascontiguousarray(uniform[row])
-        )
-        output[row, : accepted[row]] = drafted[row, path[row], : accepted[row]]
-        output[row, accepted[row]] = token
-    return BatchedRound(*(torch.from_numpy(part) for part in (output, accepted, path)))
+    rows = (one if one.dtype == torch.float64 else one.float() for one in (target, draft))
+    found = verify_rounds(*(one.contiguous().numpy() for one in (*rows, tokens, numbers)))
+    return BatchedRound(*map(torch.from_numpy, found))
 
 
 def verify_there(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:

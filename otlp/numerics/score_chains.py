@@ -18,12 +18,22 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.two_slice import balance, clipped_from_below, clipped_sum, wanted_ratios
+from otlp.numerics.regula_falsi import Bracket, narrowed, next_place
+from otlp.numerics.two_slice import (
+    Clipped,
+    balance,
+    clipped,
+    clipped_from_below,
+    modelled,
+    wanted_ratios,
+)
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
+START = 0.75
+"""Where the place of a cut is looked for first."""
 FAR = 1e300
 """A mean density that is too large to be known; nothing is lost where thresholds take it so."""
 THIN = 1e-9
@@ -245,30 +255,21 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         power *= h
     a, b = exp(power * score.edges[0]), exp(power * score.edges[-1])
     first, last = a, b
-    low, high = _means(score, 0, -inf)
-    at_a = clipped_sum(weight, p, q, low, high) - 1.0
-    low, high = _means(score, score.masses.size, -inf)
-    at_b = clipped_sum(weight, p, q, low, high) - 1.0
-    side, width = 0, b - a
-    cell, offset = 0, -inf
-    for step in range(1, 61):
-        bisect = (step % 3 == 0 and b - a > 0.5 * width) or not at_a < 0.0 < at_b
-        if step % 3 == 0:
-            width = b - a
-        u = 0.5 * (a + b) if bisect else a + (b - a) * (at_a / (at_a - at_b))
+    u, before = a + START * (b - a), inf
+    for _ in range(60):
         cell, offset = _place(score, log(u) / power)
         low, high = _means(score, cell, offset)
-        excess = clipped_sum(weight, p, q, low, high) - 1.0
-        if abs(excess) <= SETTLED or b - a <= SETTLED * b:
+        found = clipped(weight, p, q, low, high)
+        if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
             break
-        if excess < 0.0:
-            a, at_a = u, excess
-            at_b *= 0.5 if side == -1 else 1.0
-            side = -1
+        if found.excess < 0.0:
+            a = u
         else:
-            b, at_b = u, excess
-            at_a *= 0.5 if side == 1 else 1.0
-            side = 1
+            b = u
+        halved, before = abs(found.excess) <= 0.5 * before, abs(found.excess)
+        u = 0.5 * (a + b)
+        if halved:
+            u = _vanishing(score, power, a, b, found, low, high)
     if clipped_from_below(weight, p, q, low) <= SETTLED:
         least, most = wanted_ratios(weight, p, q)
         a, b, c, d = first, last, first, last
@@ -288,6 +289,28 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         if b <= c:
             cell, offset = _place(score, log(0.5 * (b + c)) / power)
     return cell, offset
+
+
+@compiled
+def _vanishing(
+    score: Score, power: float, a: float, b: float, found: Clipped, low: float, high: float
+) -> float:
+    """The place u between a and b without an excess, if no other tokens were clipped.
+
+    The middle if there is none.
+    """
+    u, settled = 0.5 * (a + b), max(0.01 * found.excess**2, 0.1 * SETTLED)
+    at_a = modelled(found, low, high, *_means(score, *_place(score, log(a) / power)))
+    at_b = modelled(found, low, high, *_means(score, *_place(score, log(b) / power)))
+    if at_a < 0.0 < at_b:
+        bracket = Bracket(a, at_a, b, at_b, 0)
+        for step in range(30):
+            u = next_place(bracket, step)
+            excess = modelled(found, low, high, *_means(score, *_place(score, log(u) / power)))
+            if abs(excess) <= settled:
+                break
+            bracket = narrowed(bracket, u, excess)
+    return u
 
 
 class ScoreSplit(NamedTuple):

@@ -7,6 +7,8 @@ over the vocabulary.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from otlp.distribution import FloatArray
@@ -16,13 +18,38 @@ REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
 """Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
 
 
+class Clipped(NamedTuple):
+    """What a node passes on under two slices, and how that moves with their means.
+
+    Attributes
+    ----------
+    excess : float
+        Sum of w p clipped to [low q, high q], beyond that of q.
+    beneath, beyond : float
+        Draft mass of the tokens that are clipped to low q, and to high q.
+    """
+
+    excess: float
+    beneath: float
+    beyond: float
+
+
 @compiled(fastmath=REASSOCIATE)
-def clipped_sum(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> float:
-    """Sum of w p clipped to [low q, high q]: what a node passes on under these slices."""
-    total = 0.0
+def clipped(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> Clipped:
+    """Clip what the tokens want to what the slices can give."""
+    excess = beneath = beyond = 0.0
     for x in range(q.size):
-        total += min(max(weight * p[x], low * q[x]), high * q[x])
-    return total
+        t, least, most = weight * p[x], low * q[x], high * q[x]
+        excess += min(max(t, least), most) - q[x]
+        beneath += q[x] if t < least else 0.0
+        beyond += q[x] if t > most else 0.0
+    return Clipped(excess, beneath, beyond)
+
+
+@compiled
+def modelled(found: Clipped, low: float, high: float, new_low: float, new_high: float) -> float:
+    """The excess under other means, if no other tokens were clipped."""
+    return found.excess + found.beneath * (new_low - low) + found.beyond * (new_high - high)
 
 
 @compiled(fastmath=REASSOCIATE)

@@ -56,20 +56,18 @@ class SoftmaxSystem(Plan):
         super().__init__(problem)
         self.mass, self.labels = mass, labels
         self.alpha, self.slack, self.sets = alpha, slack, sets
-        self.accept, self.kept, left, self.separate = _scaled(wanted, given, labels, draft)
+        self.raw, self.kept, left, self.separate = _scaled(wanted, given, labels, draft)
         self.residual = residual_distribution(left if left.any() else problem.target, 0.0)
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
-        labelled = tokens[self.labels[tokens] >= 0]
-        shown, place, count = np.unique(
-            self.labels[labelled], return_inverse=True, return_counts=True
-        )
-        given = softmax_shares(self.alpha[shown], self.slack) / count
-        accepted = np.zeros(self.kept.size)
-        np.add.at(accepted, labelled, given[place] * self.accept[labelled])
-        return accepted + max(0.0, 1.0 - float(accepted.sum())) * self.residual
+        labels = self.labels[tokens]
+        accepted, rest = _accepted(labels, self.alpha, self.slack, self._factors(tokens))
+        result: FloatArray = rest * self.residual
+        for token, given in zip(tokens.tolist(), accepted.tolist(), strict=True):
+            result[token] += given
+        return result
 
     def marginals(self) -> Marginals:
         """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
@@ -84,7 +82,7 @@ class SoftmaxSystem(Plan):
         share = softmax_by_set(sets, self.alpha, self.slack)
         tokens = np.flatnonzero(self.labels >= 0)
         accept = np.zeros(self.alpha.size)
-        accept[self.labels[tokens]] = self.accept[tokens]
+        accept[self.labels[tokens]] = self._factors(tokens)
         taken = sum_by(sets.rows, share * accept[sets.members], len(sets))
         refused = sets.mass * np.maximum(1.0 - taken, 0.0)
         shown = sum_by(sets.members, refused[sets.rows], accept.size)
@@ -92,31 +90,65 @@ class SoftmaxSystem(Plan):
         lucky[tokens] = shown[self.labels[tokens]] * self.residual[tokens]
         return lucky
 
+    def _factors(self, tokens: IntArray) -> FloatArray:
+        """What the shares of tokens are scaled by, to what is wanted of them."""
+        raw, factors = self.raw[tokens], np.ones(tokens.size)
+        np.divide(self.kept[tokens], raw, out=factors, where=raw > 0.0)
+        return factors
+
 
 @compiled(error_model="numpy")
 def _scaled(
     wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
-    """Factors that scale what tokens get to what is wanted; what is kept, and left to replace.
+    """What tokens get, what is kept of that, and what is left to replace.
 
     Also whether no two tokens share a label.
     """
-    accept, kept, left = np.ones(wanted.size), np.zeros(wanted.size), np.empty(wanted.size)
-    weights, members = np.zeros(given.size), np.zeros(given.size, np.int64)
+    # The last place is that of label -1: nothing is given there.
+    weights, members = np.zeros(given.size + 1), np.zeros(given.size + 1, np.int64)
     for x in range(wanted.size):
-        if labels[x] >= 0:
-            weights[labels[x]] += draft[x]
-            members[labels[x]] += 1
+        weights[labels[x]] += draft[x]
+        members[labels[x]] += 1
+    whole, part = np.zeros(given.size + 1), np.zeros(given.size + 1)
+    for label in range(given.size):
+        # A token by itself takes all, also where its weight is subnormal.
+        if members[label] == 1:
+            whole[label] = given[label]
+        else:
+            part[label] = given[label] / weights[label]
+    raw, kept, left = np.empty(wanted.size), np.empty(wanted.size), np.empty(wanted.size)
     for x in range(wanted.size):
-        if labels[x] >= 0:
-            # A token by itself takes all, also where its weight is subnormal.
-            alone = members[labels[x]] == 1
-            raw = given[labels[x]] * (1.0 if alone else draft[x] / weights[labels[x]])
-            if raw > wanted[x]:
-                accept[x] = wanted[x] / raw
-            kept[x] = raw * accept[x]
-        left[x] = max(wanted[x] - kept[x], 0.0)
-    return accept, kept, left, given.size == 0 or members.max() <= 1
+        raw[x] = whole[labels[x]] + part[labels[x]] * draft[x]
+        kept[x] = min(raw[x], wanted[x])
+        left[x] = wanted[x] - kept[x]
+    return raw, kept, left, given.size == 0 or members[:-1].max() <= 1
+
+
+@compiled
+def _accepted(
+    labels: IntArray, alpha: FloatArray, slack: float, factors: FloatArray
+) -> tuple[FloatArray, float]:
+    """Chance that each draft of a tuple is accepted, shape (n,), and that none is.
+
+    Softmax over the labels that were drafted, each counted once; its drafts share it.
+    """
+    accepted, taken = np.zeros(labels.size), 0.0
+    peak = 0.0 if slack > 0.0 else -np.inf
+    for label in labels:
+        if label >= 0:
+            peak = max(peak, alpha[label])
+    total = slack * np.exp(-peak) if slack > 0.0 else 0.0
+    for i in range(labels.size):
+        if labels[i] >= 0:
+            alike = np.sum(labels == labels[i])
+            accepted[i] = np.exp(alpha[labels[i]] - peak) / alike
+            total += accepted[i]
+    for i in range(labels.size):
+        if labels[i] >= 0:
+            accepted[i] *= factors[i] / total
+            taken += accepted[i]
+    return accepted, max(0.0, 1.0 - taken)
 
 
 def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:

@@ -24,10 +24,13 @@ from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
+from otlp.numerics.regula_falsi import Bracket, narrowed, next_place
 from otlp.numerics.two_slice import (
+    Clipped,
     balance,
+    clipped,
     clipped_from_below,
-    clipped_sum,
+    modelled,
     shares,
     skewed,
     wanted_ratios,
@@ -37,6 +40,8 @@ FLAT = 1e-12
 """How near to one counts as one: means of the slices, and the accepted mass of a threshold."""
 SETTLED = 1e-10
 """How well the threshold is solved for; validity does not depend on it."""
+START = 0.75
+"""Where on the score law the threshold is looked for first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,39 +124,61 @@ def _flat_middle(
 def _threshold(
     edges: FloatArray, masses: FloatArray, paths: int, weight: float, p: FloatArray, q: FloatArray
 ) -> float:
-    """Solve sum_x min(max(w p, low q), high q) = 1 for the threshold u.
+    """Solve sum_x min(max(w p, low q), high q) = sum_x q for the threshold u.
 
-    The sum rises with u.  Regula falsi (Illinois), with a bisection whenever three steps have
-    not halved the bracket.
+    The sum rises with u.  Each pass over the tokens tells which of them are clipped; where the
+    excess would vanish if these stayed the same is found without a look at the tokens.  A
+    bisection follows whenever a pass has not halved the excess.
     """
     a, b = edges[0], edges[-1]
-    _, _, low, high = _slices(edges, masses, paths, a)
-    at_a = clipped_sum(weight, p, q, low, high) - 1.0
-    _, _, low, high = _slices(edges, masses, paths, b)
-    at_b = clipped_sum(weight, p, q, low, high) - 1.0
-    side, width = 0, b - a
-    for step in range(1, 61):
-        bisect = (step % 3 == 0 and b - a > 0.5 * width) or not at_a < 0.0 < at_b
-        if step % 3 == 0:
-            width = b - a
-        u = 0.5 * (a + b) if bisect else a + (b - a) * (at_a / (at_a - at_b))
+    u, before = a + START * (b - a), np.inf
+    for _ in range(60):
         _, _, low, high = _slices(edges, masses, paths, u)
-        excess = clipped_sum(weight, p, q, low, high) - 1.0
-        if abs(excess) <= SETTLED or b - a <= SETTLED * b:
+        found = clipped(weight, p, q, low, high)
+        if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
             break
-        if excess < 0.0:
-            a, at_a = u, excess
-            at_b *= 0.5 if side == -1 else 1.0
-            side = -1
+        if found.excess < 0.0:
+            a = u
         else:
-            b, at_b = u, excess
-            at_a *= 0.5 if side == 1 else 1.0
-            side = 1
+            b = u
+        halved, before = abs(found.excess) <= 0.5 * before, abs(found.excess)
+        u = 0.5 * (a + b)
+        if halved:
+            u = _vanishing(edges, masses, paths, a, b, found, low, high)
     if clipped_from_below(weight, p, q, low) <= SETTLED:
         middle = _flat_middle(edges, masses, paths, weight, p, q)
         if middle >= 0.0:
             return float(middle)
     return float(u)
+
+
+@compiled
+def _vanishing(
+    edges: FloatArray,
+    masses: FloatArray,
+    paths: int,
+    a: float,
+    b: float,
+    found: Clipped,
+    low: float,
+    high: float,
+) -> float:
+    """Threshold between a and b without an excess, if no other tokens were clipped.
+
+    The middle if there is none.
+    """
+    u, settled = 0.5 * (a + b), max(0.01 * found.excess**2, 0.1 * SETTLED)
+    at_a = modelled(found, low, high, *_slices(edges, masses, paths, a)[2:])
+    at_b = modelled(found, low, high, *_slices(edges, masses, paths, b)[2:])
+    if at_a < 0.0 < at_b:
+        bracket = Bracket(a, at_a, b, at_b, 0)
+        for step in range(30):
+            u = next_place(bracket, step)
+            excess = modelled(found, low, high, *_slices(edges, masses, paths, u)[2:])
+            if abs(excess) <= settled:
+                break
+            bracket = narrowed(bracket, u, excess)
+    return u
 
 
 @compiled

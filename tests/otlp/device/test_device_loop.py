@@ -32,6 +32,7 @@ from otlp.decode import (  # noqa: E402
 )
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.verification.block import next_weight  # noqa: E402
+from otlp.decode.verification.martingale_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
@@ -122,6 +123,44 @@ def test_both_verifiers_decide_alike(paths: int, length: int) -> None:
         )  # fmt: skip
         texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
     assert all((one == other).all() for one, other in zip(*texts, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("vocab", [3, 700])
+@pytest.mark.parametrize("paths", [1, 3])
+def test_rows_are_taken_as_stored(paths: int, vocab: int, kind: str) -> None:
+    """Sums off one, tokens that are never drafted or never wanted, the same law twice."""
+    rng = np.random.default_rng(8)
+    batch, length = 64, 3
+    p, q = (
+        torch.from_numpy(rng.dirichlet(np.full(vocab, 0.5), (batch, paths, levels)))
+        for levels in (length + 1, length)
+    )
+    p[..., ::5], q[..., 2::5] = 0.0, 0.0
+    q[:8], p[8:16] = p[:8, :, :length], p[8:16, :, :1]
+    p, q = ((rows * 1.001).to(getattr(torch, kind)) for rows in (p, q))
+    p, q = (rows[:, :1].expand(-1, paths, -1, -1) for rows in (p, q))  # alike after any prefix
+    seeded = torch.Generator().manual_seed(8)
+    tokens = torch.multinomial(q.flatten(0, 2).float(), 1, generator=seeded)
+    tokens = tokens.reshape(batch, paths, length)
+    uniform = torch.from_numpy(rng.random((batch, paths + length + 2)))
+    found = verify_here(p, q, tokens, uniform)
+    wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
+    for row in range(batch):
+        path, accepted, token = reference(
+            wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
+        )
+        wanted = [*tokens[row, path, :accepted].tolist(), token, *[-1] * (length - accepted)]
+        assert found.tokens[row].tolist() == wanted
+    assert {0, length} <= set(found.accepted.tolist())
+
+
+def test_a_draw_steps_over_blocks() -> None:
+    weights = np.zeros(3 * BLOCK + 5)
+    weights[[1, BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 7]] = 1.0, 2.0, 1.0, 4.0
+    reached = [draw(weights, uniform / 16.0) for uniform in (0, 1, 2, 5, 6, 7, 8, 15)]
+    assert reached == [1, 1, BLOCK - 1, BLOCK - 1, *[2 * BLOCK] * 2, *[2 * BLOCK + 7] * 2]
+    assert draw(weights, 1.0) == 2 * BLOCK + 7  # as rounding may have it
 
 
 def forced(rows, tokens):
