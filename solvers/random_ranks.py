@@ -110,7 +110,7 @@ class RandomRanks(Solver):
         order = order[draft[order] > 0.0]
         clock.lap("reduce")
         alone, drafted = _alone(drafts, order)
-        delta, subset, wanted = _clip(target, draft, order, alone)
+        delta, subset, wanted = _pool(target, order, alone)
         steps, best, aim = (order, np.ones(order.size)), alone, wanted.copy()
         least = _gap(delta, target, alone)
         errors: list[float] = []
@@ -156,35 +156,35 @@ def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
 
 
-@compiled(error_model="numpy")
-def _clip(
-    target: FloatArray, draft: FloatArray, order: IntArray, alone: FloatArray
+@compiled
+def _pool(
+    target: FloatArray, order: IntArray, alone: FloatArray
 ) -> tuple[float, Mask, FloatArray]:
-    """1 - alpha*, H*, and y = q clip(p/q, c, C), for tokens ordered by p/q ascending."""
+    """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
+
+    Neighbours share what they have in proportion to p until v/p falls along the ordering.
+    """
     delta, length, lack = 0.0, 0, 0.0
+    begins, has, wants = np.empty(order.size, np.int64), np.empty(order.size), np.empty(order.size)
+    pools = 0
     for k in range(order.size):
         lack += alone[order[k]] - target[order[k]]
         if lack > delta:
             delta, length = lack, k + 1
-    subset = np.zeros(draft.size, np.bool_)
+        begins[pools], has[pools], wants[pools] = k, alone[order[k]], target[order[k]]
+        while pools > 0 and has[pools] * wants[pools - 1] > has[pools - 1] * wants[pools]:
+            pools -= 1
+            has[pools] += has[pools + 1]
+            wants[pools] += wants[pools + 1]
+        pools += 1
+    subset = np.zeros(alone.size, np.bool_)
     subset[order[:length]] = True
-    low, mass, reached = 0.0, 0.0, 0.0
-    for token in order:
-        if target[token] / draft[token] * mass - reached >= delta:
-            break
-        mass += draft[token]
-        reached += target[token]
-        low = (delta + reached) / mass
-    high, mass, reached = np.inf, 0.0, target[draft == 0.0].sum()
-    for token in order[::-1]:
-        if reached - target[token] / draft[token] * mass >= delta:
-            break
-        mass += draft[token]
-        reached += target[token]
-        high = max(low, (reached - delta) / mass)
-    wanted = np.zeros(draft.size)
-    for token in order:
-        wanted[token] = draft[token] * min(max(target[token] / draft[token], low), high)
+    wanted, end = alone.copy(), order.size
+    for pool in range(pools - 1, -1, -1):
+        if end > begins[pool] + 1:
+            for token in order[begins[pool] : end]:
+                wanted[token] = target[token] * (has[pool] / wants[pool])
+        end = begins[pool]
     return delta, subset, wanted
 
 
