@@ -31,10 +31,10 @@ SMALLEST = 1e-305
 ATTEMPTS = 8
 """Draws of a token that may turn out to be one of the earlier ones."""
 
-VECTOR, WIDTH = 8, 64
+VECTOR, WIDTH = 4, 64
 """Nodes of the integral come in vectors of the processor; most that are worked on together."""
 
-FIRST = (-3.5, -3.5, -3.0, -2.5, -2.1, -1.8)
+FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
 """First node by n, and from n = 5 on: no n clocks ring before it."""
 
 STEPS = 20_000_000
