@@ -1,10 +1,11 @@
 """The optimum for draws without replacement: tokens that swap places in one priority ordering.
 
-Order the tokens by p/q.  The best subset H* is a prefix, and y = q clip(p/q, c, C) is an optimal
-selection, as for i.i.d. drafts (`otlp.solvers.martingale`).  In that ordering a token is selected
-too often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells.
-Here a swap moves the chances of the tokens between the two by a little, so what is left is
-swapped again, until nothing is.
+Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
+often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
+(`otlp.solvers.martingale`).  Of the many optimal selections y is the one with y/p as even as
+possible: on H* it exceeds p, elsewhere it falls short, and by as much the swaps may miss it.  A
+swap moves the chances of the tokens between the two by a little, so what is left is swapped
+again.
 """
 
 from __future__ import annotations
@@ -29,8 +30,17 @@ from otlp.solvers.rank_plan import RankPlan, Ranks
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
+DEPTH = 2
+"""Earlier corrections that the next one learns from."""
+
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
+
+ATTEMPTS = 4
+"""Then the tokens swap other parts, so often at most."""
+
+NEWTON_STEPS, ROUGHLY = 20, 0.02
+"""The time need not be exact: any will do, some sooner than others."""
 
 MOST_DRAFTS = 64
 """For more, the integral over the clocks would underflow."""
@@ -55,10 +65,10 @@ class RandomRanks(Solver):
     Notes
     -----
     A sort, then O(nV) a correction and node of the integral over the clocks
-    (`otlp.WithoutReplacement`); O(V) memory for the plan.  The gap falls by a constant factor
-    with each correction, about 5 while no token has more than a third of q.  That it does is
-    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q,
-    `Orderings` starts anew.
+    (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
+    nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
+    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, other
+    parts are swapped, and in the end `Orderings` starts anew.
 
     Examples
     --------
@@ -106,29 +116,36 @@ class RandomRanks(Solver):
         small, inverse = Support().apply(problem)
         target, drafts = small.target, small.drafts
         assert isinstance(drafts, WithoutReplacement)
-        draft, order = drafts.draft, by_ratio(target, drafts.draft)[::-1]
-        order = order[draft[order] > 0.0]
+        order = by_ratio(target, drafts.draft)[::-1]
+        order = order[drafts.draft[order] > 0.0]
         clock.lap("reduce")
-        alone, drafted = _alone(drafts, order)
-        delta, subset, wanted = _clip(target, draft, order, alone)
-        steps, best, aim = (order, np.ones(order.size)), alone, wanted.copy()
-        least = _gap(delta, target, alone)
-        errors: list[float] = []
-        while least > self.gap and len(errors) < self.max_iterations:
-            tokens, shares = _swap(drafted, order, alone, aim)
-            law = drafts.best_ranked(tokens, shares)
-            gap = _gap(delta, target, law)
+        alone = drafts.best_ranked(order, np.ones(order.size))
+        delta, subset, wanted = _pool(target, order, alone)
+        steps, law = (order, np.ones(order.size)), alone
+        least, corrections = _gap(delta, target, law), 0
+        count, aims = drafts.n - 0.5, [wanted]
+        errors: list[FloatArray] = []
+        sizes: list[float] = []
+        rung = _rung(drafts.draft, count)
+        while least > self.gap and corrections < self.max_iterations:
+            swapped = _swap(rung, order, alone, aims[-1])
+            found = drafts.best_ranked(*swapped)
+            corrections += 1
+            gap = _gap(delta, target, found)
             if gap < least:
-                least, best, steps = gap, law, (tokens, shares)
-            error = wanted - law
-            aim += error
-            errors.append(float(np.abs(error).sum()))
-            if len(errors) > PATIENCE and errors[-1] > STALLED * errors[-1 - PATIENCE]:
-                break
+                least, law, steps = gap, found, swapped
+            errors = [*errors[-DEPTH:], wanted - found]
+            sizes.append(float(np.abs(errors[-1]).sum()))
+            aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
+            if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
+                count, aims, errors, sizes = count - 1.0, [wanted], [], []
+                if count < max(0.0, drafts.n - ATTEMPTS):
+                    break
+                rung = _rung(drafts.draft, count)
         clock.lap("solve")
-        if least > max(self.gap, PROVABLE) and len(errors) < self.max_iterations:
+        if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
-        plan = RankPlan(small, best, Ranks.of(*steps, draft.size))
+        plan = RankPlan(small, law, Ranks.of(*steps, law.size))
         lifted, dual = Support().invert(PrimalDual(plan, subset), inverse)
         clock.lap("recover")
         solved = least <= self.gap
@@ -138,69 +155,80 @@ class RandomRanks(Solver):
             dual,
             Status.SOLVED if solved else Status.ITERATION_LIMIT,
             "" if solved else f"stopped at a gap of {least:.3g}; the plan is lossless",
-            {"corrections": len(errors), "ranks": steps[0].size},
+            {"corrections": corrections, "ranks": steps[0].size},
         )
-
-
-def _alone(drafts: WithoutReplacement, order: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Chance of each token to be the best in an ordering, and to be drafted."""
-    steps, size = np.concatenate([order, order]), order.size
-    shares = np.concatenate([np.ones(size), np.zeros(size)])
-    chances = drafts.rank_chances(steps, shares)
-    alone, drafted = np.zeros((2, drafts.vocab_size))
-    alone[order], drafted[order] = chances[:size], chances[size:]
-    return alone, drafted
 
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
 
 
-@compiled(error_model="numpy")
-def _clip(
-    target: FloatArray, draft: FloatArray, order: IntArray, alone: FloatArray
-) -> tuple[float, Mask, FloatArray]:
-    """1 - alpha*, H*, and y = q clip(p/q, c, C), for tokens ordered by p/q ascending."""
+def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
+    """What to aim at next: Anderson's combination of the last aims, each with its error."""
+    changes, scale = np.diff(errors, axis=0), np.sqrt(np.where(draft > 0.0, draft, 1.0))
+    parts = np.linalg.lstsq((changes / scale).T, errors[-1] / scale, rcond=None)[0]
+    found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
+    return found
+
+
+def _rung(draft: FloatArray, count: float) -> FloatArray:
+    """Chance of each clock to have rung by about the time when so many have, on average."""
+    time = count
+    for _ in range(NEWTON_STEPS):
+        silent = np.exp(-draft * time)
+        step = (count - draft.size + silent.sum()) / (draft @ silent)
+        time += step
+        if step < ROUGHLY * time:
+            break
+    return -np.expm1(-draft * time)
+
+
+@compiled
+def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float, Mask, FloatArray]:
+    """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
+
+    Where v/p, v being what each has alone, rises along the ordering, neighbours pool what they
+    have and share it in proportion to p: the antitonic regression of v/p, by pooling adjacent
+    violators.  Between two pools the ordering keeps all of one above the other, and in a pool y/q
+    rises as p/q does, so y is a selection.
+    """
     delta, length, lack = 0.0, 0, 0.0
+    begins, has, wants = np.empty(order.size, np.int64), np.empty(order.size), np.empty(order.size)
+    pools = 0
     for k in range(order.size):
         lack += alone[order[k]] - target[order[k]]
         if lack > delta:
             delta, length = lack, k + 1
-    subset = np.zeros(draft.size, np.bool_)
+        begins[pools], has[pools], wants[pools] = k, alone[order[k]], target[order[k]]
+        while pools > 0 and has[pools] * wants[pools - 1] > has[pools - 1] * wants[pools]:
+            pools -= 1
+            has[pools] += has[pools + 1]
+            wants[pools] += wants[pools + 1]
+        pools += 1
+    subset = np.zeros(alone.size, np.bool_)
     subset[order[:length]] = True
-    low, mass, reached = 0.0, 0.0, 0.0
-    for token in order:
-        if target[token] / draft[token] * mass - reached >= delta:
-            break
-        mass += draft[token]
-        reached += target[token]
-        low = (delta + reached) / mass
-    high, mass, reached = np.inf, 0.0, target[draft == 0.0].sum()
-    for token in order[::-1]:
-        if reached - target[token] / draft[token] * mass >= delta:
-            break
-        mass += draft[token]
-        reached += target[token]
-        high = max(low, (reached - delta) / mass)
-    wanted = np.zeros(draft.size)
-    for token in order:
-        wanted[token] = draft[token] * min(max(target[token] / draft[token], low), high)
+    wanted, end = alone.copy(), order.size
+    for pool in range(pools - 1, -1, -1):
+        if end > begins[pool] + 1:
+            for token in order[begins[pool] : end]:
+                wanted[token] = target[token] * (has[pool] / wants[pool])
+        end = begins[pool]
     return delta, subset, wanted
 
 
 @compiled(error_model="numpy")
 def _swap(
-    drafted: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+    rung: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
 
-    Tokens that need more swap with later ones that need less, first come, first served, equal
-    parts of their chances to be drafted.
+    Tokens that need more swap with later ones that need less, first come, first served, parts
+    of equal worth of their places.
 
     Parameters
     ----------
-    drafted : ndarray, shape (V,)
-        Probability that the token is drafted.
+    rung : ndarray, shape (V,)
+        What a token's whole place is worth in a swap.
     order : ndarray, shape (V,)
         The tokens, the lowest rank first.
     alone : ndarray, shape (V,)
@@ -229,14 +257,14 @@ def _swap(
             gain = min(need[a], -need[b])
             need[a] -= gain
             need[b] += gain
-            rise = alone[two] / drafted[two] - alone[one] / drafted[one]
-            mass = min(left[a] * drafted[one], left[b] * drafted[two])
+            rise = alone[two] / rung[two] - alone[one] / rung[one]
+            mass = min(left[a] * rung[one], left[b] * rung[two])
             if gain < rise * mass:
                 mass = gain / rise
             if mass > 0.0:
                 low[swaps], high[swaps], moved[swaps] = a, b, mass
-                left[a] = max(0.0, left[a] - mass / drafted[one])
-                left[b] = max(0.0, left[b] - mass / drafted[two])
+                left[a] = max(0.0, left[a] - mass / rung[one])
+                left[b] = max(0.0, left[b] - mass / rung[two])
                 visitors[a] += 1
                 visitors[b] += 1
                 swaps += 1
@@ -250,6 +278,6 @@ def _swap(
     for swap in range(swaps):
         for here, other in ((low[swap], high[swap]), (high[swap], low[swap])):
             token = order[other]
-            tokens[at[here]], shares[at[here]] = token, moved[swap] / drafted[token]
+            tokens[at[here]], shares[at[here]] = token, moved[swap] / rung[token]
             at[here] += 1
     return tokens, shares

@@ -21,8 +21,8 @@ from otlp.timing import checkpoint
 LITTLE = 0.5
 """Up to here exp(x) - 1 is a series, which fills the vectors."""
 
-TERMS = 15
-"""Terms of the series."""
+NEGLIGIBLE = 1e-17
+"""Smaller terms of the series, as parts of its sum, are left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,24 +51,21 @@ class Clocks:
     start: FloatArray
 
     @classmethod
-    def at(
-        cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray, width: int
-    ) -> Clocks:
-        """Prepare the clocks at some nodes; O(V) exponentials a node."""
+    def at(cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray) -> Clocks:
+        """Prepare the clocks at the nodes, shape (B, W); O(V) exponentials a node."""
         order = np.argsort(-draft, kind="stable")
         left = np.cumsum(draft[order][::-1])[::-1]
-        light = (n * draft[order] <= left) | (draft[order] * times[-1] <= LITTLE)
+        light = (n * draft[order] <= left) | (draft[order] * times[-1, -1] <= LITTLE)
         count = int(np.argmax(light)) if light.any() else draft.size
         head = np.full(draft.size, -1, dtype=np.int64)
         head[order[:count]] = np.arange(count)
         tail = float(left[count]) if count < draft.size else 0.0
-        nodes = times.reshape(-1, width)
-        rung = np.empty((len(nodes), draft.size, width))
-        for rows, block in zip(rung, nodes, strict=True):
+        rung = np.empty((len(times), draft.size, times.shape[1]))
+        for rows, block in zip(rung, times, strict=True):
             checkpoint()
             _ring(draft, head, block, rows)
-        silent = np.exp(-draft[order[:count], None] * nodes[:, None])
-        return cls(draft, head, rung, silent, weights.reshape(-1, width) * np.exp(-tail * nodes))
+        silent = np.exp(-draft[order[:count], None] * times[:, None])
+        return cls(draft, head, rung, silent, weights * np.exp(-tail * times))
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability that the step's token is the best if it has that rank; O(n) a step and node.
@@ -101,9 +98,13 @@ def _ring(draft: FloatArray, head: IntArray, times: FloatArray, rung: FloatArray
             for k in range(times.size):
                 rung[token, k] = -np.expm1(-rate * times[k])
         elif rate * times[-1] < LITTLE:
+            terms, rest = 1, 1.0
+            while rest > NEGLIGIBLE:
+                terms += 1
+                rest *= rate * times[-1] / terms
             for k in range(times.size):
                 rung[token, k] = 1.0
-            for term in range(TERMS, 1, -1):
+            for term in range(terms, 1, -1):
                 part = rate / term
                 for k in range(times.size):
                     rung[token, k] = 1.0 + part * times[k] * rung[token, k]
@@ -129,8 +130,8 @@ def _add_chances(
     """Integrate over the time when the n-th clock rings; see `Clocks.chances`.
 
     Row m of `count` is the chance that m clocks of the tail have rung, all below the bar, and of
-    `rate` the rate at which one more rings; the heads have the same.  A step looks at them
-    without its token, from the first row to the last.
+    `rate` the rate at which one more rings; the heads have the same, and all heads but `current`.
+    A step looks at them without its token, from the first row to the last.
     """
     width, heads = start.size, silent.shape[0]
     below = np.zeros(draft.size)
@@ -140,18 +141,42 @@ def _add_chances(
             names[head[token]] = token
     count, rate = np.zeros((n, width)), np.zeros((n, width))
     head_count, head_rate = np.zeros((n, width)), np.zeros((n, width))
-    same, more, before = np.zeros(width), np.zeros(width), np.zeros(width)
+    rest_count, rest_rate = np.zeros((n, width)), np.zeros((n, width))
+    same, more = np.zeros(width), np.zeros(width)
     count[0] = start
     head_count[0] = 1.0
     for h in range(heads):
         _multiply(head_count, head_rate, silent[h], rung[names[h]], draft[names[h]], 0.0)
+    current = -1
     for step in range(tokens.size):
         token = tokens[step]
         share, own, reached = shares[step], draft[token], below[token]
         below[token] = reached + share
-        total = 0.0
-        if head[token] < 0:
-            flow, rise = reached * own, share * own
+        total, rise = 0.0, share * own
+        if head[token] >= 0:
+            if token != current:
+                rest_count[:], rest_rate[:] = 0.0, 0.0
+                rest_count[0] = 1.0
+                for h in range(heads):
+                    if names[h] != token:
+                        name = names[h]
+                        _multiply(
+                            rest_count, rest_rate, silent[h], rung[name], draft[name], below[name]
+                        )
+                current = token
+            for m in range(n):
+                for k in range(width):
+                    total += own * silent[head[token], k] * count[n - 1 - m, k] * rest_count[m, k]
+            for m in range(n - 1):
+                for k in range(width):
+                    total += rung[token, k] * (
+                        rate[n - 2 - m, k] * rest_count[m, k]
+                        + count[n - 2 - m, k] * rest_rate[m, k]
+                    )
+            head_count[:], head_rate[:] = rest_count, rest_rate
+            _multiply(head_count, head_rate, silent[head[token]], rung[token], own, below[token])
+        else:
+            flow = reached * own
             for k in range(width):
                 same[k] = count[0, k]
                 more[k] = rate[0, k] - flow * same[k]
@@ -164,39 +189,19 @@ def _add_chances(
                             + rung[token, k] * more[k] * head_count[n - 1 - m, k]
                             + rung[token, k] * same[k] * head_rate[n - 1 - m, k]
                         )
+                elif m == n - 1:
+                    for k in range(width):
+                        total += rung[token, k] * more[k]
                 for k in range(width):
                     odds, one, two = rung[token, k], same[k], more[k]
                     lower, upper = reached * odds, share * odds
                     here = count[m, k] - lower * one
                     count[m, k] += upper * one
-                    same[k], before[k] = here, two
+                    same[k] = here
                     more[k] = rate[m, k] - lower * two - flow * here
                     rate[m, k] += upper * two + rise * here
-            if heads > 0:
-                for k in range(width):
-                    total += own * same[k] * head_count[0, k]
-            else:
-                for k in range(width):
-                    total += own * same[k] + rung[token, k] * before[k]
-        else:
-            head_count[:], head_rate[:] = 0.0, 0.0
-            head_count[0] = 1.0
-            for h in range(heads):
-                if names[h] != token:
-                    name = names[h]
-                    _multiply(
-                        head_count, head_rate, silent[h], rung[name], draft[name], below[name]
-                    )
-            for m in range(n):
-                for k in range(width):
-                    total += own * silent[head[token], k] * count[n - 1 - m, k] * head_count[m, k]
-            for m in range(n - 1):
-                for k in range(width):
-                    total += rung[token, k] * (
-                        rate[n - 2 - m, k] * head_count[m, k]
-                        + count[n - 2 - m, k] * head_rate[m, k]
-                    )
-            _multiply(head_count, head_rate, silent[head[token]], rung[token], own, below[token])
+            for k in range(width):
+                total += own * same[k] * head_count[0, k]
         chances[step] += total
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from itertools import permutations
 from math import comb, factorial, perm
@@ -25,7 +24,6 @@ from otlp.drafts.rank_law import Clocks
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
-from otlp.timing import checkpoint
 
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
@@ -33,17 +31,11 @@ SMALLEST = 1e-305
 ATTEMPTS = 8
 """Draws of a token that may turn out to be one of the earlier ones."""
 
-WIDTH = 16
-"""Nodes of the integral that are worked on together: a few vectors of the processor."""
+VECTOR, WIDTH = 4, 64
+"""Nodes of the integral come in vectors of the processor; most that are worked on together."""
 
-FIRST = (-3.5, -3.5, -3.0, -2.5, -2.1, -1.8)
-"""First node of an integral over the n-th ring, and from n = 5 on: no n clocks ring before it."""
-
-SMALL = 0.02
-"""Up to here 1 - exp(-x) is a short series, which fills the vectors."""
-
-REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
-"""Lets the compiler vectorise sums of positive terms; no NaN comes in."""
+FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
+"""First node by n, and from n = 5 on: no n clocks ring before it."""
 
 STEPS = 20_000_000
 """Steps of a kernel between two looks at the time limit: some hundredths of a second."""
@@ -94,15 +86,20 @@ class WithoutReplacement(OneDraft):
 
     @cached_property
     def inclusion(self) -> FloatArray:
-        """Probability that token i is among the drafts; shape (V,).  O(V), O(n^2 V) a node."""
+        """Probability that token i is among the drafts; shape (V,).  O(V), O(nV) a node."""
         if self.n == 1:
             return self.draft
         if self.n == 2:
             odds = self._odds
             return frozen(odds * _sum_of_others(self.draft) + self.draft * _sum_of_others(odds))
+        # On a rank above all others, that a token never has, it would win whenever it is drafted.
+        tokens = np.flatnonzero(self.support)
+        never = np.zeros(tokens.size)
+        chances = self.rank_chances(
+            np.concatenate([tokens, tokens]), np.concatenate([never + 1.0, never])
+        )
         result = np.zeros(self.vocab_size)
-        for first, last in self._pieces():
-            _add_inclusion(self.draft, self._rung, *self._nodes, self.n, first, last, result)
+        result[tokens] = chances[tokens.size :]
         return frozen(np.minimum(result, 1.0))
 
     def priority_marginals(self, order: IntArray) -> FloatArray:
@@ -113,10 +110,9 @@ class WithoutReplacement(OneDraft):
         if self.n == 2:
             return _pair_marginals(self.draft, self._odds, order)
         result = np.zeros(self.vocab_size)
-        for first, last in self._pieces():
-            _add_marginals(
-                self.draft, self._rung, self._nodes[1], self.n, order, first, last, result
-            )
+        ranked = order[::-1]
+        ranked = ranked[self.draft[ranked] > 0.0]
+        result[ranked] = self._clocks.chances(self.n, ranked, np.ones(ranked.size))
         return result
 
     def best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
@@ -153,18 +149,10 @@ class WithoutReplacement(OneDraft):
 
     @cached_property
     def _clocks(self) -> Clocks:
-        times, weights = self._nodes_from(FIRST[min(self.n, len(FIRST) - 1)])
+        times, weights = self._nodes()
         needed = 8.0 * times.size * self.vocab_size
         check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
-        return Clocks.at(self.draft, self.n, times, weights, self._width)
-
-    def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Blocks of nodes that are worked on without a look at the time limit, or at Ctrl-C."""
-        count = len(self._rung)
-        size = max(1, STEPS // (self.n * self.vocab_size * self._width))
-        for first in range(0, count, size):
-            checkpoint()
-            yield first, min(first + size, count)
+        return Clocks.at(self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
@@ -205,19 +193,6 @@ class WithoutReplacement(OneDraft):
         ordered = np.sort(rows, axis=1)
         different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
         return np.asarray(different & (self.draft[rows] > 0.0).all(axis=1))
-
-    def mass_touching(self, subset: npt.ArrayLike) -> float:
-        """Probability that some draft lies in S; a third of one `priority_marginals`."""
-        inside = checks.check_mask(subset, self.vocab_size)
-        others = np.flatnonzero(~inside & (self.draft > 0.0))
-        if others.size < self.n:
-            return 1.0
-        if self.n <= 2:
-            return super().mass_touching(inside)
-        total, mass = 0.0, float((self.draft * inside).sum())
-        for first, last in self._pieces():
-            total += _touching(others, self._rung, *self._nodes, self.n, mass, first, last)
-        return min(1.0, total)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # From q until the token is new, which then follows q without the earlier ones.  Where
@@ -296,43 +271,23 @@ class WithoutReplacement(OneDraft):
         left[top] = self.draft[:top].sum() + self.draft[top + 1 :].sum()
         return self.draft / left
 
-    @property
-    def _width(self) -> int:
-        """Nodes that are worked on together: fewer where they would take long, or much memory."""
-        return WIDTH if WIDTH * self.n * self.vocab_size <= STEPS else WIDTH // 4
-
-    @cached_property
     def _nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Times and weights of an integral over [0, inf)."""
-        return self._nodes_from(FIRST[0])
-
-    def _nodes_from(self, first: float) -> tuple[FloatArray, FloatArray]:
-        """Nodes of the trapezoidal rule in x > first, where t = exp(x - exp(-x)).
+        """Times and weights of the trapezoidal rule in x, where t = exp(x - exp(-x)), in blocks.
 
         The n-th ring is the sharper in log time the larger n is, about as 1 / sqrt(n).
         """
         top, tail = self.top_and_tail
+        first = FIRST[min(self.n, len(FIRST) - 1)]
         # Until n clocks have rung, what is left rings at this rate at least.
         slowest = tail + float(self.draft[top[-1]])
         step = min(0.22, 0.5 / np.sqrt(self.n))
         length = np.log((38.0 + self.n + 9.0 * np.sqrt(self.n)) / slowest) - first
-        count = self._width * int(np.ceil(length / (step * self._width)))
-        step = length / count
-        x = first + step * np.arange(count)
+        widest = min(WIDTH, max(VECTOR, STEPS // (self.n * self.vocab_size)))
+        blocks = np.ceil(length / (step * widest))
+        width = VECTOR * int(np.ceil(length / (step * blocks * VECTOR)))
+        x = np.linspace(first, first + length, int(blocks) * width).reshape(-1, width)
         times = np.exp(x - np.exp(-x))
-        return times, step * times * (1.0 + np.exp(-x))
-
-    @cached_property
-    def _rung(self) -> FloatArray:
-        """Probability that clock i has rung by each node, shape (nodes / width, V, width)."""
-        times, _ = self._nodes
-        needed = 8.0 * times.size * self.vocab_size
-        check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
-        rung = np.empty((times.size // self._width, self.vocab_size, self._width))
-        for block, rows in zip(times.reshape(-1, self._width), rung, strict=True):
-            checkpoint()
-            _ring(self.draft, block, rows)
-        return rung
+        return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
 
 
 def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
@@ -363,154 +318,6 @@ def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> Flo
         below += draft[token]
         odds_below += odds[token]
     return result
-
-
-@compiled
-def _ring(draft: FloatArray, times: FloatArray, rung: FloatArray) -> None:
-    """Write 1 - exp(-q t) of all tokens at some ascending times."""
-    for token in range(draft.size):
-        rate, row = draft[token], rung[token]
-        if rate * times[-1] < SMALL:
-            for k in range(times.size):
-                x = rate * times[k]
-                rest = 1.0 - x / 5.0 * (1.0 - x / 6.0 * (1.0 - x / 7.0))
-                row[k] = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * rest)))
-        else:
-            for k in range(times.size):
-                row[k] = -np.expm1(-rate * times[k])
-
-
-@compiled(fastmath=REASSOCIATE)
-def _add_marginals(
-    draft: FloatArray,
-    rung: FloatArray,
-    weights: FloatArray,
-    n: int,
-    order: IntArray,
-    first: int,
-    last: int,
-    result: FloatArray,
-) -> None:
-    """Integrate, for each token, over the time when the n-th clock rings.
-
-    None above has rung; either the token rings as the n-th, after n - 1 from below, or it has
-    rung and the (n-1)-th from below rings.
-    """
-    size, width = draft.size, rung.shape[2]  # a loop of fixed length would not be vectorised
-    silent = np.empty((size, width))  # no clock above has rung
-    no, ringing = np.empty(width), np.empty(width)
-    for block in range(first, last):
-        product = weights[block * width : (block + 1) * width].copy()
-        for place in range(size):
-            yes, alone = rung[block, order[place]], silent[place]
-            for k in range(width):
-                alone[k] = product[k]
-                product[k] *= 1.0 - yes[k]
-        count = np.zeros((n, width))  # [m]: exactly m clocks below have rung
-        rate = np.zeros((n - 1, width))  # [m]: the (m+1)-th clock below rings
-        count[0] = 1.0
-        for place in range(size - 1, -1, -1):
-            token = order[place]
-            yes, alone, own = rung[block, token], silent[place], draft[token]
-            most, last_rate, value = count[n - 1], rate[n - 2], 0.0
-            for k in range(width):
-                no[k] = 1.0 - yes[k]
-                ringing[k] = own * no[k]
-                value += alone[k] * (ringing[k] * most[k] + yes[k] * last_rate[k])
-            result[token] += value
-            for m in range(n - 2, 0, -1):
-                one, less, more, same = rate[m], rate[m - 1], count[m + 1], count[m]
-                for k in range(width):
-                    one[k] = no[k] * one[k] + yes[k] * less[k] + ringing[k] * same[k]
-                    more[k] = no[k] * more[k] + yes[k] * same[k]
-            one, more, same = rate[0], count[1], count[0]
-            for k in range(width):
-                one[k] = no[k] * one[k] + ringing[k] * same[k]
-                more[k] = no[k] * more[k] + yes[k] * same[k]
-                same[k] *= no[k]
-
-
-@compiled(fastmath=REASSOCIATE)
-def _touching(
-    others: IntArray,
-    rung: FloatArray,
-    times: FloatArray,
-    weights: FloatArray,
-    n: int,
-    mass: float,
-    first: int,
-    last: int,
-) -> float:
-    """Integrate over the time when the first clock of S rings, with fewer than n others before.
-
-    `mass` is that of S, `others` are the tokens outside.
-    """
-    total, width = 0.0, rung.shape[2]
-    for block in range(first, last):
-        count = np.zeros((n, width))
-        count[0] = 1.0
-        for token in others:
-            _add_clock(count, rung[block, token])
-        for k in range(width):
-            fewer = 0.0
-            for m in range(n):
-                fewer += count[m, k]
-            node = block * width + k
-            total += weights[node] * np.exp(-mass * times[node]) * fewer
-    return mass * total
-
-
-@compiled(fastmath=REASSOCIATE)
-def _add_inclusion(
-    draft: FloatArray,
-    rung: FloatArray,
-    times: FloatArray,
-    weights: FloatArray,
-    n: int,
-    first: int,
-    last: int,
-    result: FloatArray,
-) -> None:
-    """Integrate over the time when clock i rings, with fewer than n others before it."""
-    size, width = draft.size, rung.shape[2]
-    before = np.empty((size, n, width))  # [i, m]: exactly m of the clocks 0 .. i - 1 have rung
-    fewer, most = np.empty(width), np.empty(width)
-    for block in range(first, last):
-        count = np.zeros((n, width))
-        count[0] = 1.0
-        for token in range(size):
-            for m in range(n):
-                for k in range(width):
-                    before[token, m, k] = count[m, k]
-            _add_clock(count, rung[block, token])
-        count = np.zeros((n, width))
-        count[0] = 1.0
-        weight = weights[block * width : (block + 1) * width]
-        for token in range(size - 1, -1, -1):
-            yes = rung[block, token]
-            for k in range(width):
-                fewer[k] = most[k] = 0.0
-            for m in range(n):
-                same, earlier = count[m], before[token, n - 1 - m]
-                for k in range(width):
-                    most[k] += same[k]
-                    fewer[k] += earlier[k] * most[k]
-            value = 0.0
-            for k in range(width):
-                value += weight[k] * fewer[k] * (1.0 - yes[k])
-            result[token] += draft[token] * value
-            _add_clock(count, yes)
-
-
-@compiled
-def _add_clock(count: FloatArray, yes: FloatArray) -> None:
-    for m in range(count.shape[0] - 1, 0, -1):
-        more, same = count[m], count[m - 1]
-        for k in range(yes.size):
-            more[k] += yes[k] * (same[k] - more[k])
-    same = count[0]
-    for k in range(yes.size):
-        same[k] *= 1.0 - yes[k]
 
 
 @compiled

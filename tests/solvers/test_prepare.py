@@ -91,7 +91,7 @@ def test_no_certificate_is_made() -> None:
     for name in ("recursive-rejection", "naive"):
         plan = SOLVERS[name]().prepare(otlp.Problem(p, drafts))
         assert 0 <= plan.sample(tokens, rng) < p.size
-    assert "_rung" not in vars(drafts)
+    assert "_clocks" not in vars(drafts)
 
 
 # What may be asked
