@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import numpy as np
 from rich.table import Table
 
 from otlp.cli.options import (
+    TreeName,
     ListOf,
     OutputFile,
+    draft_temperature_option,
     figure_option,
     json_option,
     length_option,
@@ -33,7 +35,7 @@ from otlp.errors import InvalidInputError
 from otlp.studies.figures import draw_tuning
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.timed_loop import CLOCKS, SideBySide
-from otlp.studies.trees import captured_texts, write_text
+from otlp.studies.trees import captured_texts, drafted_anew, write_text
 from otlp.studies.tuning import (
     PLAIN,
     LoopSetting,
@@ -53,6 +55,7 @@ Examples:
   otlp tune                                     the trained pair, on this device
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tune.svg
+  otlp tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
   otlp tune --from-capture mine.safetensors --costs h100.json       for a device that is not here
 """
 )
@@ -63,7 +66,14 @@ Examples:
     "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
 )
 @length_option("1,2,3,4,6")
+@click.option(
+    "--trees",
+    type=ListOf(TreeName()),
+    default="2-2,2-2-1,3-2-1-1",
+    help="Prefix trees, by the children of each token at each depth.",
+)
 @temperature_option()
+@draft_temperature_option(ListOf(float))
 @sampling_options
 @click.option(
     "--text", type=click.IntRange(2), default=64, help="Tokens of each text that values settings."
@@ -86,7 +96,9 @@ def command(
     models: Models,
     paths: tuple[int, ...],
     length: tuple[int, ...],
+    trees: tuple[tuple[int, ...], ...],
     temperature: float,
+    draft_temperature: tuple[float, ...] | None,
     sampling_top_k: int | None,
     sampling_top_p: float,
     text: int,
@@ -110,11 +122,15 @@ def command(
     distribution.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
-    settings = grid(paths, length)
-    if text <= max(length):
+    drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
+    settings = grid(paths, length, trees, drafted or [None])
+    longest = max(one.length for one in settings)
+    if text <= longest:
         raise InvalidInputError(
-            f"--text is {text} and the longest path {max(length)}: write texts longer than that"
+            f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
+    for one in drafted:
+        sampling.at(one)
     if capture is not None and costs is None:
         raise InvalidInputError(
             "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
@@ -126,9 +142,12 @@ def command(
     if capture is not None:
         rows = open_capture(capture)
         names = rows.target_model, rows.draft_model
-        texts: list[WrittenText] = list(captured_texts(rows, temperature, sampling_top_k))
+        texts = {
+            one: list(captured_texts(rows, temperature, sampling_top_k, one))
+            for one in (None, *drafted)
+        }
     else:
-        texts, bench = _written(models, sampling, text, tokens, compiled, clock, seed)
+        texts, bench = _written(models, sampling, drafted, text, tokens, compiled, clock, seed)
     if curve is None:
         assert bench is not None
         with progress("costs", 0) as step:
@@ -149,15 +168,21 @@ def command(
         dtype,
         sampling,
         winner.setting.algorithm,
-        *winner.setting,
+        winner.setting.paths,
+        winner.setting.length,
         winner.tokens_per_second.mean,
         measured,
+        winner.setting.branching,
+        winner.setting.draft_temperature,
     )
     write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
-    title = f"{names[0]} / {names[1]} on {tuned.device}, {len(texts)} texts, T = {temperature:g}"
+    title = (
+        f"{names[0]} / {names[1]} on {tuned.device}, {len(texts[None])} texts, T = {temperature:g}"
+    )
     content = {
         **models.said(),
         "temperature": temperature,
+        "draft_temperature": draft_temperature,
         "sampling_top_k": sampling_top_k,
         "sampling_top_p": sampling_top_p,
         "capture": capture,
@@ -177,13 +202,14 @@ def command(
 def _written(
     models: Models,
     sampling: Sampling,
+    drafted: Iterable[float | None],
     text: int,
     tokens: int,
     compiled: bool,
     clock: str,
     seed: int,
-) -> tuple[list[WrittenText], Bench]:
-    """Texts that the target writes, and what settings are timed with."""
+) -> tuple[dict[float | None, list[WrittenText]], Bench]:
+    """Texts of the target by the draft's temperature, and what settings are timed with."""
     prompts = models.texts()
     draft, target = models.open(sampling)
     encoded = encode_prompts(target, prompts)
@@ -195,12 +221,16 @@ def _written(
             "networks; otlp decode takes every draft"
         )
     pair = Llama(target.model), Llama(draft.model)
-    texts = []
+    texts: dict[float | None, list[WrittenText]] = {None: []}
     with progress("writing text", len(encoded)) as step:
         for index, prompt in enumerate(encoded):
             rng = np.random.default_rng([seed, index])
-            texts.append(write_text(draft, target, prompt, text, rng))
+            texts[None].append(write_text(draft, target, prompt, text, rng))
             step("writing text")
+    for one in drafted:
+        draft.sampling = sampling.at(one)
+        along = zip(texts[None], encoded, strict=True)
+        texts[one] = [drafted_anew(written, draft, prompt) for written, prompt in along]
     return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
 
 
@@ -238,14 +268,23 @@ class _Result:
         return str(ways[str(setting)].speed_up(ways[str(PLAIN)], self.clock))
 
     def table(self) -> Table:
-        heads = ("K", "L", "tokens/call", "predicted/s", "measured/s", "speed-up", "texts")
+        heads = (
+            "shape",
+            "draft T",
+            "tokens/call",
+            "predicted/s",
+            "measured/s",
+            "speed-up",
+            "texts",
+        )
         made = table("setting", *heads)
         ways = {} if self.timed is None else self.timed.ways
         for one in self.found:
-            way = ways.get(str(one.setting))
+            way, drafted = ways.get(str(one.setting)), one.setting.draft_temperature
             made.add_row(
                 f"{one.setting.algorithm}{' *' if one == self.winner else ''}",
-                *(str(part) if one.setting.paths else "-" for part in one.setting),
+                one.setting.shape,
+                "" if drafted is None else f"{drafted:g}",
                 str(one.tokens_per_call),
                 one.tokens_per_second.show(1),
                 "" if way is None else way.rate(self.clock).show(1),
@@ -304,8 +343,8 @@ class _Result:
             },
             "predictions": [
                 {
-                    "paths": one.setting.paths,
-                    "length": one.setting.length,
+                    "branching": one.setting.branching,
+                    "draft_temperature": one.setting.draft_temperature,
                     "tokens_per_call": one.tokens_per_call.record(),
                     "tokens_per_second": one.tokens_per_second.record(),
                     "texts": one.texts,

@@ -169,6 +169,8 @@ class DeviceLoop:
         tournament; K, 1, ..., 1 are K paths.
     sampling : Sampling, optional
         From logits to next-token distributions, of both models.
+    draft_temperature : float, optional
+        Of the draft alone, which any serves; by default that of `sampling`.
     ends : sequence of int
         Tokens that end a text.
     slots : int, optional
@@ -214,6 +216,7 @@ class DeviceLoop:
         length: int = 4,
         branching: Sequence[int] | None = None,
         sampling: Sampling | None = None,
+        draft_temperature: float | None = None,
         ends: Sequence[int] = (),
         slots: int | None = None,
         compiled: bool = True,
@@ -229,6 +232,7 @@ class DeviceLoop:
             self.models.append(draft)
         self.sampling = Sampling() if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
+        self.draft_sampling = self.sampling.at(draft_temperature)
         if branching is None:
             whole_number(paths, "the number of paths K")
             branching = (paths, *[1] * (whole_number(length, "the path length L") - 1))
@@ -376,7 +380,7 @@ class DeviceLoop:
             if self.length:
                 target, draft = self.models
                 steps = {
-                    "draft": draft_step(draft, self.sampling, self.branching),
+                    "draft": draft_step(draft, self.draft_sampling, self.branching),
                     "target": target_step(target, self.sampling, self.branching),
                     "settle": settle_step(self.branching),
                 }

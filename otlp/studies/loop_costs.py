@@ -48,13 +48,13 @@ class Bench:
         longest = max(prompt.size for prompt in self.prompts)
         loop = DeviceLoop(
             self.target,
-            self.draft if setting.paths else None,
+            self.draft if setting.branching else None,
             sampling=self.sampling,
+            draft_temperature=setting.draft_temperature,
             slots=longest + self.tokens + setting.length + 1,
             compiled=self.compiled,
             clock=CLOCKS[self.clock],
-            paths=max(setting.paths, 1),
-            length=max(setting.length, 1),
+            branching=setting.branching or None,
         )
         return looped(loop, self.tokens)
 
