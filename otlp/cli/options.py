@@ -19,7 +19,6 @@ from click.shell_completion import CompletionItem
 
 from otlp.cli.output import note
 from otlp.data.captures import Capture, builtin, load
-from otlp.decode.drafting import prefix_tree
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
@@ -77,27 +76,6 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     ) -> list[CompletionItem]:
         """The names that begin so."""
         return [CompletionItem(name) for name in SOLVERS if name.startswith(incomplete)]
-
-
-class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A prefix tree such as 3-2-1, the children of each token by depth."""
-
-    name = "tree"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Convert depth by depth, and refuse a tree that is too large."""
-        if isinstance(value, tuple):
-            return value
-        if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
-            self.fail(f"{value!r} is no tree: give children by depth, such as 3-2-1", param, ctx)
-        branching = tuple(map(int, value.split("-")))
-        try:
-            prefix_tree(branching)
-        except InvalidInputError as error:
-            self.fail(str(error), param, ctx)
-        return branching
 
 
 class Positive(click.FloatRange):

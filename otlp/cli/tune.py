@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 from rich.table import Table
 
 from otlp.cli.options import (
-    TreeName,
     ListOf,
     OutputFile,
     draft_temperature_option,
@@ -28,10 +28,13 @@ from otlp.cli.options import (
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options
 from otlp.decode.design import WrittenText
+from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tuned import Tuned
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate
 from otlp.studies.figures import draw_tuning
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.timed_loop import CLOCKS, SideBySide
@@ -44,9 +47,31 @@ from otlp.studies.tuning import (
     agreement,
     corners,
     grid,
+    other_rules,
     predict,
     read_costs,
 )
+
+
+class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A prefix tree such as 3-2-1, the children of each token by depth."""
+
+    name = "tree"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Convert depth by depth, and refuse a tree that is too large."""
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
+            self.fail(f"{value!r} is no tree: give children by depth, such as 3-2-1", param, ctx)
+        branching = tuple(map(int, value.split("-")))
+        try:
+            prefix_tree(branching)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+        return branching
 
 
 @click.command(
@@ -138,7 +163,7 @@ def command(
         )
     curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
     names = models.target, models.draft
-    bench = None
+    bench = draft = None
     if capture is not None:
         rows = open_capture(capture)
         names = rows.target_model, rows.draft_model
@@ -147,18 +172,24 @@ def command(
             for one in (None, *drafted)
         }
     else:
-        texts, bench = _written(models, sampling, drafted, text, tokens, compiled, clock, seed)
+        texts, bench, draft = _written(
+            models, sampling, drafted, text, tokens, compiled, clock, seed
+        )
     if curve is None:
         assert bench is not None
         with progress("costs", 0) as step:
             curve = measure_costs(bench, corners(settings), step)
     with progress("tokens a call", 0) as step:
         found = predict(texts, settings, curve, progress=step)
+    best = _best(found, 1)[0].setting
+    with progress("other rules", None):
+        own, rng = texts[best.draft_temperature], np.random.default_rng(seed)
+        others = other_rules(best, own, rng, draft.at(best.draft_temperature) if draft else None)
     timed = None
     if bench is not None and costs is None and check:
         with progress("timing", 0) as step:
             timed = bench.race([one.setting for one in _best(found, check)], progress=step)
-    result = _Result(found, timed, curve, clock)
+    result = _Result(found, timed, curve, clock, best, others)
     winner = result.winner
     device, dtype = ("another", "unknown") if bench is None else _where(bench)
     measured = None if timed is None else timed.ways[str(winner.setting)].rate(clock).mean
@@ -208,8 +239,8 @@ def _written(
     compiled: bool,
     clock: str,
     seed: int,
-) -> tuple[dict[float | None, list[WrittenText]], Bench]:
-    """Texts of the target by the draft's temperature, and what settings are timed with."""
+) -> tuple[dict[float | None, list[WrittenText]], Bench, _Draft]:
+    """Texts of the target by the draft's temperature, what settings are timed with, the draft."""
     prompts = models.texts()
     draft, target = models.open(sampling)
     encoded = encode_prompts(target, prompts)
@@ -227,11 +258,30 @@ def _written(
             rng = np.random.default_rng([seed, index])
             texts[None].append(write_text(draft, target, prompt, text, rng))
             step("writing text")
+    own = _Draft(draft, sampling, encoded)
     for one in drafted:
-        draft.sampling = sampling.at(one)
-        along = zip(texts[None], encoded, strict=True)
-        texts[one] = [drafted_anew(written, draft, prompt) for written, prompt in along]
-    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
+        start = own.at(one)
+        texts[one] = [drafted_anew(written, start(at)) for at, written in enumerate(texts[None])]
+    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed), own
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The draft, to begin after each prompt at any temperature."""
+
+    model: Model
+    sampling: Sampling
+    prompts: Sequence[IntArray]
+
+    def at(self, temperature: float | None) -> Callable[[int], Model]:
+        """From the number of a prompt to the draft at its end."""
+
+        def start(prompt: int) -> Model:
+            self.model.sampling = self.sampling.at(temperature)
+            self.model.start(self.prompts[prompt])
+            return self.model
+
+        return start
 
 
 def _where(bench: Bench) -> tuple[str, str]:
@@ -250,6 +300,8 @@ class _Result:
     timed: SideBySide | None
     costs: RoundCosts
     clock: str
+    best: LoopSetting
+    others: dict[str, Estimate]
 
     @property
     def winner(self) -> Prediction:
@@ -294,11 +346,14 @@ class _Result:
         return made
 
     def lines(self) -> list[str]:
-        """What is to be known of the times."""
+        """What is to be known of the times, and of rules that the loop does not run."""
+        others = "; ".join(f"{name} {100 * one.mean - 100:+.1f}% ±{50 * (one.high - one.low):.1f}"
+                           for name, one in self.others.items())  # fmt: skip
+        said = [f"tokens a call of other rules on as many tokens, over {self.best}: {others}"]
         if self.timed is None:
-            return ["nothing was timed: the figures are predictions"]
+            return [*said, "nothing was timed: the figures are predictions"]
         ways = self.timed.ways
-        said = [
+        said += [
             f"{self.clock} time; the baseline after over before: {self.timed.drift(self.clock)}"
         ]
         for name, way in ways.items():
@@ -351,6 +406,7 @@ class _Result:
                 }
                 for one in self.found
             ],
+            "other_rules": {name: one.record() for name, one in self.others.items()},
             "timed": []
             if timed is None
             else [way.record(self.clock) for way in timed.ways.values()],

@@ -65,9 +65,8 @@ def write_text(
     return WrittenText(np.array(written), p, q)
 
 
-def drafted_anew(text: WrittenText, draft: Model, prompt: IntArray) -> WrittenText:
-    """The same text with what a draft says along it now, as at another temperature; one call."""
-    draft.start(prompt)
+def drafted_anew(text: WrittenText, draft: Model) -> WrittenText:
+    """The same text with what a draft at its beginning says along it; one call."""
     places = np.arange(len(text))
     along = TokenTree(np.append(-1, text.tokens[:-1]), places - 1)
     return replace(text, drafts=draft.distributions(along, places))

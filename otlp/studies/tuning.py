@@ -23,10 +23,12 @@ from scipy.optimize import nnls
 
 from otlp.decode.design import CostCurve, WrittenText, path_profile, tournament_profile
 from otlp.decode.design.text_renewal import renew
-from otlp.decode.drafting import prefix_tree
+from otlp.decode.drafting import Drafting, TopTree, prefix_tree, without_replacement
+from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
+from otlp.studies.trees import Scheme, value
 
 
 class LoopSetting(NamedTuple):
@@ -273,10 +275,9 @@ def predict(
     alive, done, many = wanted, 0, min(max(first, 2), count)
     while done < count:
         for at in range(done, many):
-            for one, value in _valued(
-                {t: own[at] for t, own in texts.items()}, alive, longest, say
-            ):
-                found[one].append(value)
+            here = {drafted: own[at] for drafted, own in texts.items()}
+            for one, renewed in _valued(here, alive, longest, say):
+                found[one].append(renewed)
         done, many = many, min(2 * many, count)
         if done < count:
             alive = _survivors(found, alive, costs)
@@ -335,6 +336,53 @@ def _prediction(
     per_call = rate_ratio(tokens, calls, *same)
     per_second = rate_ratio(tokens, calls * costs.seconds(setting), *same)
     return Prediction(setting, per_call, per_second, len(found))
+
+
+def other_rules(
+    setting: LoopSetting,
+    texts: Sequence[WrittenText],
+    rng: np.random.Generator,
+    models: Callable[[int], Model] | None = None,
+) -> dict[str, Estimate]:
+    """What rules that the loop does not run would give, over what a setting gives on the same text.
+
+    Parameters
+    ----------
+    setting : LoopSetting
+        Not `PLAIN`.
+    texts : sequence of WrittenText
+        With the draft at the setting's temperature.
+    rng : numpy.random.Generator
+        For the siblings that rules reject.
+    models : callable, optional
+        From the number of a text to the draft at its beginning; without it deterministic trees are
+        left out.
+
+    Returns
+    -------
+    dict of str to Estimate
+        Tokens a call over those of the setting, paired by texts: on the setting's shape with
+        siblings drawn without replacement, and on the likeliest tree of as many tokens.
+    """
+    length, nodes = setting.length, setting.nodes
+    shape = without_replacement(setting.branching)
+    draftings: dict[str, Drafting] = {"recursive-rejection": shape, "traversal": shape}
+    if models is not None:
+        draftings["target-only"] = TopTree(nodes, length)
+
+    def renewed(rule: str, drafting: Drafting) -> list[FloatArray]:
+        found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, models or _none)
+        return [np.array(part) for part in (found.tokens, found.calls)]
+
+    tree = setting.algorithm == "tournament"
+    own = renewed("tournament" if tree else "paths", prefix_tree(setting.branching))
+    return {
+        rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
+    }
+
+
+def _none(text: int) -> Model:
+    raise AssertionError(f"text {text} was asked for a model")
 
 
 def grid(

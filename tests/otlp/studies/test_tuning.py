@@ -14,7 +14,7 @@ from otlp.decode.design import CostCurve, Renewal, path_profile, tournament_prof
 from otlp.errors import InvalidInputError
 from otlp.studies.energy import joules
 from otlp.studies.timed_loop import Decoding, race
-from otlp.studies.trees import write_text
+from otlp.studies.trees import drafted_anew, write_text
 from otlp.studies.tuning import (
     PLAIN,
     LoopSetting,
@@ -22,6 +22,7 @@ from otlp.studies.tuning import (
     agreement,
     corners,
     grid,
+    other_rules,
     predict,
     read_costs,
 )
@@ -181,4 +182,27 @@ def test_settings_are_named_by_what_is_drafted() -> None:
     assert (names["tournament 1-2, draft T 0.5"].paths, LoopSetting((2, 1, 3)).widths) == (
         2,
         (2, 2, 6),
+    )
+
+
+def test_other_rules_are_paired_with_what_the_loop_runs(texts) -> None:
+    rng = np.random.default_rng(2)
+    one = other_rules(LoopSetting((1, 1, 1)), texts[None], rng)
+    # along one path: token by token is less than block verification, which traversal is
+    assert set(one) == {"recursive-rejection", "traversal"}
+    assert one["recursive-rejection"].mean < 1.0
+    assert one["traversal"].mean == pytest.approx(1.0, abs=1e-9)
+    same = [replace(text, drafts=text.targets) for text in texts[None]]
+    for branching in ((2, 1), (2, 2)):
+        equal = other_rules(LoopSetting(branching), same, rng)
+        assert all(found.mean == pytest.approx(1.0) for found in equal.values())
+
+
+def test_a_text_is_drafted_anew_by_one_call() -> None:
+    draft, target = random_pair(3, 10, np.random.default_rng(0))
+    prompt, rng = np.array([0]), np.random.default_rng(1)
+    text = write_text(draft, target, prompt, 6, rng)
+    draft.start(prompt)
+    assert drafted_anew(replace(text, drafts=text.targets), draft).drafts == pytest.approx(
+        text.drafts
     )
