@@ -86,7 +86,7 @@ Examples:
 )
 @click.argument("target", default=TRAINED_PAIR[0])
 @click.argument("draft", default=TRAINED_PAIR[1])
-@prompt_options(limit=6)
+@prompt_options(limit=8)
 @click.option(
     "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
 )
@@ -101,9 +101,9 @@ Examples:
 @draft_temperature_option(ListOf(float))
 @sampling_options
 @click.option(
-    "--text", type=click.IntRange(2), default=64, help="Tokens of each text that values settings."
+    "--text", type=click.IntRange(2), default=96, help="Tokens of each text that values settings."
 )
-@tokens_option(48)
+@tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
 @click.option("--compile/--no-compile", "compiled", default=False, help="Compile the loop's steps.")
 @click.option(
@@ -180,7 +180,7 @@ def command(
         with progress("costs", 0) as step:
             curve = measure_costs(bench, corners(settings), step)
     with progress("tokens a call", 0) as step:
-        found = predict(texts, settings, curve, progress=step)
+        found = predict(texts, settings, curve, keep=check, progress=step)
     best = _best(found, 1)[0].setting
     with progress("other rules", None):
         own, rng = texts[best.draft_temperature], np.random.default_rng(seed)

@@ -229,6 +229,7 @@ def predict(
     costs: RoundCosts,
     *,
     first: int = 4,
+    keep: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> list[Prediction]:
     """Predict tokens a second by successive halving, the best first.
@@ -242,6 +243,8 @@ def predict(
     costs : RoundCosts
     first : int
         Texts that all settings are valued on.
+    keep : int
+        So many of the best are valued on all texts, even if they surely lose to the best.
     progress : callable, optional
         Called with a few words before each text of each number of paths.
 
@@ -280,7 +283,7 @@ def predict(
                 found[one].append(renewed)
         done, many = many, min(2 * many, count)
         if done < count:
-            alive = _survivors(found, alive, costs)
+            alive = _survivors(found, alive, costs, keep)
     made = [_prediction(one, found[one], costs) for one in wanted]
     return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean))
 
@@ -315,16 +318,18 @@ def _survivors(
     found: Mapping[LoopSetting, list[tuple[float, float]]],
     alive: Sequence[LoopSetting],
     costs: RoundCosts,
+    keep: int,
 ) -> list[LoopSetting]:
     rows = {}
     for one in alive:
         tokens, calls = (np.array(part) for part in zip(*found[one], strict=True))
         rows[one] = tokens, calls * costs.seconds(one)
-    best = max(alive, key=lambda one: rows[one][0].sum() / rows[one][1].sum())
+    best = sorted(alive, key=lambda one: -rows[one][0].sum() / rows[one][1].sum())
     return [
         one
         for one in alive
-        if one in (PLAIN, best) or not rate_ratio(*rows[one], *rows[best]).high < 1.0
+        if one in (PLAIN, *best[: keep + 1])
+        or not rate_ratio(*rows[one], *rows[best[0]]).high < 1.0
     ]
 
 
