@@ -25,41 +25,43 @@ from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode.models.model import Sampling
 from otlp.decode.models.widened import widened
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
+from otlp.studies import tuning
 from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, generated, looped, race, whole
+from otlp.studies.tuning import LoopSetting, grid
 
 PLAIN = "plain loop"
 
 
-def setting(text: str) -> tuple[int, int]:
-    """K and L of a setting such as 4x2."""
-    paths, _, length = text.partition("x")
-    return int(paths), int(length)
+def setting(text: str) -> LoopSetting:
+    """K paths of L tokens such as 4x2, or a tree such as 2-2-1."""
+    paths, x, length = text.partition("x")
+    if x:
+        return grid([int(paths)], [int(length)])[0]
+    return LoopSetting(tuple(map(int, text.split("-"))))
 
 
 def ways(
-    pair: tuple[Any, Any], settings: Sequence[tuple[int, int]], options: dict[str, Any]
+    pair: tuple[Any, Any], settings: Sequence[LoopSetting], options: dict[str, Any]
 ) -> dict[str, Way]:
     """All ways of decoding with a draft and a target of transformers."""
     draft, target = pair
     tokens, sampling, slots = options["tokens"], options["sampling"], options["slots"]
     models = Llama(target), Llama(draft)
 
-    def loop(paths: int, length: int, capture: Any = captured) -> Way:
-        shape = {"paths": paths, "length": length} if paths else {}
+    def loop(one: LoopSetting, capture: Any = captured) -> Way:
         made = DeviceLoop(
-            models[0], models[1] if paths else None, sampling=sampling, slots=slots + length + 1,
-            compiled=options["compiled"], clock=CLOCKS[options["clock"]], capture=capture, **shape,
+            models[0], models[1] if one.branching else None, branching=one.branching or None,
+            sampling=sampling, slots=slots + one.length + 1, compiled=options["compiled"],
+            clock=CLOCKS[options["clock"]], capture=capture,
         )  # fmt: skip
         return whole(looped(made, tokens))
 
-    found = {PLAIN: loop(0, 0)}
-    for paths, length in settings:
-        name = f"{'block' if paths == 1 else 'martingale'} {paths} x {length}"
-        found[name] = loop(paths, length)
+    found = {}
+    for one in (tuning.PLAIN, *settings):
+        name = str(one) if one.branching else PLAIN
+        found[name] = loop(one)
         if target.device.type == "cuda":
-            found[f"{name}, no graph"] = loop(paths, length, uncaptured)
-    if target.device.type == "cuda":
-        found[f"{PLAIN}, no graph"] = loop(0, 0, uncaptured)
+            found[f"{name}, no graph"] = loop(one, uncaptured)
     if options["transformers"]:
         found["generate"] = generated(target, tokens, sampling)
         found["generate, assisted"] = generated(target, tokens, sampling, assistant_model=draft)
@@ -70,7 +72,7 @@ def ways(
 
 
 def compare(
-    factors: Sequence[int], settings: Sequence[tuple[int, int]], options: dict[str, Any]
+    factors: Sequence[int], settings: Sequence[LoopSetting], options: dict[str, Any]
 ) -> dict[int, SideBySide]:
     """Time all ways with the target as it is, and widened."""
     draft, target = open_pair(
@@ -124,7 +126,7 @@ def report(found: dict[int, SideBySide], clock: str) -> None:
 @click.option("--device", default="auto")
 @click.option("--dtype", default="auto")
 @click.option("--widen", default="1", type=ListOf(click.IntRange(1)), help="Widths of the target.")
-@click.option("--settings", default="1x1,1x2,2x2,4x4", type=ListOf(str), help="K x L.")
+@click.option("--settings", default="1x1,1x2,2x2,4x4", type=ListOf(str), help="4x2, or 2-2-1.")
 @click.option("--prompts", type=click.Path(), help="As for otlp decode.")
 @click.option("--limit", default=8, help="Prompts.")
 @click.option("--prompt-tokens", default=64, help="Kept of each prompt, its end.")

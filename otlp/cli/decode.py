@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -63,7 +64,7 @@ Examples:
     "--tuned",
     "config",
     type=click.Path(),
-    help="What otlp tune wrote: its algorithm, K, L and sampling, in place of the options.",
+    help="What otlp tune wrote: its algorithm, shape and sampling, in place of the options.",
 )
 @json_option("Write every run to a file.")
 @figure_option("Draw the block efficiency.")
@@ -90,20 +91,22 @@ def command(
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
     target's distribution.
     """
+    branching: tuple[int, ...] = ()
+    drafted = None
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
     if config is not None:
         tuned = Tuned.read(config)
         tuned.check_models(models.target, models.draft)
         samplings, algorithms = [tuned.sampling], (tuned.algorithm,)
         paths, length = (max(tuned.paths, 1),), (max(tuned.length, 1),)
-    settings, reasons = _settings(algorithms, paths, length)
+        branching, drafted = tuned.branching, tuned.draft_temperature
+    settings, reasons = _settings(algorithms, paths, length, branching)
     texts = models.texts()
     pair = models.open(samplings[0])
     prompts = encode_prompts(pair[1], texts)
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
-        for model in pair:
-            model.sampling = sampling
+        pair[0].sampling, pair[1].sampling = sampling.at(drafted), sampling
         found += _measure(pair, prompts, settings, tokens, seed)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
@@ -130,7 +133,10 @@ def command(
 
 
 def _settings(
-    algorithms: Sequence[str], paths: Sequence[int], length: Sequence[int]
+    algorithms: Sequence[str],
+    paths: Sequence[int],
+    length: Sequence[int],
+    branching: tuple[int, ...],
 ) -> tuple[list[Setting], list[str]]:
     """Settings that algorithms take, the baseline first, and why others are left out."""
     settings, reasons = [Setting(BASELINE, 1, 1)], []
@@ -139,7 +145,7 @@ def _settings(
             for count in paths:
                 if name == BASELINE:
                     continue
-                setting = Setting(name, count, level)
+                setting = Setting(name, count, level, branching=branching)
                 try:
                     capability = setting.verification.supports(setting.drafting)
                 except UnsupportedProblemError as error:
@@ -167,7 +173,7 @@ def _measure(
     with progress("decoding", len(settings) * len(prompts) * len(seeds)) as step:
         for setting in settings:
             check_round(*pair, setting.drafting, setting.verification)
-            here = Setting(setting.algorithm, setting.paths, setting.length, temperature)
+            here = replace(setting, temperature=temperature)
             label = f"{here.algorithm}, K = {here.paths}, L = {here.length}"
             one = measure(
                 *pair,

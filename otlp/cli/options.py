@@ -209,19 +209,19 @@ def top_p_option(command: Command) -> Command:
     )(command)
 
 
-def draft_temperature_option(command: Command) -> Command:
-    """Add ``--draft-temperature``."""
+def draft_temperature_option(kind: Any = float) -> Decorator:
+    """Add ``--draft-temperature``, None where it is that of both."""
     return click.option(
         "--draft-temperature",
-        type=float,
+        type=kind,
         show_default="that of both",
         help="Temperature of the draft alone.",
-    )(command)
+    )
 
 
 def row_options(top_k: int = 0) -> Decorator:
     """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
-    options = (draft_temperature_option, temperature_option(), top_p_option, top_k_option(top_k))
+    options = (draft_temperature_option(), temperature_option(), top_p_option, top_k_option(top_k))
     return lambda command: reduce(lambda made, option: option(made), options, command)
 
 

@@ -59,7 +59,7 @@ Examples:
 @n_option("1,2,3,4")
 @temperature_option("1")
 @top_k_option("0")
-@draft_temperature_option
+@draft_temperature_option()
 @top_p_option
 @schemes_option("iid")
 @rules_option(",".join(Grid().rules))

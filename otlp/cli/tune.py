@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.table import Table
 from otlp.cli.options import (
     ListOf,
     OutputFile,
+    draft_temperature_option,
     figure_option,
     json_option,
     length_option,
@@ -26,14 +28,17 @@ from otlp.cli.options import (
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options
 from otlp.decode.design import WrittenText
+from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tuned import Tuned
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate
 from otlp.studies.figures import draw_tuning
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.timed_loop import CLOCKS, SideBySide
-from otlp.studies.trees import captured_texts, write_text
+from otlp.studies.trees import captured_texts, drafted_anew, write_text
 from otlp.studies.tuning import (
     PLAIN,
     LoopSetting,
@@ -42,9 +47,31 @@ from otlp.studies.tuning import (
     agreement,
     corners,
     grid,
+    other_rules,
     predict,
     read_costs,
 )
+
+
+class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A prefix tree such as 3-2-1, the children of each token by depth."""
+
+    name = "tree"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Convert depth by depth, and refuse a tree that is too large."""
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
+            self.fail(f"{value!r} is no tree: give children by depth, such as 3-2-1", param, ctx)
+        branching = tuple(map(int, value.split("-")))
+        try:
+            prefix_tree(branching)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+        return branching
 
 
 @click.command(
@@ -53,22 +80,30 @@ Examples:
   otlp tune                                     the trained pair, on this device
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tune.svg
+  otlp tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
   otlp tune --from-capture mine.safetensors --costs h100.json       for a device that is not here
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
 @click.argument("draft", default=TRAINED_PAIR[1])
-@prompt_options(limit=6)
+@prompt_options(limit=8)
 @click.option(
     "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
 )
 @length_option("1,2,3,4,6")
+@click.option(
+    "--trees",
+    type=ListOf(TreeName()),
+    default="2-2,2-2-1,3-2-1-1",
+    help="Prefix trees, by the children of each token at each depth.",
+)
 @temperature_option()
+@draft_temperature_option(ListOf(float))
 @sampling_options
 @click.option(
-    "--text", type=click.IntRange(2), default=64, help="Tokens of each text that values settings."
+    "--text", type=click.IntRange(2), default=96, help="Tokens of each text that values settings."
 )
-@tokens_option(48)
+@tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
 @click.option("--compile/--no-compile", "compiled", default=False, help="Compile the loop's steps.")
 @click.option(
@@ -86,7 +121,9 @@ def command(
     models: Models,
     paths: tuple[int, ...],
     length: tuple[int, ...],
+    trees: tuple[tuple[int, ...], ...],
     temperature: float,
+    draft_temperature: tuple[float, ...] | None,
     sampling_top_k: int | None,
     sampling_top_p: float,
     text: int,
@@ -110,11 +147,15 @@ def command(
     distribution.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
-    settings = grid(paths, length)
-    if text <= max(length):
+    drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
+    settings = grid(paths, length, trees, drafted or [None])
+    longest = max(one.length for one in settings)
+    if text <= longest:
         raise InvalidInputError(
-            f"--text is {text} and the longest path {max(length)}: write texts longer than that"
+            f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
+    for one in drafted:
+        sampling.at(one)
     if capture is not None and costs is None:
         raise InvalidInputError(
             "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
@@ -122,24 +163,33 @@ def command(
         )
     curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
     names = models.target, models.draft
-    bench = None
+    bench = draft = None
     if capture is not None:
         rows = open_capture(capture)
         names = rows.target_model, rows.draft_model
-        texts: list[WrittenText] = list(captured_texts(rows, temperature, sampling_top_k))
+        texts = {
+            one: list(captured_texts(rows, temperature, sampling_top_k, one))
+            for one in (None, *drafted)
+        }
     else:
-        texts, bench = _written(models, sampling, text, tokens, compiled, clock, seed)
+        texts, bench, draft = _written(
+            models, sampling, drafted, text, tokens, compiled, clock, seed
+        )
     if curve is None:
         assert bench is not None
         with progress("costs", 0) as step:
             curve = measure_costs(bench, corners(settings), step)
     with progress("tokens a call", 0) as step:
-        found = predict(texts, settings, curve, progress=step)
+        found = predict(texts, settings, curve, keep=check, progress=step)
+    best = _best(found, 1)[0].setting
+    with progress("other rules", None):
+        own, rng = texts[best.draft_temperature], np.random.default_rng(seed)
+        others = other_rules(best, own, rng, draft.at(best.draft_temperature) if draft else None)
     timed = None
     if bench is not None and costs is None and check:
         with progress("timing", 0) as step:
             timed = bench.race([one.setting for one in _best(found, check)], progress=step)
-    result = _Result(found, timed, curve, clock)
+    result = _Result(found, timed, curve, clock, best, others)
     winner = result.winner
     device, dtype = ("another", "unknown") if bench is None else _where(bench)
     measured = None if timed is None else timed.ways[str(winner.setting)].rate(clock).mean
@@ -149,15 +199,21 @@ def command(
         dtype,
         sampling,
         winner.setting.algorithm,
-        *winner.setting,
+        winner.setting.paths,
+        winner.setting.length,
         winner.tokens_per_second.mean,
         measured,
+        winner.setting.branching,
+        winner.setting.draft_temperature,
     )
     write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
-    title = f"{names[0]} / {names[1]} on {tuned.device}, {len(texts)} texts, T = {temperature:g}"
+    title = (
+        f"{names[0]} / {names[1]} on {tuned.device}, {len(texts[None])} texts, T = {temperature:g}"
+    )
     content = {
         **models.said(),
         "temperature": temperature,
+        "draft_temperature": draft_temperature,
         "sampling_top_k": sampling_top_k,
         "sampling_top_p": sampling_top_p,
         "capture": capture,
@@ -177,13 +233,14 @@ def command(
 def _written(
     models: Models,
     sampling: Sampling,
+    drafted: Iterable[float | None],
     text: int,
     tokens: int,
     compiled: bool,
     clock: str,
     seed: int,
-) -> tuple[list[WrittenText], Bench]:
-    """Texts that the target writes, and what settings are timed with."""
+) -> tuple[dict[float | None, list[WrittenText]], Bench, _Draft]:
+    """Texts of the target by the draft's temperature, what settings are timed with, the draft."""
     prompts = models.texts()
     draft, target = models.open(sampling)
     encoded = encode_prompts(target, prompts)
@@ -195,13 +252,36 @@ def _written(
             "networks; otlp decode takes every draft"
         )
     pair = Llama(target.model), Llama(draft.model)
-    texts = []
+    texts: dict[float | None, list[WrittenText]] = {None: []}
     with progress("writing text", len(encoded)) as step:
         for index, prompt in enumerate(encoded):
             rng = np.random.default_rng([seed, index])
-            texts.append(write_text(draft, target, prompt, text, rng))
+            texts[None].append(write_text(draft, target, prompt, text, rng))
             step("writing text")
-    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
+    own = _Draft(draft, sampling, encoded)
+    for one in drafted:
+        start = own.at(one)
+        texts[one] = [drafted_anew(written, start(at)) for at, written in enumerate(texts[None])]
+    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed), own
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The draft, to begin after each prompt at any temperature."""
+
+    model: Model
+    sampling: Sampling
+    prompts: Sequence[IntArray]
+
+    def at(self, temperature: float | None) -> Callable[[int], Model]:
+        """From the number of a prompt to the draft at its end."""
+
+        def start(prompt: int) -> Model:
+            self.model.sampling = self.sampling.at(temperature)
+            self.model.start(self.prompts[prompt])
+            return self.model
+
+        return start
 
 
 def _where(bench: Bench) -> tuple[str, str]:
@@ -220,6 +300,8 @@ class _Result:
     timed: SideBySide | None
     costs: RoundCosts
     clock: str
+    best: LoopSetting
+    others: dict[str, Estimate]
 
     @property
     def winner(self) -> Prediction:
@@ -238,14 +320,23 @@ class _Result:
         return str(ways[str(setting)].speed_up(ways[str(PLAIN)], self.clock))
 
     def table(self) -> Table:
-        heads = ("K", "L", "tokens/call", "predicted/s", "measured/s", "speed-up", "texts")
+        heads = (
+            "shape",
+            "draft T",
+            "tokens/call",
+            "predicted/s",
+            "measured/s",
+            "speed-up",
+            "texts",
+        )
         made = table("setting", *heads)
         ways = {} if self.timed is None else self.timed.ways
         for one in self.found:
-            way = ways.get(str(one.setting))
+            way, drafted = ways.get(str(one.setting)), one.setting.draft_temperature
             made.add_row(
                 f"{one.setting.algorithm}{' *' if one == self.winner else ''}",
-                *(str(part) if one.setting.paths else "-" for part in one.setting),
+                one.setting.shape,
+                "" if drafted is None else f"{drafted:g}",
                 str(one.tokens_per_call),
                 one.tokens_per_second.show(1),
                 "" if way is None else way.rate(self.clock).show(1),
@@ -255,11 +346,14 @@ class _Result:
         return made
 
     def lines(self) -> list[str]:
-        """What is to be known of the times."""
+        """What is to be known of the times, and of rules that the loop does not run."""
+        others = "; ".join(f"{name} {100 * one.mean - 100:+.1f}% ±{50 * (one.high - one.low):.1f}"
+                           for name, one in self.others.items())  # fmt: skip
+        said = [f"tokens a call of other rules on as many tokens, over {self.best}: {others}"]
         if self.timed is None:
-            return ["nothing was timed: the figures are predictions"]
+            return [*said, "nothing was timed: the figures are predictions"]
         ways = self.timed.ways
-        said = [
+        said += [
             f"{self.clock} time; the baseline after over before: {self.timed.drift(self.clock)}"
         ]
         for name, way in ways.items():
@@ -304,14 +398,15 @@ class _Result:
             },
             "predictions": [
                 {
-                    "paths": one.setting.paths,
-                    "length": one.setting.length,
+                    "branching": one.setting.branching,
+                    "draft_temperature": one.setting.draft_temperature,
                     "tokens_per_call": one.tokens_per_call.record(),
                     "tokens_per_second": one.tokens_per_second.record(),
                     "texts": one.texts,
                 }
                 for one in self.found
             ],
+            "other_rules": {name: one.record() for name, one in self.others.items()},
             "timed": []
             if timed is None
             else [way.record(self.clock) for way in timed.ways.values()],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from otlp.decode.checks import is_a
-from otlp.decode.drafting import iid_paths, no_draft
+from otlp.decode.drafting import iid_paths
 from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
 from otlp.decode.generation_options import check_options, given_cache, kept_back
 from otlp.decode.models.model import Model, Sampling
@@ -128,11 +128,11 @@ def generate(
     if tuned is not None:
         is_a(tuned, Tuned, "tuned")
         tuned.check_models(*(_name(one) for one in (model, draft_model)))
-        paths, length, verification = tuned.paths, tuned.length, tuned.algorithm
-    plain = tuned is not None and not paths
-    wanted = no_draft() if plain else iid_paths(paths, length)
+        verification = tuned.algorithm
+    wanted = iid_paths(paths, length) if tuned is None else tuned.drafting
     verification = find_verification(verification)
     sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
+    draft_sampling = _draft_sampling(sampling, tuned, draft_model)
     max_length = generation_config.max_length
     networks = [one for one in (draft_model, model) if not isinstance(one, Model)]
     with _evaluating(*networks):
@@ -141,7 +141,9 @@ def generate(
         drafts = (
             [draft_model, *(copy.deepcopy(draft_model) for _ in places[1:])]
             if isinstance(draft_model, Model)
-            else [ProcessedModel(draft_model, logits_processor, sampling, one) for one in places]
+            else [
+                ProcessedModel(draft_model, logits_processor, draft_sampling, one) for one in places
+            ]
         )
         check_round(drafts[0], targets[0], wanted, verification)
         rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
@@ -173,6 +175,19 @@ def generate(
         logits=tuple(step.logits for step in steps) if generation_config.output_logits else None,
         past_key_values=held if generation_config.use_cache else None,
     )
+
+
+def _draft_sampling(sampling: Sampling, tuned: Tuned | None, draft_model: Any) -> Sampling:
+    """That of the draft: the logits that it comes after have generate's temperature already."""
+    if tuned is None or tuned.draft_temperature is None or not sampling.temperature:
+        return sampling
+    if isinstance(draft_model, Model):
+        raise InvalidInputError(
+            f"the setting was tuned with the draft at temperature {tuned.draft_temperature:g}: "
+            "give its network as draft_model, or a Model with that temperature and a setting "
+            "without draft_temperature"
+        )
+    return sampling.at(tuned.draft_temperature / (tuned.sampling.temperature or 1.0))
 
 
 def _name(model: Any) -> str:

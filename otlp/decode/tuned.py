@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from otlp.decode.checks import is_a, number
+from otlp.decode.drafting import ShapedDrafting, iid_paths, no_draft, prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR, find_model
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS
@@ -31,11 +32,16 @@ class Tuned:
         Where and in which precision they were measured.
     sampling : Sampling
     algorithm : str
-        ``"autoregressive"`` (no draft), ``"block"`` or ``"martingale"``.
+        ``"autoregressive"`` (no draft), ``"block"``, ``"martingale"`` or ``"tournament"``.
     paths, length : int
         K and L; 0 without a draft.
     predicted, measured : float or None
         Tokens a second; None where the models were not there to be timed.
+    branching : sequence of int
+        Children of each token by depth, for a tree that `prefix_tree` makes; empty for K i.i.d.
+        paths.
+    draft_temperature : float or None
+        Of the draft alone; None: that of `sampling`.
 
     Raises
     ------
@@ -63,6 +69,8 @@ class Tuned:
     length: int
     predicted: float | None = None
     measured: float | None = None
+    branching: tuple[int, ...] = ()
+    draft_temperature: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("target", "draft", "device", "dtype", "algorithm"):
@@ -78,6 +86,22 @@ class Tuned:
         for name in ("predicted", "measured"):
             if getattr(self, name) is not None:
                 number(getattr(self, name), name, 0.0)
+        self.sampling.at(self.draft_temperature)
+        object.__setattr__(self, "branching", tuple(self.branching))
+        if self.branching:
+            tree = prefix_tree(self.branching)
+            if (tree.paths, tree.length) != (self.paths, self.length):
+                raise InvalidInputError(
+                    f"branching is {self.branching}, which has {tree.paths} paths of length "
+                    f"{tree.length}, not {self.paths} of {self.length}"
+                )
+
+    @property
+    def drafting(self) -> ShapedDrafting:
+        """What is drafted."""
+        if self.branching:
+            return prefix_tree(self.branching)
+        return iid_paths(self.paths, self.length) if self.paths else no_draft()
 
     def check_models(self, target: str, draft: str) -> None:
         """Refuse other models than it was tuned for, by the names that they were loaded by.

@@ -1,7 +1,8 @@
 """Decoding that stays on the device: one model function, static caches, one flag read a round.
 
 `Llama` is the model as a function of tensors, `DeviceLoop` decodes with it: plainly, with a chain
-and block verification, or with K paths and the martingale rule.  `import otlp` imports neither
+and block verification, with K paths and the martingale rule, or with a prefix tree and the
+tournament.  `import otlp` imports neither
 this package nor torch.
 """
 
@@ -9,6 +10,7 @@ from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install
 from otlp.device.compiling import captured, uncaptured
 from otlp.device.llama import Llama
 from otlp.device.loop import Decoded, DeviceLoop, verify_here, verify_there
+from otlp.device.trees import verify_tree_here, verify_tree_there
 
 __all__ = [
     "Decoded",
@@ -18,4 +20,6 @@ __all__ = [
     "uncaptured",
     "verify_here",
     "verify_there",
+    "verify_tree_here",
+    "verify_tree_there",
 ]

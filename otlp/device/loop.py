@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
@@ -16,13 +17,16 @@ import torch
 from torch import Tensor
 
 from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.batched.trees import TreeRound
 from otlp.decode.checks import is_a, token_ids
+from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification.martingale_kernel import verify_rounds
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import Progress, draft_step, own_paths, plain_step, settle, target_step
+from otlp.device.steps import Progress, draft_step, own_slots, plain_step, settle_step, target_step
+from otlp.device.trees import verify_tree_here, verify_tree_there
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -35,7 +39,7 @@ READ_AT_ONCE = 128
 PARTS = ("draft", "target", "verification", "rest")
 
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
-Verify = Callable[[Tensor, Tensor, Tensor, Tensor], BatchedRound]
+Verify = Callable[[Tensor, Tensor, Tensor, Tensor], BatchedRound | TreeRound]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +153,13 @@ class DeviceLoop:
         a token a call.
     paths, length : int
         K i.i.d. paths of L tokens: block verification for one path, the martingale rule for more.
+    branching : sequence of int, optional
+        In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
+        tournament; K, 1, ..., 1 are K paths.
     sampling : Sampling, optional
         From logits to next-token distributions, of both models.
+    draft_temperature : float, optional
+        Of the draft alone, which any serves; by default that of `sampling`.
     ends : sequence of int
         Tokens that end a text.
     slots : int, optional
@@ -160,7 +169,9 @@ class DeviceLoop:
         Whether the models' steps are compiled; where that fails they run as they are, and a warning
         says so once.
     verify : callable, optional
-        `verify_here` or `verify_there`; by default the first on a CPU, the second elsewhere.
+        `verify_here` or `verify_there`; by default the first on a CPU, the second elsewhere.  For a
+        tree that branches below the root: `verify_tree_here` or `verify_tree_there`, without their
+        first argument.
     clock : callable
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
@@ -192,7 +203,9 @@ class DeviceLoop:
         *,
         paths: int = 1,
         length: int = 4,
+        branching: Sequence[int] | None = None,
         sampling: Sampling | None = None,
+        draft_temperature: float | None = None,
         ends: Sequence[int] = (),
         slots: int | None = None,
         compiled: bool = True,
@@ -208,12 +221,16 @@ class DeviceLoop:
             self.models.append(draft)
         self.sampling = Sampling() if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
-        self.paths = whole_number(paths, "the number of paths K")
-        self.length = whole_number(length, "the path length L") if draft is not None else 0
+        self.draft_sampling = self.sampling.at(draft_temperature)
+        if branching is None:
+            whole_number(paths, "the number of paths K")
+            branching = (paths, *[1] * (whole_number(length, "the path length L") - 1))
+        self.tree = no_draft() if draft is None else prefix_tree(branching)
+        self.branching = () if draft is None else tuple(branching)
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
-        self.verify = verify or (verify_here if self.device.type == "cpu" else verify_there)
+        self.verify = verify or self._own_verification()
         self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
         self.capture = capture
@@ -226,10 +243,22 @@ class DeviceLoop:
         return self.models[0]
 
     @property
+    def length(self) -> int:
+        """Length L of the longest path; 0 without a draft."""
+        return len(self.branching)
+
+    @property
+    def nodes(self) -> int:
+        """Drafted tokens a round."""
+        return len(self.tree.shape) - 1
+
+    @property
     def numbers_a_round(self) -> int:
         """Uniform numbers that a round takes for each text."""
-        drafted = self.paths * self.length
-        return drafted + self.paths + self.length + 2 if self.length else 1
+        if not self.length:
+            return 1
+        scores = self.tree.paths if self.tree.is_iid_paths else self.nodes + 2
+        return self.nodes + scores + self.length + 2
 
     @property
     def compile_seconds(self) -> float:
@@ -305,7 +334,7 @@ class DeviceLoop:
         if self._kept is not None and self._kept[0] == (batch, context):
             return self._kept[1:]
         self._kept = None
-        slots = context + self.paths * self.length
+        slots = context + self.nodes
         try:
             held, goal, calls = (
                 torch.ones(batch, dtype=torch.long, device=self.device) for _ in range(3)
@@ -316,7 +345,7 @@ class DeviceLoop:
                 Progress(text, held, goal, calls, done, self.ends),
                 self._numbers(batch),
                 self._steps_of((batch, context)),
-                own_paths(self.paths, self.length, context, self.device),
+                own_slots(self.tree.shape, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
             )
             self._warm_up(state)
@@ -340,9 +369,9 @@ class DeviceLoop:
             if self.length:
                 target, draft = self.models
                 steps = {
-                    "draft": draft_step(draft, self.sampling),
-                    "target": target_step(target, self.sampling),
-                    "settle": settle,
+                    "draft": draft_step(draft, self.draft_sampling, self.branching),
+                    "target": target_step(target, self.sampling, self.branching),
+                    "settle": settle_step(self.branching),
                 }
             self._steps[shape] = {name: self._wrap(step) for name, step in steps.items()}
         return self._steps[shape]
@@ -388,16 +417,17 @@ class DeviceLoop:
         _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
-        count, length = self.paths, self.length
-        drafting, verifying = state.numbers.tensor_split([count * length], 1)
+        drafting, verifying = state.numbers.tensor_split([self.nodes], 1)
         target_cache, draft_cache = state.caches
         here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, paths = state.steps["draft"](draft_cache, *here, drafting.reshape(-1, length, count))
+        q, tokens = state.steps["draft"](draft_cache, *here, drafting)
         drafted = self.clock()
-        p = state.steps["target"](target_cache, *here, paths)
+        p = state.steps["target"](target_cache, *here, tokens)
         scored = self.clock()
-        found = self.verify(p, q, paths, verifying.contiguous())
+        if self.tree.is_iid_paths:
+            tokens = tokens.unflatten(1, (self.length, -1)).transpose(1, 2).contiguous()
+        found = self.verify(p, q, tokens, verifying.contiguous())
         verified = self.clock()
         state.steps["settle"](state.caches, state.progress, *found)
         _add(
@@ -407,6 +437,12 @@ class DeviceLoop:
             verification=verified - scored,
             rest=self.clock() - verified,
         )
+
+    def _own_verification(self) -> Verify:
+        here = self.device.type == "cpu"
+        if self.tree.is_iid_paths:
+            return verify_here if here else verify_there
+        return partial(verify_tree_here if here else verify_tree_there, self.branching)
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)

@@ -1,13 +1,16 @@
 """The steps of a round as functions of tensors: fixed shapes, nothing read back, one call each.
 
-The cache of a model has C slots for the text, in order, and behind them K L slots for the drafted
-paths, path by path.  A token sees the text and its own path (`own_paths`); what is accepted moves
-to the text.
+What is drafted is a prefix tree of i.i.d. children, k_1, ..., k_L of each token by depth: K paths
+of L tokens are K, 1, ..., 1.  The cache of a model has C slots for the text, in order, and behind
+them N slots for the drafted tokens, level by level.  A token sees the text and its own path
+(`own_slots`); what is accepted moves to the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
 import torch
@@ -75,21 +78,30 @@ def laws(logits: Tensor, sampling: Sampling) -> Tensor:
     return rows
 
 
-def own_paths(paths: int, length: int, context: int, device: torch.device) -> Tensor:
+def own_slots(parents: Sequence[int], context: int, device: torch.device) -> Tensor:
     """Which slots the last token of the text and each drafted token see, beside the text's.
+
+    Parameters
+    ----------
+    parents : sequence of int
+        Of the root, -1, and of N drafted slots.
+    context : int
+        C.
+    device : torch.device
 
     Returns
     -------
-    Tensor of bool, shape (1 + K L, C + K L)
+    Tensor of bool, shape (1 + N, C + N)
     """
-    level = torch.arange(length, device=device).repeat(paths)
-    path = torch.arange(paths, device=device).repeat_interleave(length)
-    own = (path[:, None] == path) & (level[:, None] >= level)
-    return torch.nn.functional.pad(own, (context, 0, 1, 0))
+    own = torch.eye(len(parents), dtype=torch.bool)
+    for slot, parent in enumerate(parents[1:], start=1):
+        own[slot] |= own[parent]
+    own[:, 0] = False
+    return torch.nn.functional.pad(own[:, 1:], (context, 0)).to(device)
 
 
-def draft_step(model: Llama, sampling: Sampling) -> Step:
-    """The step that drafts the paths, level by level.
+def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
+    """The step that drafts the tree, level by level.
 
     At the root the last two tokens go through the model: after a path that was accepted whole its
     last token has not been seen yet.
@@ -98,52 +110,57 @@ def draft_step(model: Llama, sampling: Sampling) -> Step:
     def step(
         cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor
     ) -> tuple[Tensor, Tensor]:
-        batch, length, count = numbers.shape
-        context, device = text.shape[1], text.device
-        at = torch.arange(cache[0][0].shape[2], device=device)
+        batch, context = text.shape
+        at = torch.arange(cache[0][0].shape[2], device=text.device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
         tokens = text.gather(1, places)
         hidden = model.read(cache, tokens, places, places, at <= places[..., None])
-        q = laws(model.logits(hidden[:, -1]), sampling)
-        drawn = draw_index(q.double(), numbers[:, 0])[0]
-        rows, levels = [q[:, None].expand(-1, count, -1)], [drawn]
-        first = length * torch.arange(count, device=device)
-        for level in range(1, length):
-            places = (held[:, None] + level - 1).expand(-1, count)
-            slots = (context + first + level - 1).expand(batch, -1)
-            sees = (at < held[:, None, None]) | own[first + level]
-            hidden = model.read(cache, levels[-1], places, slots, sees)
-            q = laws(model.logits(hidden), sampling)
-            q = alike(q, torch.stack(levels, 2))
-            drawn = draw_index(q.flatten(0, 1).double(), numbers[:, level].reshape(-1, 1))[0]
-            rows.append(q)
-            levels.append(drawn.view(-1, count))
-        return torch.stack(rows, 2), torch.stack(levels, 2)
+        q = laws(model.logits(hidden[:, -1:]), sampling)
+        rows, levels = [q], []
+        prefixes, so_far = text.new_empty(batch, 1, 0), 0
+        for level, children in enumerate(branching):
+            width = prefixes.shape[1]
+            if level:
+                places = (held[:, None] + level - 1).expand(-1, width)
+                slots = so_far - width + torch.arange(width, device=text.device)
+                sees = (at < held[:, None, None]) | own[1 + slots]
+                slots = (context + slots).expand(batch, -1)
+                hidden = model.read(cache, prefixes[..., -1], places, slots, sees)
+                q = alike(laws(model.logits(hidden), sampling), prefixes)
+                rows.append(q)
+            uniform = numbers[:, so_far : so_far + width * children]
+            drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))[0]
+            drawn = drawn.view(batch, -1, 1)
+            prefixes = torch.cat([prefixes.repeat_interleave(children, 1), drawn], 2)
+            levels.append(drawn[..., 0])
+            so_far += width * children
+        return by_path(torch.cat(rows, 1), branching), torch.cat(levels, 1)
 
     return step
 
 
-def target_step(model: Llama, sampling: Sampling) -> Step:
-    """The step that gives the target's distributions after each prefix of each path."""
+def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
+    """The step that gives the target's distributions after each drafted prefix."""
+    widths = list(accumulate(branching, mul))
 
-    def step(cache: Cache, text: Tensor, held: Tensor, own: Tensor, paths: Tensor) -> Tensor:
-        batch, count, length = paths.shape
-        context, device = text.shape[1], text.device
+    def step(cache: Cache, text: Tensor, held: Tensor, own: Tensor, drafted: Tensor) -> Tensor:
+        batch, context = text.shape
         last = held[:, None] - 1
-        tokens = torch.cat([text.gather(1, last), paths.flatten(1)], 1)
-        behind = torch.arange(length, device=device).repeat(count)
-        places = torch.cat([last, held[:, None] + behind], 1)
-        drafted = context + torch.arange(count * length, device=device)
-        slots = torch.cat([last, drafted.expand(batch, -1)], 1)
-        at = torch.arange(cache[0][0].shape[2], device=device)
+        levels = torch.split(drafted, widths, 1)
+        places = [last, *((last + 1 + at).expand_as(one) for at, one in enumerate(levels))]
+        behind = context + torch.arange(drafted.shape[1], device=text.device)
+        slots = torch.cat([last, behind.expand(batch, -1)], 1)
+        at = torch.arange(cache[0][0].shape[2], device=text.device)
         sees = (at < held[:, None, None]) | own
-        hidden = model.read(cache, tokens, places, slots, sees)
-        p = laws(model.logits(hidden), sampling)
-        root, nodes = p[:, :1], p[:, 1:].reshape(batch, count, length, -1)
-        levels = [root.expand(-1, count, -1)]
-        for level in range(1, length + 1):
-            levels.append(alike(nodes[:, :, level - 1], paths[:, :, :level]))
-        return torch.stack(levels, 2)
+        tokens = torch.cat([text.gather(1, last), drafted], 1)
+        hidden = model.read(cache, tokens, torch.cat(places, 1), slots, sees)
+        root, *rows = torch.split(laws(model.logits(hidden), sampling), [1, *widths], 1)
+        found, prefixes = [root], drafted.new_empty(batch, 1, 0)
+        for row, drawn, children in zip(rows, levels, branching, strict=True):
+            prefixes = prefixes.repeat_interleave(children, 1)
+            prefixes = torch.cat([prefixes, drawn[..., None]], 2)
+            found.append(alike(row, prefixes))
+        return by_path(torch.cat(found, 1), branching)
 
     return step
 
@@ -163,13 +180,32 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
     return step
 
 
-def settle(
-    caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
-) -> None:
-    """Move the selected paths behind the texts, and append what was accepted and a token more."""
-    for cache in caches:
-        keep_path(cache, progress.held, path, progress.text.shape[1], tokens.shape[1] - 1)
-    append(progress, tokens, accepted + 1)
+def settle_step(branching: Sequence[int]) -> Step:
+    """The step that moves what is accepted behind the texts, and appends it and a token more."""
+
+    def step(
+        caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
+    ) -> None:
+        # a path by its number, or by its slots
+        levels = torch.arange(len(branching), device=path.device)
+        slots = path[:, None] + branching[0] * levels if path.ndim == 1 else path - 1
+        for cache in caches:
+            keep_slots(cache, progress.held, slots.clamp(min=0), progress.text.shape[1])
+        append(progress, tokens, accepted + 1)
+
+    return step
+
+
+def by_path(rows: Tensor, branching: Sequence[int]) -> Tensor:
+    """Rows after the root and each slot, (B, 1 + K l, V), as (B, K, l + 1, V) for K paths.
+
+    A tree that branches further down is left as it is.
+    """
+    if any(children > 1 for children in branching[1:]):
+        return rows
+    root, nodes = rows[:, None, :1], rows[:, 1:]
+    nodes = nodes.view(len(rows), -1, branching[0], rows.shape[2]).transpose(1, 2)
+    return torch.cat([root.expand(-1, branching[0], -1, -1), nodes], 2)
 
 
 def alike(rows: Tensor, prefixes: Tensor) -> Tensor:
@@ -218,25 +254,25 @@ def append(progress: Progress, tokens: Tensor, count: Tensor) -> None:
     done.copy_((held >= goal).all())
 
 
-def keep_path(cache: Cache, held: Tensor, path: Tensor, context: int, length: int) -> None:
-    """Move the slots of the selected path behind the text; in place.
+def keep_slots(cache: Cache, held: Tensor, slots: Tensor, context: int) -> None:
+    """Move drafted slots behind the text; in place.
 
     Parameters
     ----------
     cache : list of (Tensor, Tensor)
     held : Tensor, shape (B,)
         Tokens of the text before the round's are appended.
-    path : Tensor, shape (B,)
-    context, length : int
-        C and L.
+    slots : Tensor, shape (B, L)
+        By depth, the first drafted slot being 0.
+    context : int
+        C.
     """
-    rows = torch.arange(path.shape[0], device=path.device)[:, None]
-    place = torch.arange(length, device=path.device)
-    old = context + length * path[:, None] + place
+    rows = torch.arange(slots.shape[0], device=slots.device)[:, None]
+    place = torch.arange(slots.shape[1], device=slots.device)
     new = (held[:, None] + place).clamp(max=context - 1)
     for layer in cache:
         for part in layer:
-            part[rows, :, new] = part[rows, :, old]
+            part[rows, :, new] = part[rows, :, context + slots]
 
 
 def _kept(rows: Tensor, order: Tensor, kept: Tensor) -> Tensor:

@@ -592,3 +592,21 @@ def _inverse(base: FloatArray, slopes: FloatArray, powers: FloatArray, rise: flo
     for j in range(powers.size - 1, -1, -1):
         rise = _power_rise(powers[j] * base[j], rise - slopes[j], 1.0 / powers[j])[0]
     return rise
+
+
+@compiled
+def drawn(score: Score, uniform: float) -> float:
+    """Draw a score by inversion of F, as log z; minus infinity never wins."""
+    reached = exp(score.left[-1, 0])
+    if uniform < reached:
+        return -inf
+    last = score.masses.size - 1
+    for cell in range(last + 1):
+        if uniform < reached + score.masses[cell] or cell == last:
+            rise = min(uniform - reached, score.masses[cell])
+            offset = log(rise) if rise > 0.0 else -inf
+            links = score.powers.size
+            offset = _inverse(score.left[:links, cell], score.slopes[:, cell], score.powers, offset)
+            return _log_add(score.edges[cell], min(offset, score.widths[cell]))
+        reached += score.masses[cell]
+    return -inf

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from otlp.decode.drafting import Drafting
+from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.models.model import Model
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import ROOT
@@ -31,13 +31,15 @@ BASELINE = "autoregressive"
 class Setting:
     """What is measured: an algorithm by name, K paths of length L, and the temperature.
 
-    The temperature is a label; the models' `Sampling` is what decides.
+    The temperature is a label; the models' `Sampling` is what decides.  A prefix tree of K paths
+    goes by the children of each token by depth, its branching.
     """
 
     algorithm: str
     paths: int
     length: int
     temperature: float = 1.0
+    branching: tuple[int, ...] = ()
 
     @property
     def verification(self) -> Verification:
@@ -61,6 +63,8 @@ class Setting:
         UnsupportedProblemError
             If SpecHub is asked for other than pairs, or for a tree that is too large.
         """
+        if self.branching:
+            return prefix_tree(self.branching)
         return self.verification.drafting(self.paths, self.length)
 
 

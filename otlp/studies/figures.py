@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
     from otlp.studies.decoding import Measurement, Setting
     from otlp.studies.timed_loop import SideBySide
-    from otlp.studies.tuning import Prediction, RoundCosts
+    from otlp.studies.tuning import LoopSetting, Prediction, RoundCosts
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
@@ -196,7 +196,7 @@ def draw_tuning(
         for at, one in enumerate(found):
             rate = one.tokens_per_second
             width = [[max(rate.mean - rate.low, 0.0)], [max(rate.high - rate.mean, 0.0)]]
-            colour = BLUE if one.setting.paths else GREY
+            colour = BLUE if one.setting.branching else GREY
             left.errorbar(rate.mean, at, xerr=width, fmt="o", color=colour,
                           label=None if at else "predicted")  # fmt: skip
             way = None if timed is None else timed.ways.get(str(one.setting))
@@ -211,10 +211,15 @@ def draw_tuning(
         most = max(one.setting.nodes for one in found)
         nodes = range(most + 1)
         right.plot(nodes, [1e3 * costs.call(n) for n in nodes], color=BLUE, label="target call")
-        for paths in sorted({one.setting.paths for one in found} - {0}):
-            own = sorted(one.setting for one in found if one.setting.paths == paths)
-            cost = [1e3 * costs.seconds(one) for one in own]
-            right.plot([one.nodes for one in own], cost, "--", label=f"round, K = {paths}")
+        rounds: dict[str, list[LoopSetting]] = {}
+        for setting in sorted({one.setting._replace(draft_temperature=None) for one in found}):
+            tree = setting.algorithm == "tournament"
+            rounds.setdefault("trees" if tree else f"K = {setting.paths}", []).append(setting)
+        for name, own in rounds.items():
+            own.sort(key=lambda one: one.nodes)
+            if own[0].branching:
+                cost = [1e3 * costs.seconds(one) for one in own]
+                right.plot([one.nodes for one in own], cost, "--", label=f"round, {name}")
         right.axhline(1e3 * costs.plain, color=GREY, linewidth=0.8, label="plain")
         right.set_xlabel("drafted tokens")
         right.set_ylabel("milliseconds")

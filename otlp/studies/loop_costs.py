@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otlp.decode.models.model import Sampling
@@ -40,23 +40,26 @@ class Bench:
     compiled: bool
     clock: str
     seed: int = 0
+    _ways: dict[LoopSetting, Way] = field(default_factory=dict, init=False, repr=False)
 
     def way(self, setting: LoopSetting) -> Way:
-        """Decode with a setting, in caches of one size for all prompts."""
+        """Decode with a setting, in caches of one size for all prompts; compiled once."""
         from otlp.device import DeviceLoop
 
+        if setting in self._ways:
+            return self._ways[setting]
         longest = max(prompt.size for prompt in self.prompts)
         loop = DeviceLoop(
             self.target,
-            self.draft if setting.paths else None,
+            self.draft if setting.branching else None,
             sampling=self.sampling,
+            draft_temperature=setting.draft_temperature,
             slots=longest + self.tokens + setting.length + 1,
             compiled=self.compiled,
             clock=CLOCKS[self.clock],
-            paths=max(setting.paths, 1),
-            length=max(setting.length, 1),
+            branching=setting.branching or None,
         )
-        return looped(loop, self.tokens)
+        return self._ways.setdefault(setting, looped(loop, self.tokens))
 
     def race(
         self,

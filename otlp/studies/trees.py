@@ -27,7 +27,7 @@ from otlp.decode.design import (
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
 from otlp.decode.models.model import Model, check_pair
-from otlp.decode.tree import ROOT
+from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray, invert_cdf, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
@@ -65,8 +65,18 @@ def write_text(
     return WrittenText(np.array(written), p, q)
 
 
+def drafted_anew(text: WrittenText, draft: Model) -> WrittenText:
+    """The same text with what a draft at its beginning says along it; one call."""
+    places = np.arange(len(text))
+    along = TokenTree(np.append(-1, text.tokens[:-1]), places - 1)
+    return replace(text, drafts=draft.distributions(along, places))
+
+
 def captured_texts(
-    capture: Capture, temperature: float = 1.0, top_k: int | None = None
+    capture: Capture,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    draft_temperature: float | None = None,
 ) -> Iterator[WrittenText]:
     """The texts of a capture: runs of rows whose positions follow each other.
 
@@ -75,9 +85,8 @@ def captured_texts(
     capture : Capture
         Of text that the target wrote at this temperature, as ``otlp capture`` makes it, with the
         next tokens.
-    temperature : float
-    top_k : int, optional
-        Cuts the draft; see `Capture.distributions`.
+    temperature, top_k, draft_temperature
+        See `Capture.distributions`.
 
     Raises
     ------
@@ -92,7 +101,9 @@ def captured_texts(
         )
     ends = np.flatnonzero(np.diff(positions) != 1) + 1
     for rows in np.split(np.arange(tokens.size), ends):
-        pairs = [capture.distributions(int(row), temperature, top_k=top_k) for row in rows]
+        pairs = [
+            capture.distributions(int(row), temperature, draft_temperature, top_k) for row in rows
+        ]
         p, q = (np.stack(some) for some in zip(*pairs, strict=True))
         yield WrittenText(tokens[rows], p, q)
 

@@ -11,42 +11,84 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
-from otlp.decode.design import CostCurve, Renewal, WrittenText, path_profile
+from otlp.decode.design import CostCurve, WrittenText, path_profile, tournament_profile
+from otlp.decode.design.text_renewal import renew
+from otlp.decode.drafting import Drafting, TopTree, prefix_tree, without_replacement
+from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
+from otlp.studies.trees import Scheme, value
 
 
 class LoopSetting(NamedTuple):
-    """K paths of length L; (0, 0) decodes without a draft."""
+    """What is drafted: a prefix tree, K paths among them, and the draft's temperature.
 
-    paths: int
-    length: int
+    Attributes
+    ----------
+    branching : tuple of int
+        Children of each token by depth: K, 1, ..., 1 for K paths; nothing is drafted by default.
+    draft_temperature : float, optional
+        By default that of the target.
+    """
+
+    branching: tuple[int, ...] = ()
+    draft_temperature: float | None = None
 
     @property
-    def algorithm(self) -> str:
-        """The verification that the loop runs."""
-        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "martingale"
+    def widths(self) -> tuple[int, ...]:
+        """Drafted tokens of each depth."""
+        return tuple(accumulate(self.branching, mul))
 
     @property
     def nodes(self) -> int:
         """Drafted tokens a round."""
-        return self.paths * self.length
+        return sum(self.widths)
+
+    @property
+    def paths(self) -> int:
+        """Number K of paths; 0 without a draft."""
+        return self.widths[-1] if self.branching else 0
+
+    @property
+    def length(self) -> int:
+        """Their length L; 0 without a draft."""
+        return len(self.branching)
+
+    @property
+    def algorithm(self) -> str:
+        """The verification that the loop runs."""
+        if max(self.branching[1:], default=1) > 1:
+            return "tournament"
+        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "martingale"
+
+    @property
+    def shape(self) -> str:
+        """K x L, or the branching of a tree."""
+        if self.algorithm == "tournament":
+            return "-".join(map(str, self.branching))
+        return f"{self.paths} x {self.length}" if self.branching else "-"
 
     def __str__(self) -> str:
-        """Name it as the tables do."""
-        return f"{self.algorithm} {self.paths} x {self.length}" if self.paths else "plain"
+        """Name it in a few words."""
+        if not self.branching:
+            return "plain"
+        drafted = self.draft_temperature
+        at = "" if drafted is None else f", draft T {drafted:g}"
+        return f"{self.algorithm} {self.shape}{at}"
 
 
-PLAIN = LoopSetting(0, 0)
+PLAIN = LoopSetting()
 
 
 @dataclass(frozen=True)
@@ -61,25 +103,27 @@ class RoundCosts:
         A target call by its drafted tokens; between them it is interpolated, beyond them it goes on
         as between the last two.
     draft : tuple of four floats
-        a, b, c, d: drafting takes a + b K + (L - 1) (c + d K).
-    verification : tuple of two floats
-        e, f: verification, and moving what is accepted, takes e + f K L.
+        a, b, c, d: drafting takes a + b k + c (L - 1) + d n, with k tokens drawn at the root and n
+        above the leaves.
+    verification : tuple of three floats
+        e, f, g: verification, and moving what is accepted, takes e + f N for N drafted tokens, and
+        g N more for the tournament.
     """
 
     plain: float
     target: Mapping[int, float]
     draft: tuple[float, float, float, float]
-    verification: tuple[float, float] = (0.0, 0.0)
+    verification: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def seconds(self, setting: LoopSetting) -> float:
         """Seconds of a round."""
-        paths, length = setting
-        if not paths:
+        if setting == PLAIN:
             return self.plain
-        a, b, c, d = self.draft
-        e, f = self.verification
-        drafting = a + b * paths + (length - 1) * (c + d * paths)
-        return self.call(setting.nodes) + drafting + e + f * setting.nodes
+        return (
+            self.call(setting.nodes)
+            + float(np.dot(self.draft, _drafted(setting)))
+            + float(np.dot(self.verification, _verified(setting)))
+        )
 
     def call(self, nodes: int) -> float:
         """Seconds of a target call on so many drafted tokens."""
@@ -103,14 +147,11 @@ class RoundCosts:
     ) -> RoundCosts:
         """Fit what some settings took: seconds of draft, target, verification and rest a round."""
         settings = list(measured)
-        paths, lengths = (np.array(part, dtype=float) for part in zip(*settings, strict=True))
-        ones = np.ones(len(settings))
 
         def seconds(*parts: str) -> FloatArray:
             return np.array([sum(measured[one][part] for part in parts) for one in settings])
 
-        draft = np.stack([ones, paths, lengths - 1, (lengths - 1) * paths], 1)
-        rest = np.stack([ones, paths * lengths], 1)
+        draft, rest = (np.array([row(one) for one in settings]) for row in (_drafted, _verified))
         by_nodes: dict[int, list[float]] = {}
         for setting, cost in zip(settings, seconds("target"), strict=True):
             by_nodes.setdefault(setting.nodes, []).append(float(cost))
@@ -118,9 +159,20 @@ class RoundCosts:
         # more tokens never cost less: what says otherwise is noise
         calls = np.maximum.accumulate([np.mean(by_nodes[at]) for at in known])
         a, b, c, d = (float(x) for x in nnls(draft, seconds("draft"))[0])
-        e, f = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
+        e, f, g = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
         target = dict(zip(known, map(float, calls), strict=True))
-        return cls(plain, target, (a, b, c, d), (e, f))
+        return cls(plain, target, (a, b, c, d), (e, f, g))
+
+
+def _drafted(setting: LoopSetting) -> tuple[int, ...]:
+    """What `RoundCosts.draft` is multiplied with."""
+    widths = setting.widths
+    return 1, widths[0], len(widths) - 1, sum(widths[:-1])
+
+
+def _verified(setting: LoopSetting) -> tuple[int, ...]:
+    """What `RoundCosts.verification` is multiplied with."""
+    return 1, setting.nodes, setting.nodes * (setting.algorithm == "tournament")
 
 
 def read_costs(path: str | os.PathLike[str]) -> CostCurve:
@@ -172,24 +224,27 @@ class Prediction:
 
 
 def predict(
-    texts: Sequence[WrittenText],
+    texts: Mapping[float | None, Sequence[WrittenText]],
     settings: Iterable[LoopSetting],
     costs: RoundCosts,
     *,
     first: int = 4,
+    keep: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> list[Prediction]:
     """Predict tokens a second by successive halving, the best first.
 
     Parameters
     ----------
-    texts : sequence of WrittenText
-        At least two; longer than the longest path.
+    texts : mapping of float to sequence of WrittenText
+        By the draft's temperature, the same texts; at least two, longer than the longest path.
     settings : iterable of LoopSetting
         `PLAIN` is always among them, and never dropped.
     costs : RoundCosts
     first : int
         Texts that all settings are valued on.
+    keep : int
+        So many of the best are valued on all texts, even if they surely lose to the best.
     progress : callable, optional
         Called with a few words before each text of each number of paths.
 
@@ -209,60 +264,72 @@ def predict(
     is paired by texts.
     """
     wanted = list(dict.fromkeys([PLAIN, *settings]))
-    if len(wanted) < 2 or len(texts) < 2:
+    count = min(map(len, texts.values()))
+    if len(wanted) < 2 or count < 2:
         raise InvalidInputError(
-            f"there are {len(texts)} texts and {len(wanted) - 1} settings: give at least two texts "
+            f"there are {count} texts and {len(wanted) - 1} settings: give at least two texts "
             "and one setting"
         )
     longest = max(setting.length for setting in wanted)
-    for text in texts:
+    for text in chain(*texts.values()):
         text.starts(longest)
     say = progress or (lambda words: None)
     found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
-    alive, done, many = wanted, 0, min(max(first, 2), len(texts))
-    while done < len(texts):
-        for text in texts[done:many]:
-            for paths in sorted({one.paths for one in alive}):
-                say(f"K = {paths}" if paths else "plain")
-                own = [one for one in alive if one.paths == paths]
-                for one, value in _valued(text, paths, own, longest).items():
-                    found[one].append(value)
-        done, many = many, min(2 * many, len(texts))
-        if done < len(texts):
-            alive = _survivors(found, alive, costs)
+    alive, done, many = wanted, 0, min(max(first, 2), count)
+    while done < count:
+        for at in range(done, many):
+            here = {drafted: own[at] for drafted, own in texts.items()}
+            for one, renewed in _valued(here, alive, longest, say):
+                found[one].append(renewed)
+        done, many = many, min(2 * many, count)
+        if done < count:
+            alive = _survivors(found, alive, costs, keep)
     made = [_prediction(one, found[one], costs) for one in wanted]
     return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean))
 
 
 def _valued(
-    text: WrittenText, paths: int, settings: Sequence[LoopSetting], longest: int
-) -> dict[LoopSetting, tuple[float, float]]:
+    texts: Mapping[float | None, WrittenText],
+    settings: Sequence[LoopSetting],
+    longest: int,
+    say: Callable[[str], None],
+) -> Iterator[tuple[LoopSetting, tuple[float, float]]]:
     """Tokens and calls along one text, over the same places for all settings."""
-    if not paths:
-        places = float(text.starts(longest))
-        return {PLAIN: (places, places)}
-    profile = path_profile(text, paths, longest)
-    values = {}
+    profiles: dict[tuple[float | None, int], FloatArray] = {}
     for one in settings:
-        renewal = Renewal.of([profile[:, : one.length + 1]])
-        values[one] = renewal.tokens[0], renewal.calls[0]
-    return values
+        if one == PLAIN:
+            places = float(texts[None].starts(longest))
+            yield one, (places, places)
+            continue
+        text = texts[one.draft_temperature]
+        if one.algorithm == "tournament":
+            say(str(one))
+            profile = tournament_profile(text, prefix_tree(one.branching), longest)
+        else:
+            key = one.draft_temperature, one.paths
+            if key not in profiles:
+                say(f"K = {one.paths}")
+                profiles[key] = path_profile(text, one.paths, longest)
+            profile = profiles[key]
+        yield one, renew(profile[:, : one.length + 1])
 
 
 def _survivors(
     found: Mapping[LoopSetting, list[tuple[float, float]]],
     alive: Sequence[LoopSetting],
     costs: RoundCosts,
+    keep: int,
 ) -> list[LoopSetting]:
     rows = {}
     for one in alive:
         tokens, calls = (np.array(part) for part in zip(*found[one], strict=True))
         rows[one] = tokens, calls * costs.seconds(one)
-    best = max(alive, key=lambda one: rows[one][0].sum() / rows[one][1].sum())
+    best = sorted(alive, key=lambda one: -rows[one][0].sum() / rows[one][1].sum())
     return [
         one
         for one in alive
-        if one in (PLAIN, best) or not rate_ratio(*rows[one], *rows[best]).high < 1.0
+        if one in (PLAIN, *best[: keep + 1])
+        or not rate_ratio(*rows[one], *rows[best[0]]).high < 1.0
     ]
 
 
@@ -276,19 +343,76 @@ def _prediction(
     return Prediction(setting, per_call, per_second, len(found))
 
 
-def grid(paths: Iterable[int], lengths: Iterable[int]) -> list[LoopSetting]:
-    """All settings of K and L."""
-    return [LoopSetting(k, length) for k in paths for length in lengths]
+def other_rules(
+    setting: LoopSetting,
+    texts: Sequence[WrittenText],
+    rng: np.random.Generator,
+    models: Callable[[int], Model] | None = None,
+) -> dict[str, Estimate]:
+    """What rules that the loop does not run would give, over what a setting gives on the same text.
+
+    Parameters
+    ----------
+    setting : LoopSetting
+        Not `PLAIN`.
+    texts : sequence of WrittenText
+        With the draft at the setting's temperature.
+    rng : numpy.random.Generator
+        For the siblings that rules reject.
+    models : callable, optional
+        From the number of a text to the draft at its beginning; without it deterministic trees are
+        left out.
+
+    Returns
+    -------
+    dict of str to Estimate
+        Tokens a call over those of the setting, paired by texts: on the setting's shape with
+        siblings drawn without replacement, and on the likeliest tree of as many tokens.
+    """
+    length, nodes = setting.length, setting.nodes
+    shape = without_replacement(setting.branching)
+    draftings: dict[str, Drafting] = {"recursive-rejection": shape, "traversal": shape}
+    if models is not None:
+        draftings["target-only"] = TopTree(nodes, length)
+
+    def renewed(rule: str, drafting: Drafting) -> list[FloatArray]:
+        found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, models or _none)
+        return [np.array(part) for part in (found.tokens, found.calls)]
+
+    tree = setting.algorithm == "tournament"
+    own = renewed("tournament" if tree else "paths", prefix_tree(setting.branching))
+    return {
+        rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
+    }
+
+
+def _none(text: int) -> Model:
+    raise AssertionError(f"text {text} was asked for a model")
+
+
+def grid(
+    paths: Iterable[int],
+    lengths: Iterable[int],
+    trees: Iterable[tuple[int, ...]] = (),
+    draft_temperatures: Iterable[float | None] = (None,),
+) -> list[LoopSetting]:
+    """All settings of K and L and all trees, at each temperature of the draft."""
+    shapes = [(k, *[1] * (length - 1)) for k in paths for length in lengths] + list(trees)
+    return [LoopSetting(one, drafted) for drafted in draft_temperatures for one in shapes]
 
 
 def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
-    """Few settings from whose costs those of all follow: least, middle and most of K and of L."""
+    """Few settings from whose costs those of all follow.
+
+    Least, middle and most of K and of L, the smallest tree and the largest.
+    """
+    shapes = dict.fromkeys(one._replace(draft_temperature=None) for one in settings)
+    trees = sorted((one for one in shapes if one.algorithm == "tournament"), key=lambda x: x.nodes)
     ends = []
-    for part in (0, 1):
-        values = sorted({one[part] for one in settings if one.paths})
-        ends.append({values[0], values[len(values) // 2], values[-1]})
-    found = {LoopSetting(k, length) for k in ends[0] for length in ends[1]}
-    return sorted(found)
+    for part in ("paths", "length"):
+        values = sorted({getattr(one, part) for one in shapes if one not in (PLAIN, *trees)})
+        ends.append({values[at] for at in (0, len(values) // 2, -1)} if values else set())
+    return [*grid(*map(sorted, ends)), *dict.fromkeys(trees[:1] + trees[-1:])]
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

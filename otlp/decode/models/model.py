@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,10 @@ class Sampling:
             whole_number(self.top_k, "top_k, unless it is None,")
         if number(self.top_p, "top_p", 0.0, 1.0) == 0.0:
             raise InvalidInputError("top_p is 0: it must be in (0, 1]")
+
+    def at(self, temperature: float | None) -> Sampling:
+        """The same at another temperature; None keeps it, as for a draft that goes its own way."""
+        return self if temperature is None else replace(self, temperature=temperature)
 
     def distributions(self, logits: npt.ArrayLike) -> FloatArray:
         """From rows of logits, shape (m, V), to float64 of that shape; ties go to the lowest id."""

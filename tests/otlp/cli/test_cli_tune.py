@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     costs.write_text(json.dumps({"target_seconds": [1.0] + [1.01] * 20, "draft_seconds": 0.05}))
     found = run(
         "tune", "--from-capture", captured, "--costs", costs, "--config", config,
-        "--length", "1,2,4",
+        "--length", "1,2,4", "--trees", "2-2", "--draft-temperature", "1,1.5",
         "--figure", picture, "--json", tmp_path / "all.json",
     )  # fmt: skip
     assert found.exit_code == 0, found.output
@@ -61,12 +62,27 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     assert (tuned.algorithm, tuned.paths, tuned.length) == ("martingale", 4, 4)
     assert tuned.measured is None and tuned.predicted > 1.0
     assert "nothing was timed" in found.output
-    assert picture.read_text().count("martingale 4 x 4") == 1
+    assert picture.read_text().count("martingale 4 x 4") == 2  # at two temperatures
     kept = json.loads((tmp_path / "all.json").read_text())
-    assert len(kept["predictions"]) == 10 and kept["timed"] == []
+    assert len(kept["predictions"]) == 21 and kept["timed"] == []
     refused = run("decode", "--tuned", config)
     assert refused.exit_code == 2
     assert "tuned for target large with draft small" in refused.output
+
+
+class Unigram(decode.Model):
+    """No network, but the draft of a setting by its name."""
+
+    name, vocab_size = "small", 64
+
+    def start(self, context):
+        pass
+
+    def logits(self, tree, nodes):
+        return np.zeros((len(nodes), 64))
+
+    def advance(self, tree, node, token):
+        pass
 
 
 NO_NETWORK = "is no network" if find_spec("transformers") else "pip install"
@@ -79,6 +95,9 @@ def test_what_is_refused(captured: Path, tmp_path: Path) -> None:
     for options, words in (
         (["--from-capture", captured], "give a cost curve with --costs"),
         (["--from-capture", captured, "--costs", costs], "target_seconds[1]"),
+        (["--trees", "2-0"], "'2-0' is no tree"),
+        (["--trees", "9-99999"], "at most 100,000"),
+        (["--draft-temperature", "1,-1"], "temperature"),
         (["--text", 4], "--text is 4 and the longest path 6"),
         (["trained:target", "ngram", "--limit", 1], NO_NETWORK),
     ):
@@ -93,7 +112,8 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     config = tmp_path / "t.json"
     found = run(
         "tune", "--limit", 2, "--text", 10, "--tokens", 6, "--paths", "1,2", "--length", "1,2",
-        "--check", 2, "--clock", "processor", "--config", config,
+        "--trees", "2-2", "--draft-temperature", "0.9", "--check", 2, "--clock", "processor",
+        "--config", config,
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "rank correlation" in found.output and "baseline after over before" in found.output
@@ -110,7 +130,9 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
     assert Tuned.read(path) == tuned
     for content in ("", "[]", "{}", tuned.to_json().replace("martingale", "magic"),
                     tuned.to_json().replace('"paths": 2', '"paths": 0'),
-                    tuned.to_json().replace('"length"', '"depth"')):  # fmt: skip
+                    tuned.to_json().replace('"length"', '"depth"'),
+                    tuned.to_json().replace('"branching": []', '"branching": [2]'),
+                    tuned.to_json().replace('ft_temperature": null', '": -1')):  # fmt: skip
         path.write_text(content)
         with pytest.raises(InvalidInputError):
             Tuned.read(path)
@@ -118,16 +140,27 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
         Tuned.read(tmp_path / "none.json")
 
 
-@pytest.mark.parametrize("setting", [("autoregressive", 0, 0), ("block", 1, 2)])
-def test_generate_decodes_with_a_tuned_setting(setting: tuple[str, int, int]) -> None:
+TREE = {"branching": (2, 2), "draft_temperature": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("setting", "more"),
+    [(("autoregressive", 0, 0), {}), (("block", 1, 2), {}), (("tournament", 4, 2), TREE)],
+)
+def test_generate_decodes_with_a_tuned_setting(
+    setting: tuple[str, int, int], more: dict[str, Any]
+) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     target, draft = tiny("llama", 0), tiny("llama", 1)
     target.config._name_or_path, draft.config._name_or_path = "large", "small"
     options = {"do_sample": True, "max_new_tokens": 6, "custom_generate": decode.generate}
-    tuned = Tuned("large", "small", "cpu", "float32", Sampling(), *setting)
+    tuned = Tuned("large", "small", "cpu", "float32", Sampling(), *setting, **more)
     text = target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=tuned, **options)
     assert text.shape == (1, 8)
+    if more:
+        with pytest.raises(InvalidInputError, match="draft at temperature"):
+            target.generate(torch.tensor([[1, 2]]), draft_model=Unigram(), tuned=tuned, **options)
     other = Tuned("large", "other", "cpu", "float32", Sampling(), *setting)
     with pytest.raises(InvalidInputError, match="with draft other, not for target large"):
         target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=other, **options)

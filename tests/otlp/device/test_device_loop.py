@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -29,21 +30,26 @@ from otlp.decode import (  # noqa: E402
     Sampling,
     iid_paths,
     play_round,
+    prefix_tree,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.verification.block import next_weight  # noqa: E402
 from otlp.decode.verification.martingale_kernel import BLOCK, draw  # noqa: E402
+from otlp.decode.verification.tournament import LOST, Branch, Standing  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
     compiling,
     verify_here,
     verify_there,
+    verify_tree_here,
+    verify_tree_there,
 )
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
+from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
 PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
@@ -113,14 +119,19 @@ def test_the_tokens_of_the_reference(length: int) -> None:
     assert found.tokens / found.calls.sum() > 1.1  # drafts are accepted, too
 
 
-@pytest.mark.parametrize(("paths", "length"), [(1, 3), (3, 2), (4, 4)])
-def test_both_verifiers_decide_alike(paths: int, length: int) -> None:
+def verifiers(branching: tuple[int, ...]) -> list[Any]:
+    """Those that a shape is verified by: on the CPU, and elsewhere."""
+    if max(branching[1:], default=1) == 1:
+        return [verify_here, verify_there]
+    return [partial(one, branching) for one in (verify_tree_here, verify_tree_there)]
+
+
+@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
+def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
     target, draft = (Llama(one) for one in pair())
     texts = []
-    for verify in (verify_here, verify_there):
-        loop = DeviceLoop(
-            target, draft, paths=paths, length=length, verify=verify, compiled=False
-        )  # fmt: skip
+    for verify in verifiers(branching):
+        loop = DeviceLoop(target, draft, branching=branching, verify=verify, compiled=False)
         texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
     assert all((one == other).all() for one, other in zip(*texts, strict=True))
 
@@ -176,73 +187,95 @@ def law(model: Any, text: list[int]):
     return row / row.sum()
 
 
-@pytest.mark.parametrize(("vocab", "paths", "length"), [(2, 2, 2), (3, 1, 2), (4, 2, 1)])
-def test_all_that_can_be_drafted(vocab: int, paths: int, length: int) -> None:
+def prefixes(branching: tuple[int, ...], tokens) -> list[list[int]]:
+    """What each slot of a drafted tree stands for, the root first."""
+    found: list[list[int]] = [[]]
+    for slot, parent in enumerate(prefix_tree(branching).shape[1:]):
+        found.append([*found[parent], int(tokens[slot])])
+    return found
+
+
+def by_slot(rows):
+    """Rows of K paths, (B, K, l, V), as those of a tree's slots, level by level."""
+    if rows.ndim == 3:
+        return rows
+    return torch.cat([rows[:, :1, 0], rows[:, :, 1:].transpose(1, 2).flatten(1, 2)], 1)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "branching"),
+    [(2, (2, 1)), (3, (1, 1)), (4, (2,)), (2, (2, 2)), (3, (1, 2)), (4, (1, 2)), (2, (1, 2, 1))],
+)
+def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None:
     """Every draft as a row of one batch: its tokens are drawn, and the laws are the models' own.
 
     That verification is lossless given these is proved by enumeration in tests/otlp/batched.
     """
     target, draft = pair(vocab_size=vocab, pad_token_id=None, bos_token_id=None)
     prompt, seen = [1, 0], []
-    drafts = product(product(range(vocab), repeat=length), repeat=paths)
-    tokens = torch.tensor(list(drafts))
-    wanted_q = torch.zeros(len(tokens), paths, length, vocab, dtype=torch.float64)
-    wanted_p = torch.zeros(len(tokens), paths, length + 1, vocab, dtype=torch.float64)
-    for at, path in product(range(len(tokens)), range(paths)):
-        for level in range(length + 1):
-            text = prompt + tokens[at, path, :level].tolist()
-            wanted_p[at, path, level] = law(target, text)
-            if level < length:
-                wanted_q[at, path, level] = law(draft, text)
-    drawing = forced(wanted_q, tokens).transpose(1, 2).flatten(1)
+    parents = prefix_tree(branching).shape
+    tokens = torch.tensor(list(product(range(vocab), repeat=len(parents) - 1)))
+    wanted_q = torch.zeros(len(tokens), max(parents) + 1, vocab, dtype=torch.float64)
+    wanted_p = torch.zeros(len(tokens), len(parents), vocab, dtype=torch.float64)
+    for at, row in enumerate(tokens):
+        for slot, prefix in enumerate(prefixes(branching, row)):
+            wanted_p[at, slot] = law(target, prompt + prefix)
+            if slot <= max(parents):
+                wanted_q[at, slot] = law(draft, prompt + prefix)
+    drawing = forced(wanted_q[:, list(parents[1:])], tokens)
 
     def recording(*parts):
         seen.append(parts)
-        return verify_here(*parts)
+        return verify(*parts)
 
+    verify = verifiers(branching)[0]
     loop = DeviceLoop(
-        Llama(target), Llama(draft), paths=paths, length=length, compiled=False, verify=recording
+        Llama(target), Llama(draft), branching=branching, compiled=False, verify=recording
     )
-    rest = torch.full((len(tokens), paths + length + 2), 0.5)
+    rest = torch.full((len(tokens), loop.numbers_a_round - loop.nodes), 0.5)
     given = torch.cat([drawing, rest], 1)
     loop.decode([prompt] * len(tokens), 1, iter([given]))
     p, q, drafted, _ = seen[-1]
+    if drafted.ndim == 3:
+        drafted = drafted.transpose(1, 2).flatten(1)
     assert (drafted == tokens).all()
-    assert float((p - wanted_p).abs().max()) < 1e-6  # rows are float32
-    assert float((q - wanted_q).abs().max()) < 1e-6
+    assert float((by_slot(p) - wanted_p).abs().max()) < 1e-6  # rows are float32
+    assert float((by_slot(q) - wanted_q).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize("paths", [1, 3])
-def test_the_laws_along_a_text(paths: int) -> None:
+@pytest.mark.parametrize("branching", [(1, 1), (3, 1), (2, 3), (1, 2, 1)])
+def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
     """After rejections and whole paths alike, the caches hold what a fresh reading would give."""
     target, draft = pair()
     text, lengths = list(PROMPTS[0]), []
 
     def checking(p, q, tokens, numbers):
-        found = verify_here(p, q, tokens, numbers)
-        for path, level in product(range(paths), range(3)):
-            here = text + tokens[0, path, :level].tolist()
-            assert float((p[0, path, level] - law(target, here)).abs().max()) < 1e-6
-            if level < 2:
-                assert float((q[0, path, level] - law(draft, here)).abs().max()) < 1e-6
+        found = verify(p, q, tokens, numbers)
+        drafted = tokens.transpose(1, 2).flatten(1) if tokens.ndim == 3 else tokens
+        for slot, prefix in enumerate(prefixes(branching, drafted[0])):
+            here = text + prefix
+            assert float((by_slot(p)[0, slot] - law(target, here)).abs().max()) < 1e-6
+            if slot < by_slot(q).shape[1]:
+                assert float((by_slot(q)[0, slot] - law(draft, here)).abs().max()) < 1e-6
         lengths.append(int(found.accepted))
         text.extend(found.tokens[0, : lengths[-1] + 1].tolist())
         return found
 
+    verify = verifiers(branching)[0]
     loop = DeviceLoop(
-        Llama(target), Llama(draft), paths=paths, length=2, compiled=False, verify=checking
+        Llama(target), Llama(draft), branching=branching, compiled=False, verify=checking
     )
     loop._warm_up = lambda state: None  # it would play rounds that no text goes on from
     decoded = loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 1))
     assert text[3:33] == decoded.texts[0].tolist()
-    assert {0, 2} <= set(lengths)
+    assert {0, len(branching)} <= set(lengths)
 
 
-@pytest.mark.parametrize("paths", [1, 2])
-def test_the_law_of_the_next_tokens(paths: int) -> None:
+@pytest.mark.parametrize("branching", [(1, 1), (2, 1), (2, 2)])
+def test_the_law_of_the_next_tokens(branching: tuple[int, ...]) -> None:
     """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
     target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
-    loop = DeviceLoop(Llama(target), Llama(draft), paths=paths, length=2, compiled=False)
+    loop = DeviceLoop(Llama(target), Llama(draft), branching=branching, compiled=False)
     found = loop.decode([[1, 0]] * 2000, 2, torch.Generator().manual_seed(3))
     drawn = np.array([4 * first + second for first, second in found.texts])
     wanted = [law(target, [1, 0])[x] * law(target, [1, 0, x]) for x in range(4)]
@@ -368,12 +401,13 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_steps_decode_the_same_tokens() -> None:
+@pytest.mark.parametrize("branching", [(2, 1), (2, 2)])
+def test_compiled_steps_decode_the_same_tokens(branching: tuple[int, ...]) -> None:
     target, draft = pair()
     models = Llama(target), Llama(draft)
     texts = []
     for compiled in (False, True):
-        loop = DeviceLoop(*models, paths=2, length=2, compiled=compiled)
+        loop = DeviceLoop(*models, branching=branching, compiled=compiled)
         own = []
         for prompts in (PROMPTS, PROMPTS[:1], PROMPTS):  # back to a shape that is compiled
             own += loop.decode(prompts, 40, numbers(loop, len(prompts), 4)).texts
@@ -406,6 +440,9 @@ def test_what_is_refused() -> None:
         Llama(tiny("mistral", sliding_window=6))
     with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
         DeviceLoop(Llama(tiny("llama", vocab_size=32)), small)
+    for branching in ((), (2, 0), (2.5,)):
+        with pytest.raises(InvalidInputError):
+            DeviceLoop(large, small, branching=branching)
     loop = DeviceLoop(large, small, length=2, slots=32, compiled=False)
     with pytest.raises(InvalidInputError, match="needs 33 slots, and the caches have 32"):
         loop.decode([[1] * 20], 10)
@@ -449,31 +486,74 @@ def reference(p, q, tokens, uniform) -> tuple[int, int, int]:
     raise AssertionError
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("paths", [1, 3])
-def test_ten_thousand_rounds_of_the_reference(paths: int) -> None:
-    """Every verification of 100 rounds of 100 texts, by both verifiers."""
+def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
+    """As `reference`, by the parts of `Tournament`: slots of the path, accepted, and the token."""
+    parents = prefix_tree(branching).shape
+    standings, branches = [Standing(root_score(), 1.0)], {}
+    for slot, parent in enumerate(parents[1:], start=1):
+        standing, children = standings[parent], parents.count(parent)
+        if standing.score is None:
+            standings.append(LOST)
+            continue
+        if parent not in branches:
+            branches[parent] = Branch(standing, p[parent], (), (), q[parent], children, 0)
+        standings.append(branches[parent].child(int(tokens[slot - 1]), False, False))
+    leaves = [slot for slot in range(len(parents)) if slot not in parents]
+    path = [max(leaves, key=lambda slot: -np.inf if standings[slot].score is None
+                else drawn(standings[slot].score, uniform[slot]))]  # fmt: skip
+    while path[0]:
+        path.insert(0, parents[path[0]])
+    for at in range(len(branching), -1, -1):
+        slot, number = path[at], uniform[len(parents) + 1 + at]
+        weight = standings[slot].weight
+        if at == len(branching):
+            left, stop = p[slot], weight
+        else:
+            left, total = positive_part(weight, p[slot], 1.0, branches[slot].distribution())
+            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
+        if at == 0 or number < stop:
+            left = left if left.sum() > 0.0 else p[slot]
+            return path[1:], at, int(invert_cdf(np.cumsum(left), uniform[-1]))
+    raise AssertionError
+
+
+def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
+    """Every verification of some texts' rounds is the reference's, by both verifiers."""
     played = 0
 
     def checking(p, q, tokens, uniform):
         nonlocal played
-        found = verify_here(p, q, tokens, uniform)
-        there = verify_there(p, q, tokens, uniform)
+        found, there = (verify(p, q, tokens, uniform) for verify in verifiers(branching))
         wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
         for row in range(len(tokens)):
-            path, accepted, token = reference(
-                wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
-            )
+            parts = wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
+            if tokens.ndim == 3:
+                path, accepted, token = reference(*parts)
+                kept = tokens[row, path, :accepted]
+            else:
+                slots, accepted, token = reference_on_a_tree(branching, *parts)
+                kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
+                assert found.path[row, :accepted].tolist() == slots[:accepted]
             for one in (found, there):
                 assert int(one.accepted[row]) == accepted
                 assert int(one.tokens[row, accepted]) == token
-                kept = tokens[row, path, :accepted]
                 assert (one.tokens[row, :accepted] == kept).all()
             played += 1
         return found
 
     target, draft = (Llama(one) for one in pair())
-    loop = DeviceLoop(target, draft, paths=paths, length=2, compiled=False, verify=checking)
-    source = numbers(loop, 100, 9)
-    while played < 10_000:
-        loop.decode([[one % 64] for one in range(100)], 60, source)
+    loop = DeviceLoop(target, draft, branching=branching, compiled=False, verify=checking)
+    source = numbers(loop, texts, 9)
+    while played < texts * rounds:
+        loop.decode([[one % 64] for one in range(texts)], 60, source)
+
+
+@pytest.mark.parametrize("branching", [(2, 2), (1, 3, 2)])
+def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
+    played_alike(branching, 10, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("branching", [(1, 1), (3, 1), (3, 2, 1)])
+def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
+    played_alike(branching, 100, 100)

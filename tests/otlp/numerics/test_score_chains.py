@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from otlp.numerics.score_chains import (
     Score,
     best_score,
+    drawn,
     powered,
     root_score,
     sliced,
@@ -113,6 +114,23 @@ def distribution(score: Score, z: np.ndarray) -> np.ndarray:
             value = np.exp(score.left[j + 1, i]) + np.exp(score.slopes[j, i]) * grown
         found[inside] = value
     return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.3, 1.0), fractions, fractions), max_size=2),
+    st.floats(1e-3, 0.999),
+)
+def test_scores_are_drawn_by_inversion(
+    steps: list[tuple[float, float, float]], uniform: float
+) -> None:
+    score = powered(some_score(steps), 0.5)
+    place = np.exp(np.array([drawn(score, uniform)]))
+    bottom = float(np.exp(score.left[-1, 0]))
+    if uniform < bottom:
+        assert place[0] == 0.0
+    else:
+        assert distribution(score, place)[0] == pytest.approx(max(uniform, bottom), abs=1e-7)
 
 
 def test_small_shares_lose_nothing() -> None:

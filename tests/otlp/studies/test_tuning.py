@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from otlp.decode import random_pair
-from otlp.decode.design import CostCurve, Renewal, path_profile
+from otlp.decode import prefix_tree, random_pair
+from otlp.decode.design import CostCurve, Renewal, path_profile, tournament_profile
 from otlp.errors import InvalidInputError
 from otlp.studies.energy import joules
 from otlp.studies.timed_loop import Decoding, race
-from otlp.studies.trees import write_text
+from otlp.studies.trees import drafted_anew, write_text
 from otlp.studies.tuning import (
     PLAIN,
     LoopSetting,
@@ -21,6 +22,7 @@ from otlp.studies.tuning import (
     agreement,
     corners,
     grid,
+    other_rules,
     predict,
     read_costs,
 )
@@ -30,41 +32,54 @@ from otlp.studies.tuning import (
 def texts():
     draft, target = random_pair(2, 18, np.random.default_rng(0))
     rng, prompt = np.random.default_rng(1), np.array([0])
-    return [write_text(draft, target, prompt, 16, rng) for _ in range(8)]
+    return {None: [write_text(draft, target, prompt, 16, rng) for _ in range(8)]}
 
 
 def test_costs_are_found_again_from_some_settings() -> None:
     true = RoundCosts(
-        5.0, {n: 5.0 + 0.25 * n for n in range(33)}, (1.0, 0.25, 0.5, 0.125), (0.5, 0.125)
+        5.0, {n: 5.0 + 0.25 * n for n in range(65)}, (1.0, 0.25, 0.5, 0.125), (0.5, 0.125, 0.25)
     )
-    wanted = grid((1, 2, 4, 8), (1, 2, 3, 4))
+    trees = [(2, 2), (2, 1, 2), (1, 3, 2, 2), (4, 4)]
+    wanted = grid((1, 2, 4, 8), (1, 2, 3, 4), trees, (None, 0.5))
     measured = {
         one: {
             "target": true.call(one.nodes),
-            "draft": 1.0 + 0.25 * one.paths + (one.length - 1) * (0.5 + 0.125 * one.paths),
-            "verification": 0.125 * one.nodes,
+            "draft": 1.0 + 0.25 * one.widths[0] + 0.5 * (one.length - 1)
+            + 0.125 * sum(one.widths[:-1]),
+            "verification": 0.125 * one.nodes + 0.25 * one.nodes * (one.algorithm == "tournament"),
             "rest": 0.5,
         }
         for one in corners(wanted)
-    }
-    assert len(measured) == 9 < len(wanted)
+    }  # fmt: skip
+    assert len(measured) == 11 < len(wanted)
     found = RoundCosts.fitted(5.0, measured)
-    for one in [PLAIN, *wanted, LoopSetting(8, 8)]:
+    for one in [PLAIN, *wanted, LoopSetting((8,) + 7 * (1,))]:
         assert found.seconds(one) == pytest.approx(true.seconds(one), rel=1e-9)
+
+
+def flatter(rows: np.ndarray) -> np.ndarray:
+    roots = np.sqrt(rows)
+    return roots / roots.sum(-1, keepdims=True)
 
 
 def test_predictions_are_text_renewal_over_costs(texts) -> None:
     costs = RoundCosts.of_curve(CostCurve([1.0, 1.1, 1.2, 1.3, 1.4], draft_seconds=0.1))
-    found = predict(texts, grid((1, 2), (1, 2)), costs, first=8)
-    assert {one.setting for one in found} == {PLAIN, *grid((1, 2), (1, 2))}
+    texts = {**texts, 2.0: [replace(one, drafts=flatter(one.drafts)) for one in texts[None]]}
+    wanted = grid((1, 2), (1, 2), [(1, 2)], (None, 2.0))
+    found = predict(texts, wanted, costs, first=8)
+    assert {one.setting for one in found} == {PLAIN, *wanted}
     for one in found:
-        paths, length = one.setting
+        setting, own = one.setting, texts[one.setting.draft_temperature]
         assert one.texts == 8
-        if paths:
-            profiles = [path_profile(text, paths, 2)[:, : length + 1] for text in texts]
-            efficiency = Renewal.of(profiles).efficiency
+        if setting.algorithm == "tournament":
+            tree = prefix_tree(setting.branching)
+            efficiency = Renewal.of(tournament_profile(text, tree, 2) for text in own).efficiency
             assert one.tokens_per_call.mean == pytest.approx(efficiency)
-            seconds = 1.0 + 0.1 * paths * length + 0.1 * length
+        elif setting != PLAIN:
+            profiles = [path_profile(text, setting.paths, 2) for text in own]
+            efficiency = Renewal.of(one[:, : setting.length + 1] for one in profiles).efficiency
+            assert one.tokens_per_call.mean == pytest.approx(efficiency)
+            seconds = 1.0 + 0.1 * setting.nodes + 0.1 * setting.length
             assert one.tokens_per_second.mean == pytest.approx(efficiency / seconds)
         else:
             assert one.tokens_per_second.mean == pytest.approx(1.0)
@@ -87,7 +102,7 @@ def test_what_cannot_be_predicted_is_refused(texts) -> None:
     with pytest.raises(InvalidInputError, match="0 settings"):
         predict(texts, [], costs)
     with pytest.raises(InvalidInputError, match="1 texts"):
-        predict(texts[:1], grid((1,), (1,)), costs)
+        predict({None: texts[None][:1]}, grid((1,), (1,)), costs)
     with pytest.raises(InvalidInputError, match="16 tokens"):
         predict(texts, grid((1,), (16,)), costs)
 
@@ -153,3 +168,41 @@ def test_agreement() -> None:
     assert found["rank_correlation"] == pytest.approx(1.0)
     assert found["mean_error"] == pytest.approx(0.5)
     assert json.dumps(found)
+
+
+def test_settings_are_named_by_what_is_drafted() -> None:
+    names = {
+        "plain": PLAIN,
+        "block 1 x 2": LoopSetting((1, 1)),
+        "martingale 3 x 1": LoopSetting((3,)),
+    }
+    names["tournament 1-2, draft T 0.5"] = LoopSetting((1, 2), 0.5)
+    assert {str(one): one for one in names.values()} == names
+    assert [one.nodes for one in names.values()] == [0, 2, 3, 3]
+    assert (names["tournament 1-2, draft T 0.5"].paths, LoopSetting((2, 1, 3)).widths) == (
+        2,
+        (2, 2, 6),
+    )
+
+
+def test_other_rules_are_paired_with_what_the_loop_runs(texts) -> None:
+    rng = np.random.default_rng(2)
+    one = other_rules(LoopSetting((1, 1, 1)), texts[None], rng)
+    # along one path: token by token is less than block verification, which traversal is
+    assert set(one) == {"recursive-rejection", "traversal"}
+    assert one["recursive-rejection"].mean < 1.0
+    assert one["traversal"].mean == pytest.approx(1.0, abs=1e-9)
+    same = [replace(text, drafts=text.targets) for text in texts[None]]
+    for branching in ((2, 1), (2, 2)):
+        equal = other_rules(LoopSetting(branching), same, rng)
+        assert all(found.mean == pytest.approx(1.0) for found in equal.values())
+
+
+def test_a_text_is_drafted_anew_by_one_call() -> None:
+    draft, target = random_pair(3, 10, np.random.default_rng(0))
+    prompt, rng = np.array([0]), np.random.default_rng(1)
+    text = write_text(draft, target, prompt, 6, rng)
+    draft.start(prompt)
+    assert drafted_anew(replace(text, drafts=text.targets), draft).drafts == pytest.approx(
+        text.drafts
+    )
