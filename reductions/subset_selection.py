@@ -84,10 +84,11 @@ def _first_in_order(problem: Problem, order: IntArray) -> Mask:
 
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
     """Tokens with q > 0, by p/q ascending; one sort."""
-    tokens = np.flatnonzero(draft)
     with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
-        order = ascending(target[tokens] / draft[tokens])
-    return tokens[order]
+        if draft.all():
+            return ascending(target / draft)
+        tokens = np.flatnonzero(draft)
+        return tokens[ascending(target[tokens] / draft[tokens])]
 
 
 def best_prefix(

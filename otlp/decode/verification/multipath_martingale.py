@@ -312,7 +312,7 @@ class MultipathMartingale(PathSelection[ScoreLaw]):
 
     Notes
     -----
-    O(V) for each drafted prefix, some 10 passes over the vocabulary, no sort.
+    O(V) for each drafted prefix, some 6 passes over the vocabulary, no sort.
 
     Examples
     --------

@@ -253,7 +253,7 @@ class Tournament(Verification):
 
     Notes
     -----
-    O(V) for each node below which tokens were drawn, some 10 passes over the vocabulary, no sort;
+    O(V) for each node below which tokens were drawn, some 6 passes over the vocabulary, no sort;
     O(S^2 L^2) for the selection among S leaves, some 10 evaluations of each F on each cell.
 
     Examples
