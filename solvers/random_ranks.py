@@ -223,7 +223,8 @@ def _swap(
     """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
 
     Tokens that need more swap with later ones that need less, first come, first served, parts
-    of equal worth of their places.
+    of equal worth of their places.  The guest of a place that is worth too much stands above its
+    owner, of one that is worth too little below.
 
     Parameters
     ----------
@@ -273,8 +274,11 @@ def _swap(
         at[k + 1] = at[k] + visitors[k] + 1
     tokens, shares = np.empty(at[size], np.int64), np.empty(at[size])
     for k in range(size):
-        own = at[k + 1] - 1
+        # A token that is drafted nearly always would leave nothing to visitors below it.
+        gives = aim[order[k]] < alone[order[k]]
+        own = at[k] if gives else at[k + 1] - 1
         tokens[own], shares[own] = order[k], left[k]
+        at[k] += gives
     for swap in range(swaps):
         for here, other in ((low[swap], high[swap]), (high[swap], low[swap])):
             token = order[other]

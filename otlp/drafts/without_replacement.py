@@ -37,6 +37,9 @@ VECTOR, WIDTH = 4, 64
 FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
 """First node by n, and from n = 5 on: no n clocks ring before it."""
 
+CLEAR = 0.9
+"""Up to here one minus a probability loses no digit."""
+
 STEPS = 20_000_000
 """Steps of a kernel between two looks at the time limit: some hundredths of a second."""
 
@@ -65,7 +68,7 @@ class WithoutReplacement(OneDraft):
     Notes
     -----
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals by
-    the double-exponential rule with some 50 nodes for n = 3, a multiple of sqrt(n) for more, and
+    the double-exponential rule with some 30 nodes for n = 4, a multiple of sqrt(n) for more, and
     more yet where fewer than n tokens hold nearly all mass; their error is below 1e-13.  Then the
     first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
 
@@ -193,6 +196,20 @@ class WithoutReplacement(OneDraft):
         ordered = np.sort(rows, axis=1)
         different = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
         return np.asarray(different & (self.draft[rows] > 0.0).all(axis=1))
+
+    def mass_within(self, subset: npt.ArrayLike) -> float:
+        """Probability that all drafted tokens lie in S; O(n) for each of its tokens and node."""
+        inside = checks.check_mask(subset, self.vocab_size)
+        if self.n <= 2:
+            return super().mass_within(inside)
+        tokens = np.flatnonzero(inside & (self.draft > 0.0))
+        return min(1.0, float(self._clocks.chances(self.n, tokens, np.ones(tokens.size)).sum()))
+
+    def mass_touching(self, subset: npt.ArrayLike) -> float:
+        """Probability that some drafted token lies in S; without cancellation."""
+        inside = checks.check_mask(subset, self.vocab_size)
+        outside = self.mass_within(~inside)
+        return 1.0 - outside if outside <= CLEAR else super().mass_touching(inside)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # From q until the token is new, which then follows q without the earlier ones.  Where

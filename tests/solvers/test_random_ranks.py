@@ -84,6 +84,24 @@ def test_a_finer_gap_is_reached():
     assert fine.details["corrections"] > rough.details["corrections"]
 
 
+def test_off_the_bounds_few_corrections_reach_the_optimum():
+    p, q = np.random.default_rng(3).dirichlet(np.ones(600), 2)
+    solution = RandomRanks().solve(otlp.Problem(p, otlp.WithoutReplacement(q, 4)))
+    assert solution.upper_bound < 0.9
+    assert solution.details["corrections"] <= 2 and abs(solution.gap) <= 1e-9
+
+
+@pytest.mark.parametrize("top", [0.3, 0.6])
+def test_few_tokens_with_most_of_the_draft_do_not_stall_the_swaps(top):
+    rng = np.random.default_rng(1)
+    p, q = rng.dirichlet(np.full(300, 0.5), 2)
+    p[:3] += [0.9, 0.1, 1.0]
+    q[:3] += np.array([1.0, 0.7, 0.3]) * top / (1.0 - top)
+    problem = otlp.Problem(p / p.sum(), otlp.WithoutReplacement(q / q.sum(), 4))
+    solution = RandomRanks().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL and "orderings" not in solution.details
+
+
 @pytest.mark.parametrize("corrections", [1, 3])
 def test_lossless_wherever_it_stops(corrections):
     target, draft = correlated(6, 5)

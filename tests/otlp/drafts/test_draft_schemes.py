@@ -243,3 +243,15 @@ def test_a_class_of_ones_own_stays_one(kind: type[otlp.IID]) -> None:
         assert not made.draft.flags.writeable
         np.testing.assert_allclose(made.inclusion, expected.inclusion, **CLOSE)
         np.testing.assert_allclose(made.mean_draft, expected.mean_draft, **CLOSE)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_an_unlikely_token_keeps_its_digits(n: int) -> None:
+    q = np.array([0.5, 0.3, 0.15, 0.04, 0.01, 1e-12])
+    drafts = otlp.WithoutReplacement(q / q.sum(), n)
+    sets = drafts.enumerate_sets()
+    rows = sets.members.reshape(-1, n)
+    drawn = sets.mass[(rows == 5).any(axis=1)].sum()
+    assert drafts.mass_touching([5]) == pytest.approx(drawn, rel=1e-10)
+    assert drafts.inclusion[5] == pytest.approx(drawn, rel=1e-10)
+    assert drafts.mass_touching([0, 5]) == pytest.approx(1.0 - drafts.mass_within([1, 2, 3, 4]))
