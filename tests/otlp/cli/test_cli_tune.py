@@ -123,6 +123,18 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     assert decoded.exit_code == 0, decoded.output
 
 
+@pytest.mark.slow
+def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -> None:
+    config, found = tmp_path / "t.json", tmp_path / "found.json"
+    names = "trained:target", "trained:draft", "cpu", "float32", Sampling(), "tournament", 4, 2
+    config.write_text(Tuned(*names, branching=(2, 2), draft_temperature=0.01).to_json())
+    words = "--tuned", config, "--limit", 1, "--tokens", 12, "--json", found
+    decoded = run("decode", *words)
+    assert decoded.exit_code == 0, decoded.output
+    _, tree = json.loads(found.read_text())["measurements"]
+    assert (tree["algorithm"], tree["paths"], tree["length"]) == ("tournament", 4, 2)
+
+
 def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
     tuned = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "martingale", 2, 3, 1.5)
     path = tmp_path / "t.json"
