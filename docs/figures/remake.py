@@ -89,9 +89,10 @@ def prefix_bound() -> None:
             shown = np.union1d(keep, [best])
             axes.plot(q[shown], bound[shown], color=colour)
             axes.plot(q[best], bound[best], "o", color=colour, markersize=7)
-            axes.annotate(f"n = {n}: {bound[best]:.3f}", (q[best], bound[best]), (-9, -10),
-                          textcoords="offset points", color=colour, ha="right")  # fmt: skip
+            axes.annotate(f"n = {n}: {bound[best]:.3f}", (1.0, bound[best]), (5, 0),
+                          textcoords="offset points", color=colour, va="center")  # fmt: skip
         axes.set(xlabel="q(H), H a prefix in p / q", ylabel="bound 1 + p(H) - q(H)^n")
+        axes.set(xlim=(-0.04, 1.25), xticks=np.linspace(0, 1, 6))
         axes.set_ylim(bottom=axes.get_ylim()[0] - 0.05)
 
 
@@ -234,7 +235,7 @@ def two_slice() -> None:
 
 def hour() -> None:
     """Mean acceptance of four rules over n, on the built-in capture."""
-    capture, counts = captures.builtin()[:20], (1, 2, 4, 6, 8)
+    capture, counts = captures.builtin()[::8], (1, 2, 4, 6, 8)
     with figure(FOLDER / "hour.svg", 6.4, 3.4) as canvas:
         axes = canvas.subplots()
         for rule in ("martingale", "k-seq", "recursive-rejection", "naive"):
@@ -247,7 +248,7 @@ def hour() -> None:
             ]  # fmt: skip
             axes.plot(counts, means, **look(rule))
             name = f"{rule} (optimal)" if rule == "martingale" else rule
-            up = {"k-seq": 4, "recursive-rejection": -4}.get(rule, 0)
+            up = {"martingale": 6, "recursive-rejection": -6}.get(rule, 0)
             axes.annotate(name, (counts[-1], means[-1]), (7, up), textcoords="offset points",
                           va="center", color=look(rule)["color"])  # fmt: skip
         axes.set(
