@@ -298,7 +298,9 @@ def cascades() -> None:
         Point(**{k: Estimate(*v) if isinstance(v, list) else v for k, v in point.items()})
         for point in content["points"]
     ]
-    draw_cascades(FOLDER / "cascades.svg", points, content["title"])
+    models = f"{content['target']} / {content['draft']}"
+    text = f"{content['text_tokens']} held-out tokens, {content['drafts']} drafts"
+    draw_cascades(FOLDER / "cascades.svg", points, f"{models}, {text} of {content['length']}")
 
 
 def trees() -> None:
