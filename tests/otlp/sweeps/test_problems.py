@@ -27,13 +27,13 @@ def same(one: otlp.Problem, other: otlp.Problem) -> bool:
 
 
 def by_hand(capture: otlp.captures.Capture, row: int) -> otlp.Problem:
-    target, draft = capture.distributions(row, 0.7, 0.9, top_k=20, top_p=0.95)
+    target, draft = capture.distributions(row, 0.7, 0.9, top_k=20, top_p=0.999)
     return otlp.Problem(target, otlp.WithoutReplacement(draft, 2))
 
 
 SETTINGS: dict[str, Any] = {
     "n": 2, "drafts": "without-replacement", "temperature": 0.7, "draft_temperature": 0.9,
-    "top_k": 20, "top_p": 0.95,
+    "top_k": 20, "top_p": 0.999,
 }  # fmt: skip
 KINDS: list[tuple[otlp.captures.Capture, RowProblems]] = [
     (CAPTURE[:ROWS], CaptureProblems(CAPTURE[:ROWS], **SETTINGS)),
