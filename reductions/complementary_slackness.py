@@ -12,6 +12,8 @@ from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
 from otlp.errors import Capability, UnsupportedProblemError, fits
+from otlp.numerics.compiled import compiled
+from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import SetPlan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
@@ -178,9 +180,20 @@ def best_subset(problem: Problem, ratios: IntArray | None = None) -> Mask:
     """H* for i.i.d. drafts; empty where it is so by all but rounding, as psi(H*) < 0 must hold."""
     drafts = iid_drafts(problem)
     subset = best_prefix(problem.target, drafts.draft, drafts.n, ratios)
-    if problem.dual_value(subset) > 1.0 - ROUNDING:
+    inside, outside = _masses(problem.target, drafts.draft, subset)
+    if inside + inclusion_probability(outside, drafts.n) > 1.0 - ROUNDING:
         subset = np.zeros_like(subset)
     return subset
+
+
+@compiled(fastmath={"reassoc", "nsz", "contract"})
+def _masses(target: FloatArray, draft: FloatArray, subset: Mask) -> tuple[float, float]:
+    """p(H), and q of all other tokens: in many partial sums, which round less than one."""
+    p = q = 0.0
+    for x in range(subset.size):
+        p += target[x] if subset[x] else 0.0
+        q += 0.0 if subset[x] else draft[x]
+    return p, q
 
 
 def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:

@@ -12,6 +12,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.errors import InvalidInputError
+from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.reductions.subset_selection import ratio_order
 
@@ -153,22 +154,48 @@ def level_masses(
     delta stays above Q^n; past the point where p/q reaches C it is replaced by a line to (1, 1),
     a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
     """
-    order = _by_ratio(target, draft, subset, ratios)[0][::-1]
-    p, q = target[order], draft[order]
-    total = float(inclusion_probability(float(q.sum()), n))
-    result = np.zeros(target.size)
-    if order.size == 0:
-        return result
-    below = np.concatenate(([0.0], np.cumsum(p)[:-1]))
-    with np.errstate(over="ignore"):  # a subnormal rest of q: a level that clips nothing
-        levels = (total - below) / np.cumsum(q[::-1])[::-1]
-    # The first token whose own ratio exceeds the level that it and those after it would need.
-    clipped = np.flatnonzero(levels * q < p)
-    start = int(clipped[0]) if clipped.size else order.size
-    masses = p.copy()
-    if start < order.size:
-        masses[start:] = max(float(levels[start]), 0.0) * q[start:]
-    result[order] = np.minimum(masses, p)
+    order = ratio_order(target, draft) if ratios is None else ratios
+    rest = _drafted_from(draft, subset, order)
+    total = float(inclusion_probability(float(rest[0]), n))
+    return _below_level(target, draft, subset, order, rest, total)
+
+
+@compiled
+def _drafted_from(draft: FloatArray, subset: Mask, order: IntArray) -> FloatArray:
+    """Draft mass outside the subset from each place of the order on."""
+    rest, q = np.empty(order.size), 0.0
+    for k in range(order.size - 1, -1, -1):
+        if not subset[order[k]]:
+            q += draft[order[k]]
+        rest[k] = q
+    return rest
+
+
+@compiled(error_model="numpy")
+def _below_level(
+    target: FloatArray,
+    draft: FloatArray,
+    subset: Mask,
+    order: IntArray,
+    rest: FloatArray,
+    total: float,
+) -> FloatArray:
+    """min(p, C q) outside the subset, for the C with which it sums to the total."""
+    result, left = np.zeros(target.size), total
+    for k in range(order.size):
+        x = order[k]
+        if subset[x]:
+            continue
+        # The first token whose own ratio exceeds the level that it and those after it would need;
+        # a subnormal rest of q makes a level that clips nothing.
+        level = left / rest[k]
+        if level * draft[x] < target[x]:
+            for y in order[k:]:
+                if not subset[y]:
+                    result[y] = min(max(level, 0.0) * draft[y], target[y])
+            break
+        result[x] = target[x]
+        left -= target[x]
     return result
 
 

@@ -96,14 +96,12 @@ def best_prefix(
 ) -> Mask:
     """H* for i.i.d. drafts, a mask of shape (V,); O(V log n).  The order is `ratio_order`'s."""
     order = ratio_order(target, draft) if order is None else order
-    subset = np.zeros(target.size, dtype=bool)
-    subset[order[: _best_prefix(target, draft, n, order)]] = True
-    return subset
+    return _best_prefix(target, draft, n, order)
 
 
 @compiled
-def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray) -> int:
-    """Length of the prefix of the least psi; 0 where none is below 0."""
+def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray) -> Mask:
+    """The prefix of the least psi; empty where none is below 0."""
     p = q = least = 0.0
     length = 0
     for k in range(order.size):
@@ -112,4 +110,7 @@ def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray)
         psi = p - q**n
         if psi < least:
             least, length = psi, k + 1
-    return length
+    subset = np.zeros(target.size, np.bool_)
+    for k in range(length):
+        subset[order[k]] = True
+    return subset

@@ -48,11 +48,12 @@ class Support(Reduction[Problem, Problem]):
     def apply(self, source: Problem) -> tuple[Problem, SupportInverse]:
         """Rename the tokens of the support to 0, 1, ..., k - 1."""
         support = source.drafts.support
+        if support.all():
+            everything = np.arange(source.vocab_size)
+            return source, SupportInverse(source, everything, np.zeros(source.vocab_size))
         tokens = np.flatnonzero(support).astype(np.int64)
         outside = np.where(support, 0.0, source.target)
         rest = float(outside.sum())
-        if tokens.size == source.vocab_size:
-            return source, SupportInverse(source, tokens, outside)
         target = source.target[tokens]
         if rest > 0.0:
             outside /= rest

@@ -8,7 +8,7 @@ taken at random, which splits the lump's mass in proportion to q.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +100,8 @@ class Lumps:
         Then a mismatch is an excess, and costs nothing where it is scaled down.
         """
         most = _largest_ratio(self.labels, draft, wanted, len(self))
-        return replace(self, wanted=np.maximum(most * self.draft, self.wanted))
+        raised = np.maximum(most * self.draft, self.wanted)
+        return Lumps(self.labels, self.draft, raised, self.mismatch)
 
 
 def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Lumps:
@@ -219,8 +220,20 @@ def _cut(
 
 
 def _lumps(draft: FloatArray, wanted: FloatArray, order: IntArray, cut: _Cut) -> Lumps:
-    labels = np.full(draft.size, -1, dtype=np.int64)
-    sizes = np.diff(np.append(cut.first, order.size))
-    labels[order] = np.repeat(np.arange(cut.first.size), sizes)
-    mass = np.add.reduceat(draft[order], cut.first)
-    return Lumps(labels, mass, np.add.reduceat(wanted[order], cut.first), cut.mismatch)
+    return Lumps(*_merged(draft, wanted, order, cut.first), cut.mismatch)
+
+
+@compiled
+def _merged(
+    draft: FloatArray, wanted: FloatArray, order: IntArray, first: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Lump of each token, and q and w of each lump, where lumps are cut off an order."""
+    labels = np.full(draft.size, -1, np.int64)
+    mass, goal = np.zeros((2, first.size))
+    for lump in range(first.size):
+        last = first[lump + 1] if lump + 1 < first.size else order.size
+        for k in range(first[lump], last):
+            labels[order[k]] = lump
+            mass[lump] += draft[order[k]]
+            goal[lump] += wanted[order[k]]
+    return labels, mass, goal

@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 
 from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.race import Race
 
@@ -62,7 +63,7 @@ class _Best:
 
     def __call__(self, alpha: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = self.function.value_and_gradient(alpha)
-        norm = float(np.abs(gradient).sum())
+        norm = l1_norm(gradient)
         if norm < self.norm:
             self.alpha, self.norm = alpha.copy(), norm
         if norm <= self.tolerance:
@@ -83,7 +84,7 @@ def starting_point(wanted: FloatArray, draft: FloatArray, n: int, slack: float) 
         0 or 1.  With 1 the others take shares too: n^2 times the weight is about right on
         problems like language, and saves one or two Newton steps of four.
     """
-    share = np.clip(wanted / (n * draft), 1e-6, 1.0 - 1e-6)
+    share = np.minimum(np.maximum(wanted / (n * draft), 1e-6), 1.0 - 1e-6)
     start: FloatArray = np.log(share) - np.log1p(-share) + 2.0 * slack * np.log(n)
     return start
 
@@ -157,26 +158,45 @@ def _newton_step(
 ) -> tuple[FloatArray, float, FloatArray] | None:
     """One damped Newton step, or None where no step makes progress."""
     hessian = best.function.hessian(point)
-    scale = float(hessian.diagonal().max())
-    if not scale > 0.0:
+    if not _made_positive(hessian, best.function.slack):
         return None
-    hessian.flat[:: point.size + 1] += 1e-13 * scale
-    if best.function.slack == 0.0:
-        # Adding a constant to every variable changes nothing: fill that null direction.
-        hessian += scale / point.size
     # LAPACK's own routine: the checks of scipy.linalg.solve take longer than the solution.
     step: FloatArray
     _, step, failed = scipy.linalg.lapack.dposv(hessian, -gradient, overwrite_a=True)
     if failed:
         return None
-    step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-300))
-    slope, norm = float(gradient @ step), float(np.abs(gradient).sum())
+    longest = max(map(abs, step.tolist()), default=0.0)
+    step *= min(1.0, LONGEST_STEP / max(longest, 1e-300))
+    slope, norm = float(gradient @ step), l1_norm(gradient)
     length = 1.0
     while length > 1e-4:
         trial = point + length * step
         new_value, new_gradient = best(trial)
         lower = new_value <= value + 1e-4 * length * slope
-        if lower or float(np.abs(new_gradient).sum()) < 0.9 * norm:
+        if lower or l1_norm(new_gradient) < 0.9 * norm:
             return trial, new_value, new_gradient
         length *= 0.5
     return None
+
+
+@compiled
+def _made_positive(hessian: FloatArray, slack: float) -> bool:
+    """Make a Hessian safe to divide by, in place; False if nothing is left of it."""
+    scale = 0.0
+    for i in range(len(hessian)):
+        scale = max(scale, hessian[i, i])
+    for i in range(len(hessian)):
+        hessian[i, i] += 1e-13 * scale
+    if slack == 0.0:
+        # Adding a constant to every variable changes nothing: fill that null direction.
+        hessian += scale / len(hessian)
+    return scale > 0.0
+
+
+@compiled
+def l1_norm(vector: FloatArray) -> float:
+    """Sum of the magnitudes."""
+    total = 0.0
+    for value in vector:
+        total += abs(value)
+    return total

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.drafts.token_sets import MOST_DRAFTS, list_sets, set_count
 from otlp.errors import Capability, InvalidInputError
+from otlp.numerics.compiled import compiled
 from otlp.plan import Plan
 from otlp.plan.plan import residual_distribution
 from otlp.plan.slackness import SlacknessPlan
@@ -31,6 +32,7 @@ from otlp.solution import Guarantee, Status
 from otlp.solvers.global_resolution.convex_solver import (
     ConvexFunction,
     Minimum,
+    l1_norm,
     solve_convex,
     starting_point,
 )
@@ -264,32 +266,38 @@ class GlobalResolution(SystemSolver):
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
         """Solve one system over lumps of tokens; a gradient up to `worst` will do, if it must."""
         draft = iid_drafts(side.problem).draft
-        # Tokens that want nothing are ignored: they are drafted, and never accepted.
-        idle = side.wanted <= 0.0
         assert side.ratios is not None, "the drafts are i.i.d."
-        # In this order, which is that of w/q too: w is p inside H*, and min(p, C q) outside.
-        tokens = side.ratios[(side.accepting & ~idle)[side.ratios]]
-        ignored = float(draft[side.subset & idle if side.inside else side.subset | idle].sum())
-        spare = side.mass - float(side.wanted[tokens].sum())
+        tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
+        spare = side.mass - taken
+        limits = self.max_iterations, self.newton_steps
         if side.inside and self.newton_steps and SPARED * spare > 3.0 * self.tau:
             # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
             try:
                 lumps = self._lumps(side, draft, tokens, SPARED * spare).raised(draft, side.wanted)
-                steps = min(self.newton_steps, FEW_STEPS)
-                quick = replace(self, newton_steps=steps, max_iterations=0)
-                found = quick._fitted(side, lumps, ignored, 5.0 * self.tau, np.inf)
+                quick = 0, min(self.newton_steps, FEW_STEPS)
+                found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
                 if found.deviation <= 5.0 * self.tau:
                     return found
             except Stopped:
                 pass
         lumps = self._lumps(side, draft, tokens, 3.0 * self.tau)
-        return self._fitted(side, lumps, ignored, 5.0 * self.tau - lumps.mismatch, worst)
+        tolerance = 5.0 * self.tau - lumps.mismatch
+        return self._fitted(side, lumps, ignored, taken, tolerance, limits, worst)
 
     def _fitted(
-        self, side: Side, lumps: Lumps, ignored: float, tolerance: float, worst: float
+        self,
+        side: Side,
+        lumps: Lumps,
+        ignored: float,
+        taken: float,
+        tolerance: float,
+        limits: tuple[int, int],
+        worst: float,
     ) -> SolvedSystem:
-        """Minimise over lumps, and scale what they get to what is wanted."""
-        minimum, given, function, details = self._minimise(side, lumps, ignored, tolerance, worst)
+        """Minimise over lumps, and scale what they get to what is wanted, `taken` in all."""
+        minimum, given, function, details = self._minimise(
+            side, lumps, ignored, tolerance, limits, worst
+        )
         plan = SoftmaxSystem(
             side.problem,
             side.wanted,
@@ -301,8 +309,7 @@ class GlobalResolution(SystemSolver):
             float(side.inside),
             function.terms if isinstance(function, LogSumExp) else None,
         )
-        wanted = float(side.wanted[side.accepting].sum())
-        return SolvedSystem(plan, max(0.0, wanted - float(plan.kept.sum())), details)
+        return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
     def _published(self, side: Side) -> SolvedSystem:
         """Solve one system over its truncation set (Theorems 6.4 and 6.5)."""
@@ -321,8 +328,9 @@ class GlobalResolution(SystemSolver):
         ignored = 0.0 if side.inside else float(draft[side.subset].sum())
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
+        limits = self.max_iterations, self.newton_steps
         minimum, _, _, details = self._minimise(
-            side, lumps, ignored, 5.0 * self.tau - 3.0 * left_out
+            side, lumps, ignored, 5.0 * self.tau - 3.0 * left_out, limits
         )
         alpha = np.zeros(draft.size)
         alpha[tokens] = minimum.alpha
@@ -362,7 +370,13 @@ class GlobalResolution(SystemSolver):
         return lumps
 
     def _minimise(
-        self, side: Side, lumps: Lumps, ignored: float, tolerance: float, worst: float = 0.0
+        self,
+        side: Side,
+        lumps: Lumps,
+        ignored: float,
+        tolerance: float,
+        limits: tuple[int, int],
+        worst: float = 0.0,
     ) -> tuple[Minimum, FloatArray, ConvexFunction, dict[str, Any]]:
         """Find the variables, and what they give to each lump."""
         n, slack = side.problem.n, float(side.inside)
@@ -372,17 +386,16 @@ class GlobalResolution(SystemSolver):
             if count <= LISTED_TERMS
             else Race(lumps.draft, n, ignored, lumps.wanted, slack)
         )
-        limits = self.minimiser, self.max_iterations, self.newton_steps
         start = starting_point(lumps.wanted, lumps.draft, n, slack)
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)
-            minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
+            minimum = solve_convex(rough, start, tolerance - COARSE, self.minimiser, *limits)
         else:
-            minimum = solve_convex(function, start, tolerance, *limits)
+            minimum = solve_convex(function, start, tolerance, self.minimiser, *limits)
         given = function.given(minimum.alpha)
-        gradient_norm = float(np.abs(given - lumps.wanted).sum())
-        minimum = replace(minimum, gradient_norm=gradient_norm)
+        gradient_norm = l1_norm(given - lumps.wanted)
+        minimum = Minimum(minimum.alpha, gradient_norm, minimum.iterations, minimum.newton_steps)
         if minimum.gradient_norm > max(tolerance, worst):
             raise Stopped(
                 Status.ITERATION_LIMIT,
@@ -400,3 +413,24 @@ class GlobalResolution(SystemSolver):
             f"{side.name}_newton_steps": minimum.newton_steps,
         }
         return minimum, given, function, details
+
+
+@compiled
+def _served(
+    draft: FloatArray, wanted: FloatArray, subset: Mask, inside: bool, ratios: IntArray
+) -> tuple[IntArray, float, float]:
+    """Tokens that a system accepts, what they want in all, and the draft's mass of the ignored.
+
+    Tokens that want nothing are ignored: they are drafted, and never accepted.  In the order of
+    p/q, which is that of w/q too: w is p inside H*, and min(p, C q) outside.
+    """
+    tokens = np.empty(ratios.size, np.int64)
+    count, taken, ignored = 0, 0.0, 0.0
+    for x in ratios:
+        if subset[x] == inside and wanted[x] > 0.0:
+            tokens[count] = x
+            count += 1
+            taken += wanted[x]
+        elif subset[x] or not inside:
+            ignored += draft[x]
+    return tokens[:count].copy(), taken, ignored

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
-from otlp.plan import Marginals, Plan, residual_distribution
+from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 
 
@@ -57,7 +57,8 @@ class SoftmaxSystem(Plan):
         self.mass, self.labels = mass, labels
         self.alpha, self.slack, self.sets = alpha, slack, sets
         self.raw, self.kept, left, self.separate = _scaled(wanted, given, labels, draft)
-        self.residual = residual_distribution(left if left.any() else problem.target, 0.0)
+        rest = float(left.sum())
+        self.residual = left / rest if rest > 0.0 else problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""

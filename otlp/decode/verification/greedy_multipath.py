@@ -67,10 +67,10 @@ def _ranks(p: FloatArray, q: FloatArray) -> Ranks:
 def _mass_below(p: FloatArray, q: FloatArray, token: int) -> tuple[float, int]:
     """Draft mass of the tokens that stand below one, by rank and then by id; and its rank."""
     level, total = _rank(p[token], q[token]), 0.0
-    for x in range(q.size):
-        total += q[x] if _rank(p[x], q[x]) < level else 0.0
     for x in range(token):
-        total += q[x] if _rank(p[x], q[x]) == level else 0.0
+        total += q[x] if _rank(p[x], q[x]) <= level else 0.0
+    for x in range(token, q.size):
+        total += q[x] if _rank(p[x], q[x]) < level else 0.0
     return total, level
 
 
