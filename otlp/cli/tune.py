@@ -105,7 +105,7 @@ Examples:
 )
 @tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
-@click.option("--compile/--no-compile", "compiled", default=False, help="Compile the loop's steps.")
+@click.option("--compile/--no-compile", "compiled", default=True, help="Compile the loop's steps.")
 @click.option(
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
 )

@@ -29,7 +29,7 @@ WORDS = {
     "decode": "--limit 1 --algorithms block --paths 1 --length 2 --tokens 3 --device cpu",
     "design": "--limit 2 --nodes 4 --tokens 5 --length 3 --device cpu --node-cost 0.1",
     "tune": "--limit 2 --text 5 --tokens 3 --paths 1 --length 2 --check 1 --device cpu "
-    "--config {}/tuned.json",
+    "--no-compile --config {}/tuned.json",
     "cascade": "--limit 2 --cascades opt,token-v3 --threshold 0.3 --length 2 --device cpu",
     "capture": "{}/mine.safetensors --limit 1 --tokens 2 --device cpu",
     "info": "",

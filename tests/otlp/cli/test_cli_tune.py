@@ -113,7 +113,7 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     found = run(
         "tune", "--limit", 2, "--text", 10, "--tokens", 6, "--paths", "1,2", "--length", "1,2",
         "--trees", "2-2", "--draft-temperature", "0.9", "--check", 2, "--clock", "processor",
-        "--config", config,
+        "--no-compile", "--config", config,
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "rank correlation" in found.output and "baseline after over before" in found.output
