@@ -39,7 +39,7 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
     for factor in ("1", "2"):
         ways = found[f"widened {factor}"]["widths"][factor]["ways"]
         names = {way["name"] for way in ways}
-        assert {"plain loop", "block 1 x 1", "martingale 2 x 2", "generate, assisted"} <= names
+        assert {"plain loop", "block 1 x 1", "tournament 2-2", "generate, assisted"} <= names
         assert all(sum(way["tokens"]) == 12 for way in ways)
 
 
