@@ -10,6 +10,7 @@ from math import inf
 
 import numpy as np
 
+from otlp.decode.verification.martingale_kernel import draw
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.score_chains import Score, ScoreSplit, drawn, powered, sliced, split
@@ -36,19 +37,6 @@ def _child(
     score = sliced(score, found.cell, found.offset, bottom, lower, upper)
     wanted, won = weight * p, q * ratio
     return score, 1.0 if wanted >= won else wanted / won, True
-
-
-@compiled
-def _draw(weights: FloatArray, total: float, uniform: float) -> int:
-    """Draw an index by inversion; never one of weight 0."""
-    level, last = uniform * total, 0
-    for x in range(weights.size):
-        if weights[x] > 0.0:
-            if level < weights[x]:
-                return x
-            level -= weights[x]
-            last = x
-    return last
 
 
 @compiled
@@ -143,7 +131,7 @@ def verify_prefix_tree(
         weight, uniform = weights[slot], numbers[size + 1 + accepted]
         if accepted == length:
             if uniform < weight:
-                return path, accepted, _draw(target[slot], target[slot].sum(), numbers[-1])
+                return path, accepted, draw(target[slot], numbers[-1])
             continue
         gamma, found = q[slot], splits[slot]
         if found.low < found.high:
@@ -155,6 +143,6 @@ def verify_prefix_tree(
         # 1 - w first: next to 1 a tiny mass would be lost
         if accepted == 0 or uniform * (total + (1.0 - weight)) < total:
             if total > 0.0:
-                return path, accepted, _draw(left, total, numbers[-1])
-            return path, accepted, _draw(p[slot], 1.0, numbers[-1])
+                return path, accepted, draw(left, numbers[-1])
+            return path, accepted, draw(p[slot], numbers[-1])
     return path, 0, 0
