@@ -6,6 +6,7 @@ import importlib
 
 import click
 
+from otlp.cli.interrupts import interrupts_arrive
 from otlp.cli.output import fail, warn
 from otlp.errors import OTLPError
 
@@ -64,7 +65,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Turn errors into one line and exit status 2, and an interruption into 130."""
         try:
-            return super().invoke(ctx)
+            with interrupts_arrive():
+                return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
         except BrokenPipeError:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 SLACK = 1.0
 """Seconds: how late Ctrl-C may be answered and a time limit be kept."""
 
-TRIES = 3
+TRIES = 6
 """One of so many must be in time: other work may take the processor during some of them."""
 
 PROBLEM = """

@@ -1,0 +1,79 @@
+"""A Ctrl-C that arrives, whatever is running when it comes.
+
+Python raises KeyboardInterrupt between any two instructions.  Raised in a callback from C it is
+printed and dropped; raised while a compiled module is imported it becomes an ImportError, which
+may pass for a package that is not installed.  So it is tried again a little later.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+AGAIN = 0.05
+"""Seconds to the next try."""
+
+
+@contextmanager
+def interrupts_arrive() -> Iterator[None]:
+    """Within, Ctrl-C raises KeyboardInterrupt where it is heard.
+
+    An import is finished first.  Where somebody else handles the signal, or in another thread than
+    the main one, nothing changes.
+
+    Examples
+    --------
+    >>> from otlp.cli.interrupts import interrupts_arrive
+    >>> with interrupts_arrive():
+    ...     pass
+    """
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    if (
+        before is not signal.default_int_handler
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+    heard = threading.Event()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.set()
+        if _importing(frame):
+            _try_again()
+        else:
+            raise KeyboardInterrupt
+
+    def dropped(found: Any) -> None:
+        if found.exc_type is KeyboardInterrupt:
+            _try_again()
+        elif not heard.is_set():
+            hook(found)
+
+    signal.signal(signal.SIGINT, hear)
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if not heard.is_set():  # else the process ends, and what was begun is dropped half made
+            sys.unraisablehook = hook
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _try_again() -> None:
+    timer = threading.Timer(AGAIN, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
