@@ -41,7 +41,12 @@ class Kernel(Generic[P, R]):
 
                 self.dispatcher.compile(tuple(map(typeof, args)))
             self.known = True
-        return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
+        try:
+            return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
+        except SystemError as error:  # a Ctrl-C that came while the kernel ran and made an array
+            if _interrupted(error):
+                raise KeyboardInterrupt from None
+            raise
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -66,6 +71,12 @@ class Kernel(Generic[P, R]):
     def _numba_type_(self) -> Any:
         # What numba asks of an object that a kernel names: let it see the compiled function.
         return self.dispatcher._numba_type_
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 @cache

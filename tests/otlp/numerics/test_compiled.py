@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
+import numpy as np
 import pytest
 
 import otlp
+from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint, deadline
 
@@ -107,3 +111,24 @@ def test_the_first_compilation_is_in_no_time_limit() -> None:
         time.sleep(0.03)
         with pytest.raises(TimeoutError):
             checkpoint()
+
+
+@compiled
+def _long(steps: int) -> FloatArray:
+    x = 0.0
+    for i in range(steps):
+        x += np.sin(i)
+    return np.array([x])
+
+
+def test_ctrl_c_while_a_kernel_runs_is_ctrl_c() -> None:
+    """Numba makes a SystemError of it where the kernel returns an array."""
+    _long(1)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Timer(0.01, signal.raise_signal, [signal.SIGINT]).start()
+            _long(5_000_000)
+            time.sleep(1.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
