@@ -273,11 +273,12 @@ class GlobalResolution(SystemSolver):
         if side.inside and self.newton_steps and SPARED * spare > 3.0 * self.tau:
             # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
             try:
-                lumps = self._lumps(side, draft, tokens, SPARED * spare).raised(draft, side.wanted)
-                quick = 0, min(self.newton_steps, FEW_STEPS)
-                found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
-                if found.deviation <= 5.0 * self.tau:
-                    return found
+                lumps = self._lumps(side, draft, tokens, SPARED * spare).raised()
+                for steps in (0, min(self.newton_steps, FEW_STEPS)):  # mostly the start will do
+                    quick = 0, steps
+                    found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
+                    if found.deviation <= 5.0 * self.tau:
+                        return found
             except Stopped:
                 pass
         lumps = self._lumps(side, draft, tokens, 3.0 * self.tau)
@@ -303,8 +304,7 @@ class GlobalResolution(SystemSolver):
             side.wanted,
             side.mass,
             given,
-            lumps.labels,
-            iid_drafts(side.problem).draft,
+            lumps,
             minimum.alpha,
             float(side.inside),
             function.terms if isinstance(function, LogSumExp) else None,
@@ -386,7 +386,7 @@ class GlobalResolution(SystemSolver):
             if count <= LISTED_TERMS
             else Race(lumps.draft, n, ignored, lumps.wanted, slack)
         )
-        start = starting_point(lumps.wanted, lumps.draft, n, slack)
+        start = starting_point(lumps.wanted, lumps.draft, n, slack, ignored)
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)

@@ -309,7 +309,7 @@ def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
     prefix = np.append(0.0, np.cumsum(draft))
     wanted = np.diff(prefix**3)  # the vertex of one ordering: every prefix is tight
     function = LogSumExp(terms, wanted, slack)
-    start = starting_point(wanted, draft, 3, slack)
+    start = starting_point(wanted, draft, 3, slack, 0.0)
     tolerance = 1e-9
     stalled = solve_convex(function, start, tolerance, "l-bfgs-b", 25, 0)
     assert stalled.gradient_norm > tolerance
