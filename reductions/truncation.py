@@ -83,7 +83,7 @@ class Lumps:
     draft, wanted : ndarray, shape (G,)
         Draft probability and wanted mass of each lump.
     most : ndarray, shape (G,)
-        Largest w/q of its tokens.
+        Largest w/q of its tokens, but for rounding.
     mismatch : float
         L1 distance between the wanted masses and those that a lump's mass split by q gives.
     """
@@ -151,22 +151,23 @@ def _lump(
     q, w = draft[order], wanted[order]
     first, mismatch = _fewest(q, w, tolerance, limit)
     labels = np.full(draft.size, -1, np.int64)
-    mass, goal, most = np.zeros((3, first.size))
+    mass, goal, most = np.empty((3, first.size))
     for lump in range(first.size):
-        last = first[lump + 1] if lump + 1 < first.size else order.size
-        mass[lump], goal[lump] = _sums(q[first[lump] : last], w[first[lump] : last])
-        for k in range(first[lump], last):
+        begin, end = first[lump], first[lump + 1] if lump + 1 < first.size else order.size
+        mass[lump], goal[lump] = _sums(q[begin:end], w[begin:end])
+        most[lump] = w[end - 1] / q[end - 1]
+        for k in range(begin, end):
             labels[order[k]] = lump
-            most[lump] = max(most[lump], w[k] / q[k])
     return labels, mass, goal, most, mismatch
 
 
 @compiled(error_model="numpy")
 def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
     """Where each lump begins among the tokens in order, and the mismatch."""
-    position = _position(q, w)
-    low, high = 0, min(8, limit)
-    first, mismatch = _cut(position, q, w, high)
+    first, mismatch = np.zeros(1, np.int64), _mismatch(q, w)
+    if mismatch <= tolerance:
+        return first, mismatch
+    position, low, high = _position(q, w), 0, 1
     while mismatch > tolerance:
         # the mismatch falls as 1 / count
         count = max(high + 1, int(min(high * mismatch / tolerance, 2.0 * MOST_CUTS)))
@@ -201,9 +202,7 @@ def _position(q: FloatArray, w: FloatArray) -> FloatArray:
 
 
 @compiled(error_model="numpy")
-def _cut(
-    position: FloatArray, q: FloatArray, w: FloatArray, count: int
-) -> tuple[IntArray, float]:
+def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tuple[IntArray, float]:
     """Cut tokens in order at every 1 / count of the position."""
     size = position.size
     first = np.empty(min(size, count), np.int64)
