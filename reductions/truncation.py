@@ -9,6 +9,7 @@ taken at random, which splits the lump's mass in proportion to q.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
