@@ -98,8 +98,8 @@ def starting_point(
     odds, met = np.empty(draft.size), np.empty(draft.size)
     for j in range(draft.size):
         rest = max(every - draft[j], 0.0)
-        share = wanted[j] / (draft[j] * power_slope(rest, every, n))
-        share = min(max(share, 1e-6), 0.99)
+        drafted = max(draft[j] * power_slope(rest, every, n), 5e-324)
+        share = min(max(wanted[j] / drafted, 1e-6), 0.99)
         odds[j] = share / (1.0 - share)
         met[j] = 1.0 - (rest / every) ** (n - 1)
     weight = odds.copy()

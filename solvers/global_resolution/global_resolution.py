@@ -274,8 +274,8 @@ class GlobalResolution(SystemSolver):
             # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
             try:
                 lumps = self._lumps(side, draft, tokens, SPARED * spare).raised()
-                for steps in (0, min(self.newton_steps, FEW_STEPS)):  # mostly the start will do
-                    quick = 0, steps
+                # Mostly the starting point will do.
+                for quick in ((0, 0), (0, min(self.newton_steps, FEW_STEPS))):
                     found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
                     if found.deviation <= 5.0 * self.tau:
                         return found

@@ -11,7 +11,7 @@ from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 from otlp.reductions.complementary_slackness import iid_drafts
-from otlp.reductions.truncation import REASSOCIATE, Lumps
+from otlp.reductions.truncation import Lumps
 
 
 class SoftmaxSystem(Plan):
@@ -55,9 +55,9 @@ class SoftmaxSystem(Plan):
         super().__init__(problem)
         self.mass, self.labels = mass, lumps.labels
         self.alpha, self.slack, self.sets = alpha, slack, sets
-        self.raw, self.kept, left, rest = _scaled(
-            wanted, given, lumps.labels, iid_drafts(problem).draft, lumps.draft
-        )
+        draft = iid_drafts(problem).draft
+        self.raw, self.kept, left = _scaled(wanted, given, lumps.labels, draft, lumps.draft)
+        rest = float(left.sum())
         self.residual = left / rest if rest > 0.0 else problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
@@ -98,22 +98,20 @@ class SoftmaxSystem(Plan):
         return factors
 
 
-@compiled(error_model="numpy", fastmath=REASSOCIATE)
+@compiled(error_model="numpy")
 def _scaled(
     wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray, weights: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """What tokens get, what is kept of that, and what is left to replace, with its sum."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What tokens get, what is kept of that, and what is left to replace."""
     raw, kept, left = np.zeros(wanted.size), np.empty(wanted.size), np.empty(wanted.size)
     for x in range(wanted.size):
         if labels[x] >= 0:
             # A quotient of masses first: one by itself takes all, also where it is subnormal.
             raw[x] = given[labels[x]] * (draft[x] / weights[labels[x]])
-    rest = 0.0
     for x in range(wanted.size):
         kept[x] = min(raw[x], wanted[x])
         left[x] = wanted[x] - kept[x]
-        rest += left[x]
-    return raw, kept, left, rest
+    return raw, kept, left
 
 
 @compiled
