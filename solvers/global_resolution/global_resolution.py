@@ -268,12 +268,12 @@ class GlobalResolution(SystemSolver):
         draft = iid_drafts(side.problem).draft
         assert side.ratios is not None, "the drafts are i.i.d."
         tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
-        spare = side.mass - taken
         limits = self.max_iterations, self.newton_steps
-        if side.inside and self.newton_steps and SPARED * spare > 3.0 * self.tau:
+        spare = SPARED * (side.mass - taken) if side.inside else 0.0
+        if self.newton_steps and spare > 3.0 * self.tau:
             # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
             try:
-                lumps = self._lumps(side, draft, tokens, SPARED * spare).raised()
+                lumps = self._lumps(side, draft, tokens, spare).raised()
                 # Mostly the starting point will do.
                 for quick in ((0, 0), (0, min(self.newton_steps, FEW_STEPS))):
                     found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
@@ -299,16 +299,8 @@ class GlobalResolution(SystemSolver):
         minimum, given, function, details = self._minimise(
             side, lumps, ignored, tolerance, limits, worst
         )
-        plan = SoftmaxSystem(
-            side.problem,
-            side.wanted,
-            side.mass,
-            given,
-            lumps,
-            minimum.alpha,
-            float(side.inside),
-            function.terms if isinstance(function, LogSumExp) else None,
-        )
+        sets = function.terms if isinstance(function, LogSumExp) else None
+        plan = SoftmaxSystem(side, given, lumps, minimum.alpha, sets)
         return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
     def _published(self, side: Side) -> SolvedSystem:

@@ -9,8 +9,7 @@ from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
-from otlp.problem import Problem
-from otlp.reductions.complementary_slackness import iid_drafts
+from otlp.reductions.complementary_slackness import Side, iid_drafts
 from otlp.reductions.truncation import Lumps
 
 
@@ -24,41 +23,33 @@ class SoftmaxSystem(Plan):
 
     Parameters
     ----------
-    problem : Problem
-    wanted : ndarray, shape (V,)
-        What the system has to put out; sums to `mass`.
-    mass : float
-        Probability of the system's tuples.
+    side : Side
+        The system: its problem, and what it has to put out.
     given : ndarray, shape (G,)
         Mass that this softmax gives to each label, over all tuples.
     lumps : Lumps
         The label of each token; a label's mass is split among its tokens by their draft's.
     alpha : ndarray, shape (G,)
         The variables.
-    slack : float
-        0 for the outer system, 1 for the inner.
     sets : TokenSets, optional
         All sets of labels, where they are few enough to be listed.
     """
 
     def __init__(
         self,
-        problem: Problem,
-        wanted: FloatArray,
-        mass: float,
+        side: Side,
         given: FloatArray,
         lumps: Lumps,
         alpha: FloatArray,
-        slack: float,
         sets: TokenSets | None = None,
     ) -> None:
-        super().__init__(problem)
-        self.mass, self.labels = mass, lumps.labels
-        self.alpha, self.slack, self.sets = alpha, slack, sets
-        draft = iid_drafts(problem).draft
-        self.raw, self.kept, left = _scaled(wanted, given, lumps.labels, draft, lumps.draft)
+        super().__init__(side.problem)
+        self.side, self.labels, self.alpha, self.sets = side, lumps.labels, alpha, sets
+        self.slack = float(side.inside)
+        draft = iid_drafts(side.problem).draft
+        self.raw, self.kept, left = _scaled(side.wanted, given, lumps.labels, draft, lumps.draft)
         rest = float(left.sum())
-        self.residual = left / rest if rest > 0.0 else problem.target
+        self.residual = left / rest if rest > 0.0 else side.problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
@@ -72,7 +63,7 @@ class SoftmaxSystem(Plan):
 
     def marginals(self) -> Marginals:
         """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
-        rejected = max(0.0, self.mass - float(self.kept.sum()))
+        rejected = max(0.0, self.side.mass - float(self.kept.sum()))
         output = self.kept + rejected * self.residual
         if self.sets is None or np.count_nonzero(self.labels >= 0) > self.alpha.size:
             return Marginals(self.kept, output, "closed form, lucky replacements left out")
