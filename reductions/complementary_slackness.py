@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -33,7 +34,8 @@ class Systems(NamedTuple):
     inner: RelaxedOTLP
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Side:
     """What one of the two systems has to do.
 
     Attributes
@@ -65,7 +67,7 @@ class Side(NamedTuple):
         """The tokens that it accepts: those inside H*, or those outside."""
         return self.subset if self.inside else ~self.subset
 
-    @property
+    @cached_property
     def mass(self) -> float:
         """Probability of its tuples."""
         drafts = self.problem.drafts

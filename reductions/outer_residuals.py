@@ -155,33 +155,21 @@ def level_masses(
     a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
     """
     order = ratio_order(target, draft) if ratios is None else ratios
-    rest = _drafted_from(draft, subset, order)
-    total = float(inclusion_probability(float(rest[0]), n))
-    return _below_level(target, draft, subset, order, rest, total)
-
-
-@compiled
-def _drafted_from(draft: FloatArray, subset: Mask, order: IntArray) -> FloatArray:
-    """Draft mass outside the subset from each place of the order on."""
-    rest, q = np.empty(order.size), 0.0
-    for k in range(order.size - 1, -1, -1):
-        if not subset[order[k]]:
-            q += draft[order[k]]
-        rest[k] = q
-    return rest
+    return _below_level(target, draft, n, subset, order)
 
 
 @compiled(error_model="numpy")
 def _below_level(
-    target: FloatArray,
-    draft: FloatArray,
-    subset: Mask,
-    order: IntArray,
-    rest: FloatArray,
-    total: float,
+    target: FloatArray, draft: FloatArray, n: int, subset: Mask, order: IntArray
 ) -> FloatArray:
-    """min(p, C q) outside the subset, for the C with which it sums to the total."""
-    result, left = np.zeros(target.size), total
+    """min(p, C q) outside the subset, for the C with which it sums to P(some draft outside)."""
+    # rest[k]: draft mass outside the subset from place k of the order on
+    result, rest, q = np.zeros(target.size), np.empty(order.size), 0.0
+    for k in range(order.size - 1, -1, -1):
+        if not subset[order[k]]:
+            q += draft[order[k]]
+        rest[k] = q
+    left = 1.0 if q >= 1.0 else -np.expm1(n * np.log1p(-q))
     for k in range(order.size):
         x = order[k]
         if subset[x]:

@@ -9,7 +9,6 @@ taken at random, which splits the lump's mass in proportion to q.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from otlp.numerics.inclusion import inclusion_probability
 
 MOST_CUTS = 2**40
 """Finer cuts of the ratio than this would only split hairs of rounding."""
+
+REASSOCIATE = {"reassoc", "nsz", "contract"}
+"""Lets the compiler vectorise sums of positive terms."""
 
 
 def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
@@ -81,6 +83,8 @@ class Lumps:
         The lump of each token; -1 for tokens without a variable, which are never accepted.
     draft, wanted : ndarray, shape (G,)
         Draft probability and wanted mass of each lump.
+    most : ndarray, shape (G,)
+        Largest w/q of its tokens, but for rounding.
     mismatch : float
         L1 distance between the wanted masses and those that a lump's mass split by q gives.
     """
@@ -88,27 +92,28 @@ class Lumps:
     labels: IntArray
     draft: FloatArray
     wanted: FloatArray
+    most: FloatArray
     mismatch: float
 
     def __len__(self) -> int:
         """Return the number of lumps G."""
         return self.draft.size
 
-    def raised(self, draft: FloatArray, wanted: FloatArray) -> Lumps:
+    def raised(self) -> Lumps:
         """The same lumps, each with all that is wanted of it, split by q, enough for every token.
 
         Then a mismatch is an excess, and costs nothing where it is scaled down.
         """
-        most = _largest_ratio(self.labels, draft, wanted, len(self))
-        raised = np.maximum(most * self.draft, self.wanted)
-        return Lumps(self.labels, self.draft, raised, self.mismatch)
+        raised = np.maximum(self.most * self.draft, self.wanted)
+        return Lumps(self.labels, self.draft, raised, self.most, self.mismatch)
 
 
 def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Lumps:
     """Every token its own lump; no mismatch."""
     labels = np.full(draft.size, -1, dtype=np.int64)
     labels[tokens] = np.arange(tokens.size)
-    return Lumps(labels, draft[tokens], wanted[tokens], 0.0)
+    q, w = draft[tokens], wanted[tokens]
+    return Lumps(labels, q, w, w / q, 0.0)
 
 
 def lump(
@@ -136,104 +141,103 @@ def lump(
     The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many lumps.
     O(V) a trial; a handful of trials.
     """
-    q, w = draft[tokens], wanted[tokens]
-    position = _position(q, w)
-
-    def cut(count: int) -> _Cut:
-        return _Cut(*_cut(position, q, w, float(count)))
-
-    low, high = 0, min(8, limit)
-    lumps = cut(high)
-    while lumps.mismatch > tolerance:
-        # the mismatch falls as 1 / count
-        count = max(high + 1, int(high * lumps.mismatch / tolerance))
-        more = cut(count)
-        while len(more.first) > limit and count > high + 1:
-            count = (high + count) // 2
-            more = cut(count)
-        if len(more.first) > limit or count > MOST_CUTS:
-            return _lumps(draft, wanted, tokens, lumps)
-        low, high, lumps = high, count, more
-    while high > 1.1 * low + 1.0:
-        middle = (low + high) // 2
-        fewer = cut(middle)
-        if fewer.mismatch <= tolerance:
-            high, lumps = middle, fewer
-        else:
-            low = middle
-    return _lumps(draft, wanted, tokens, lumps)
-
-
-class _Cut(NamedTuple):
-    """Where each lump begins among the tokens in order, and the mismatch."""
-
-    first: IntArray
-    mismatch: float
+    return Lumps(*_lump(draft, wanted, tokens, tolerance, limit))
 
 
 @compiled(error_model="numpy")
-def _largest_ratio(
-    labels: IntArray, draft: FloatArray, wanted: FloatArray, count: int
-) -> FloatArray:
-    """Largest w/q of each lump, shape (G,)."""
-    most = np.zeros(count)
-    for x in range(labels.size):
-        if labels[x] >= 0:
-            most[labels[x]] = max(most[labels[x]], wanted[x] / draft[x])
-    return most
+def _lump(
+    draft: FloatArray, wanted: FloatArray, order: IntArray, tolerance: float, limit: int
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, float]:
+    """Label of each token; q, w and largest w/q of each lump; the mismatch."""
+    q, w = draft[order], wanted[order]
+    first, mismatch = _fewest(q, w, tolerance, limit)
+    labels = np.full(draft.size, -1, np.int64)
+    mass, goal, most = np.empty((3, first.size))
+    for lump in range(first.size):
+        begin, end = first[lump], first[lump + 1] if lump + 1 < first.size else order.size
+        mass[lump], goal[lump] = _sums(q[begin:end], w[begin:end])
+        most[lump] = w[end - 1] / q[end - 1]
+        for k in range(begin, end):
+            labels[order[k]] = lump
+    return labels, mass, goal, most, mismatch
+
+
+@compiled(error_model="numpy")
+def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
+    """Where each lump begins among the tokens in order, and the mismatch."""
+    first, mismatch = np.zeros(1, np.int64), _mismatch(q, w)
+    if mismatch <= tolerance:
+        return first, mismatch
+    position, low, high = _position(q, w), 0, 1
+    while mismatch > tolerance:
+        # the mismatch falls as 1 / count
+        count = max(high + 1, int(min(high * mismatch / tolerance, 2.0 * MOST_CUTS)))
+        more, rest = _cut(position, q, w, count)
+        while more.size > limit and count > high + 1:
+            count = (high + count) // 2
+            more, rest = _cut(position, q, w, count)
+        if more.size > limit or count > MOST_CUTS:
+            return first, mismatch
+        low, high, first, mismatch = high, count, more, rest
+    while high > 1.1 * low + 1.0:
+        middle = (low + high) // 2
+        fewer, rest = _cut(position, q, w, middle)
+        if rest <= tolerance:
+            high, first, mismatch = middle, fewer, rest
+        else:
+            low = middle
+    return first, mismatch
 
 
 @compiled(error_model="numpy")
 def _position(q: FloatArray, w: FloatArray) -> FloatArray:
     """Part of the sum of sqrt(q d(w/q)) up to each token, just below 1 at the last."""
-    position = np.zeros(q.size)
-    ratio = w[0] / q[0]
+    ratio, position = w / q, np.zeros(q.size)
     for k in range(1, q.size):
-        rise = max(w[k] / q[k] - ratio, 0.0)
-        position[k] = position[k - 1] + np.sqrt(rise * 0.5 * (q[k] + q[k - 1]))
-        ratio += rise
+        rise = max(ratio[k] - ratio[k - 1], 0.0)
+        position[k] = np.sqrt(rise * 0.5 * (q[k] + q[k - 1]))
+    for k in range(1, q.size):
+        position[k] += position[k - 1]
     position /= max(position[-1] * (1.0 + 1e-12), 5e-324)
     return position
 
 
 @compiled(error_model="numpy")
-def _cut(
-    position: FloatArray, q: FloatArray, w: FloatArray, count: float
-) -> tuple[IntArray, float]:
+def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tuple[IntArray, float]:
     """Cut tokens in order at every 1 / count of the position."""
     size = position.size
-    first = np.empty(size, np.int64)
+    first = np.empty(min(size, count), np.int64)
     lumps, mismatch, begin = 0, 0.0, 0
     while begin < size:
         first[lumps] = begin
         lumps += 1
         level = np.floor(position[begin] * count)
-        mass, goal, end = 0.0, 0.0, begin
-        while end < size and np.floor(position[end] * count) == level:
-            mass += q[end]
-            goal += w[end]
-            end += 1
-        for k in range(begin, end):
-            mismatch += abs(w[k] - (goal / mass) * q[k])
+        end, last = begin + 1, size
+        while end < last:
+            middle = (end + last) // 2
+            if np.floor(position[middle] * count) == level:
+                end = middle + 1
+            else:
+                last = middle
+        mismatch += _mismatch(q[begin:end], w[begin:end])
         begin = end
     return first[:lumps].copy(), mismatch
 
 
-def _lumps(draft: FloatArray, wanted: FloatArray, order: IntArray, cut: _Cut) -> Lumps:
-    return Lumps(*_merged(draft, wanted, order, cut.first), cut.mismatch)
+@compiled(fastmath=REASSOCIATE)
+def _sums(q: FloatArray, w: FloatArray) -> tuple[float, float]:
+    mass = goal = 0.0
+    for k in range(q.size):
+        mass += q[k]
+        goal += w[k]
+    return mass, goal
 
 
-@compiled
-def _merged(
-    draft: FloatArray, wanted: FloatArray, order: IntArray, first: IntArray
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Lump of each token, and q and w of each lump, where lumps are cut off an order."""
-    labels = np.full(draft.size, -1, np.int64)
-    mass, goal = np.zeros((2, first.size))
-    for lump in range(first.size):
-        last = first[lump + 1] if lump + 1 < first.size else order.size
-        for k in range(first[lump], last):
-            labels[order[k]] = lump
-            mass[lump] += draft[order[k]]
-            goal[lump] += wanted[order[k]]
-    return labels, mass, goal
+@compiled(fastmath=REASSOCIATE, error_model="numpy")
+def _mismatch(q: FloatArray, w: FloatArray) -> float:
+    """L1 distance between w and its sum split by q."""
+    mass, goal = _sums(q, w)
+    ratio, mismatch = goal / mass, 0.0
+    for k in range(q.size):
+        mismatch += abs(w[k] - ratio * q[k])
+    return mismatch

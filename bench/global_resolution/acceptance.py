@@ -28,7 +28,9 @@ def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
         grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), rules=())
         chosen = cases.spread(capture, rows)
         found = cases.mean_optima(capture, chosen, grid, "Figure 1", jobs, scheduler)
-        curves[cases.describe(capture)] = {str(k): values for (*_, k), values in found.items()}
+        curves[cases.describe(capture, rows)] = {
+            str(k): values for (*_, k), values in found.items()
+        }
     figure = cases.over_n(curves, COUNTS, "Optimal acceptance", lambda x: f"{100 * x:.2f}")
     figure.axes[0].set_ylabel("optimal acceptance")
     cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)

@@ -81,7 +81,9 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
                 runs = cases.measure(method, instances, limit, budget)
                 if runs:
                     points[size][method.label] = (*point(instances, runs), cases.success(runs))
-    table = Table("method", *points, title=f"Median ms: acceptance, {cases.describe(capture)}")
+    table = Table(
+        "method", *points, title=f"Median ms: acceptance, {cases.describe(capture, rows)}"
+    )
     for method in methods:
         cells = [points[size].get(method.label) for size in points]
         table.add_row(

@@ -109,9 +109,10 @@ def spread(capture: Capture, rows: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, len(capture) - 1, wanted)})
 
 
-def describe(capture: Capture) -> str:
+def describe(capture: Capture, rows: int) -> str:
+    """What a capture is, and how many of its rows `spread` picks."""
     kind = "SYNTHETIC" if capture.synthetic else "captured"
-    return f"{kind}, V = {capture.vocab_size:,}, {len(capture)} rows"
+    return f"{kind}, V = {capture.vocab_size:,}, {min(rows, len(capture))} rows"
 
 
 def with_solver(label: str, solver: Solver) -> Method:

@@ -30,7 +30,7 @@ def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
         grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), schemes=("iid", "greedy"), rules=())
         chosen = cases.spread(capture, rows)
         found = cases.mean_optima(capture, chosen, grid, "Figures 2 and 3", jobs, scheduler)
-        results[cases.describe(capture)] = {
+        results[cases.describe(capture, rows)] = {
             str(k): list(zip(found["iid", 1.0, k], found["greedy", 1.0, k], strict=True))
             for k in ks
         }

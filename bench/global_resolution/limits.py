@@ -99,7 +99,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
             chosen = cases.spread(capture, rows)
             content[name][method.label] = best_within(method, capture, chosen, most_arcs, budget)
     for name, results in content.items():
-        show(results, cases.describe(captures[name]))
+        show(results, cases.describe(captures[name], rows))
         report(results, flow.label)
     cases.write("table_2", {"rows": rows, "best": content, "paper": PAPER}, draw(content))
 
@@ -111,7 +111,8 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
     for axes, (name, results) in zip(panels, content.items(), strict=True):
         places = np.arange(len(results))
         for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), (SKY, BLUE), strict=True):
-            heights = [100 * best[limit][0] for best in results.values()]
+            # What no size gave is NaN, stored as null.
+            heights = 100.0 * np.array([best[limit][0] for best in results.values()], dtype=float)
             bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
             settings = [best[limit][1] for best in results.values()]
             axes.bar_label(bars, settings, fontsize=6, padding=2)

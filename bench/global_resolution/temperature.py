@@ -99,7 +99,7 @@ def main(rows: int, budget: float, jobs: int | None, scheduler: str | None) -> N
     chosen = cases.spread(capture, rows)
     curves = acceptances(chosen, ks, jobs, scheduler)
     named = {f"temperature {t}": by_k for t, by_k in curves.items()}
-    title = f"Optimal acceptance, {cases.describe(capture)}"
+    title = f"Optimal acceptance, {cases.describe(capture, rows)}"
     figure = cases.over_n(named, COUNTS, title, lambda x: f"{100 * x:.1f}", (11.0, 2.8))
     figure.axes[0].set_ylabel("optimal acceptance")
     cases.write("figure_4", {"rows": rows, "acceptance": curves}, figure)

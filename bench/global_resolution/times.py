@@ -178,7 +178,7 @@ def _about_success(
 @click.option("--most-arcs", default=2e6, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     results, rates = cells(rows, budget, most_arcs)
-    cases.console.print(cases.describe(builtin()))
+    cases.console.print(cases.describe(builtin(), rows))
     print_table(results)
     report(results, rates)
     content: dict[str, list[dict[str, Any]]] = {label: [] for label in results}

@@ -268,16 +268,17 @@ class GlobalResolution(SystemSolver):
         draft = iid_drafts(side.problem).draft
         assert side.ratios is not None, "the drafts are i.i.d."
         tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
-        spare = side.mass - taken
         limits = self.max_iterations, self.newton_steps
-        if side.inside and self.newton_steps and SPARED * spare > 3.0 * self.tau:
+        spare = SPARED * (side.mass - taken) if side.inside else 0.0
+        if self.newton_steps and spare > 3.0 * self.tau:
             # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
             try:
-                lumps = self._lumps(side, draft, tokens, SPARED * spare).raised(draft, side.wanted)
-                quick = 0, min(self.newton_steps, FEW_STEPS)
-                found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
-                if found.deviation <= 5.0 * self.tau:
-                    return found
+                lumps = self._lumps(side, draft, tokens, spare).raised()
+                # Mostly the starting point will do.
+                for quick in ((0, 0), (0, min(self.newton_steps, FEW_STEPS))):
+                    found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
+                    if found.deviation <= 5.0 * self.tau:
+                        return found
             except Stopped:
                 pass
         lumps = self._lumps(side, draft, tokens, 3.0 * self.tau)
@@ -298,17 +299,8 @@ class GlobalResolution(SystemSolver):
         minimum, given, function, details = self._minimise(
             side, lumps, ignored, tolerance, limits, worst
         )
-        plan = SoftmaxSystem(
-            side.problem,
-            side.wanted,
-            side.mass,
-            given,
-            lumps.labels,
-            iid_drafts(side.problem).draft,
-            minimum.alpha,
-            float(side.inside),
-            function.terms if isinstance(function, LogSumExp) else None,
-        )
+        sets = function.terms if isinstance(function, LogSumExp) else None
+        plan = SoftmaxSystem(side, given, lumps, minimum.alpha, sets)
         return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
     def _published(self, side: Side) -> SolvedSystem:
@@ -386,7 +378,7 @@ class GlobalResolution(SystemSolver):
             if count <= LISTED_TERMS
             else Race(lumps.draft, n, ignored, lumps.wanted, slack)
         )
-        start = starting_point(lumps.wanted, lumps.draft, n, slack)
+        start = starting_point(lumps.wanted, lumps.draft, n, slack, ignored)
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)

@@ -9,7 +9,8 @@ from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
-from otlp.problem import Problem
+from otlp.reductions.complementary_slackness import Side, iid_drafts
+from otlp.reductions.truncation import Lumps
 
 
 class SoftmaxSystem(Plan):
@@ -22,43 +23,33 @@ class SoftmaxSystem(Plan):
 
     Parameters
     ----------
-    problem : Problem
-    wanted : ndarray, shape (V,)
-        What the system has to put out; sums to `mass`.
-    mass : float
-        Probability of the system's tuples.
+    side : Side
+        The system: its problem, and what it has to put out.
     given : ndarray, shape (G,)
         Mass that this softmax gives to each label, over all tuples.
-    labels : ndarray, shape (V,), int64
-        Label of each token, -1 for tokens that are not accepted.
-    draft : ndarray, shape (V,)
-        Weights that split a label's mass among its tokens.
+    lumps : Lumps
+        The label of each token; a label's mass is split among its tokens by their draft's.
     alpha : ndarray, shape (G,)
         The variables.
-    slack : float
-        0 for the outer system, 1 for the inner.
     sets : TokenSets, optional
         All sets of labels, where they are few enough to be listed.
     """
 
     def __init__(
         self,
-        problem: Problem,
-        wanted: FloatArray,
-        mass: float,
+        side: Side,
         given: FloatArray,
-        labels: IntArray,
-        draft: FloatArray,
+        lumps: Lumps,
         alpha: FloatArray,
-        slack: float,
         sets: TokenSets | None = None,
     ) -> None:
-        super().__init__(problem)
-        self.mass, self.labels = mass, labels
-        self.alpha, self.slack, self.sets = alpha, slack, sets
-        self.raw, self.kept, left, self.separate = _scaled(wanted, given, labels, draft)
+        super().__init__(side.problem)
+        self.side, self.labels, self.alpha, self.sets = side, lumps.labels, alpha, sets
+        self.slack = float(side.inside)
+        draft = iid_drafts(side.problem).draft
+        self.raw, self.kept, left = _scaled(side.wanted, given, lumps.labels, draft, lumps.draft)
         rest = float(left.sum())
-        self.residual = left / rest if rest > 0.0 else problem.target
+        self.residual = left / rest if rest > 0.0 else side.problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
@@ -72,9 +63,9 @@ class SoftmaxSystem(Plan):
 
     def marginals(self) -> Marginals:
         """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
-        rejected = max(0.0, self.mass - float(self.kept.sum()))
+        rejected = max(0.0, self.side.mass - float(self.kept.sum()))
         output = self.kept + rejected * self.residual
-        if self.sets is None or not self.separate:
+        if self.sets is None or np.count_nonzero(self.labels >= 0) > self.alpha.size:
             return Marginals(self.kept, output, "closed form, lucky replacements left out")
         return Marginals(self.kept + self._lucky(self.sets), output, "closed form")
 
@@ -100,30 +91,18 @@ class SoftmaxSystem(Plan):
 
 @compiled(error_model="numpy")
 def _scaled(
-    wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
-    """What tokens get, what is kept of that, and what is left to replace.
-
-    Also whether no two tokens share a label.
-    """
-    # The last place is that of label -1: nothing is given there.
-    weights, members = np.zeros(given.size + 1), np.zeros(given.size + 1, np.int64)
+    wanted: FloatArray, given: FloatArray, labels: IntArray, draft: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What tokens get, what is kept of that, and what is left to replace."""
+    raw, kept, left = np.zeros(wanted.size), np.empty(wanted.size), np.empty(wanted.size)
     for x in range(wanted.size):
-        weights[labels[x]] += draft[x]
-        members[labels[x]] += 1
-    whole, part = np.zeros(given.size + 1), np.zeros(given.size + 1)
-    for label in range(given.size):
-        # A token by itself takes all, also where its weight is subnormal.
-        if members[label] == 1:
-            whole[label] = given[label]
-        else:
-            part[label] = given[label] / weights[label]
-    raw, kept, left = np.empty(wanted.size), np.empty(wanted.size), np.empty(wanted.size)
+        if labels[x] >= 0:
+            # A quotient of masses first: one by itself takes all, also where it is subnormal.
+            raw[x] = given[labels[x]] * (draft[x] / weights[labels[x]])
     for x in range(wanted.size):
-        raw[x] = whole[labels[x]] + part[labels[x]] * draft[x]
         kept[x] = min(raw[x], wanted[x])
         left[x] = wanted[x] - kept[x]
-    return raw, kept, left, given.size == 0 or members[:-1].max() <= 1
+    return raw, kept, left
 
 
 @compiled

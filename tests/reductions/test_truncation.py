@@ -53,6 +53,8 @@ def test_lumps_partition_and_say_their_mismatch(problem, tau, limit):
     assert lumps.mismatch == pytest.approx(error, rel=1e-9, abs=1e-15)
     if len(lumps) == tokens.size:
         assert lumps.mismatch <= 1e-15
+    enough = lumps.raised().wanted[own] * (q[tokens] / lumps.draft[own])
+    assert (enough >= wanted[tokens] * (1.0 - 1e-12)).all()
     assert singletons(q, wanted, tokens).mismatch == 0.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -97,7 +98,11 @@ class TopDown(Verification):
         if siblings is None or siblings.n < 2:
             return Capability(True)
         uniform = np.full(siblings.vocab_size, 1.0 / siblings.vocab_size)
-        return make_solver(self.solver).supports(Problem(uniform, siblings))
+        return self._solver.supports(Problem(uniform, siblings))
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return make_solver(self.solver)
 
     def plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> Plan:
         """Prepare the solver for the problem at one node; see `otlp.Solver.prepare`.
@@ -109,8 +114,7 @@ class TopDown(Verification):
         UnsupportedProblemError
             If there is no fallback and the solver does not take the problem.
         """
-        problem = Problem(target_distribution, drafts)
-        solver = make_solver(self.solver)
+        problem, solver = Problem(target_distribution, drafts), self._solver
         if self.fallback is None:
             return solver.prepare(problem, self.guarantee)
         if solver.supports(problem):

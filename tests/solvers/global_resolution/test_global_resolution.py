@@ -300,6 +300,15 @@ def test_what_it_does_not_cover():
     hash(GlobalResolution.published())
 
 
+@given(st.integers(1, 9), st.floats(0.01, 0.98), st.floats(1e-9, 0.5), st.floats(0.0, 0.5))
+def test_a_single_variable_starts_at_its_minimum(n, share, draft, ignored):
+    terms = list_sets(np.array([draft]), n, ignored)
+    wanted = share * terms.mass
+    start = starting_point(wanted, np.array([draft]), n, 1.0, ignored)
+    found = LogSumExp(terms, wanted, 1.0).given(start)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
 @pytest.mark.parametrize("slack", [0.0, 1.0])
 def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
     """A feasible system with tight constraints, whose minimum lies at infinity."""
@@ -309,7 +318,7 @@ def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
     prefix = np.append(0.0, np.cumsum(draft))
     wanted = np.diff(prefix**3)  # the vertex of one ordering: every prefix is tight
     function = LogSumExp(terms, wanted, slack)
-    start = starting_point(wanted, draft, 3, slack)
+    start = starting_point(wanted, draft, 3, slack, 0.0)
     tolerance = 1e-9
     stalled = solve_convex(function, start, tolerance, "l-bfgs-b", 25, 0)
     assert stalled.gradient_norm > tolerance
