@@ -1,0 +1,272 @@
+"""Different drafts as alarm clocks: which one has the largest of independent scores, exactly.
+
+Give each token a clock that rings at an exponential time of rate q_i: the first n to ring are the
+drafts, in order.  At a fixed time the clocks are independent, so what concerns the drafted set is
+a coefficient of a product of one factor a token, integrated over the time of the last ring.  The
+likeliest tokens, the heads, are multiplied one by one; of all others power sums are enough, and
+as their factors are smooth functions of q, those are sums of a few polynomials in q.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from otlp.batched.numerics import TINY
+
+HEADS = 4
+"""Tokens a draft that are multiplied one by one.
+
+All clocks but these have hardly begun to ring, whenever the last draft rings.
+"""
+
+DEGREES = 16
+"""Polynomials in q that the factors of the other tokens are made of, to rounding."""
+
+FIRST = -3.5
+"""No draft rings before the first node, exp(x - exp(-x)) for this x."""
+
+REACH = 41.0
+"""In log time: earlier than this before the last node, the last draft rings as good as never."""
+
+STEP = 0.22
+"""Between nodes in x, for up to five drafts."""
+
+SLICE = 32
+"""Nodes that the prefix sums over the vocabulary are worked out for at once."""
+
+
+class Clocks(NamedTuple):
+    """The clocks of B rows of V tokens.
+
+    Attributes
+    ----------
+    light : Tensor, shape (B, V), float64
+        q; 0 for heads.
+    features : Tensor, shape (B, V, R), float64
+        Of the tokens that are no heads: q times Chebyshev's polynomials in q.
+    points : Tensor, shape (B, R), float64
+        The values of q that interpolate.
+    heads : Tensor, shape (B, H), int64
+    rates : Tensor, shape (B, H), float64
+        q of the heads.
+    times, weights : Tensor, shape (B, K), float64
+        Nodes of the integral; weights times the chance that no clock but the heads' has rung.
+    missing : Tensor, shape (B, 1), int64
+        N - n.
+    most : int
+        N.
+    """
+
+    light: Tensor
+    features: Tensor
+    points: Tensor
+    heads: Tensor
+    rates: Tensor
+    times: Tensor
+    weights: Tensor
+    missing: Tensor
+    most: int
+
+
+def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
+    """Prepare the clocks.
+
+    Parameters
+    ----------
+    draft : Tensor, shape (B, V), float64
+        q, of sum one.
+    n : Tensor, shape (B, 1), float64
+        Number of drafts of each row.
+    most : int
+        N >= n.
+
+    Returns
+    -------
+    Clocks
+        Some `DEGREES` passes over (B, V).
+    """
+    rates, heads = draft.topk(min(HEADS * most, draft.shape[1]), dim=1)
+    light = draft.scatter(1, heads, 0.0)
+    tail = light.sum(1, keepdim=True)
+    # until n clocks have rung, what is left rings at this rate at least
+    places = torch.arange(rates.shape[1], device=draft.device)
+    slowest = tail + rates.masked_fill(places < n - 1.0, 0.0).sum(1, keepdim=True)
+    times, weights = _nodes(slowest.clamp(min=TINY), most)
+    widest = light.amax(1, keepdim=True).clamp(min=TINY)
+    angles = (torch.arange(DEGREES, dtype=draft.dtype, device=draft.device) + 0.5) / DEGREES
+    points = 0.5 * widest * (1.0 + torch.cos(torch.pi * angles))
+    place = (2.0 * light / widest - 1.0).clamp(max=1.0)
+    polynomials = [light, light * place]
+    for _ in range(2, DEGREES):
+        polynomials.append(2.0 * place * polynomials[-1] - polynomials[-2])
+    return Clocks(
+        light,
+        torch.stack(polynomials, 2),
+        points,
+        heads,
+        rates,
+        times,
+        weights * torch.exp(-tail * times),
+        (most - n).long(),
+        most,
+    )
+
+
+def _nodes(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Times and weights of the trapezoidal rule in x, where t = exp(x - exp(-x)).
+
+    As many as the widest row needs, or, where values cannot be looked at, as any row may need.
+    """
+    last = torch.log((38.0 + most + 9.0 * most**0.5) / slowest)
+    first = (last - REACH).clamp(min=FIRST)
+    step = min(STEP, 0.5 * most**-0.5)
+    looks = slowest.device.type == "cpu" and not torch.compiler.is_compiling()
+    length = float((last - first).max()) if looks and slowest.numel() else REACH
+    count = int(np.ceil(length / step)) + 1
+    x = torch.linspace(0.0, 1.0, count, dtype=slowest.dtype, device=slowest.device)
+    x = first + (last - first) * x
+    times = torch.exp(x - torch.exp(-x))
+    return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
+
+
+def within(clocks: Clocks) -> Tensor:
+    """Probability that all drafts are among the first k tokens, for each k; shape (B, V).
+
+    Notes
+    -----
+    The others are touched when one of them rings before n of the first k have: a sum of positive
+    terms over how many have.  O(N V) a node.
+    """
+    batch, size = clocks.light.shape
+    most, heads = clocks.most, clocks.heads.shape[1]
+    places, which = clocks.heads.sort(1)
+    rates = clocks.rates.gather(1, which)
+    passed = torch.zeros_like(clocks.heads[:, :1]).expand(batch, size).clone()
+    passed = passed.scatter_(1, places, 1).cumsum_(1)
+    unrung = torch.zeros_like(clocks.light)
+    for low in range(0, clocks.times.shape[1], SLICE):
+        times, weights = (part[:, low : low + SLICE, None] for part in clocks[5:7])
+        silent, rung = torch.exp(-rates[:, None] * times), -torch.expm1(-rates[:, None] * times)
+        later = pad(rates.flip(1).cumsum(1).flip(1), (0, 1))
+        # chances of the first heads to have rung m times, by m, while no later head has
+        count = [(clocks.missing == m).double()[:, None].expand(weights.shape) for m in range(most)]
+        after = [count]
+        for h in range(heads):
+            no, yes = silent[..., h : h + 1], rung[..., h : h + 1]
+            count = [no * count[m] + (yes * count[m - 1] if m else 0.0) for m in range(most)]
+            after.append(count)
+        held = torch.exp(-later[:, None] * times) * weights
+        odds = torch.expm1(clocks.light[:, None] * times)
+        some, fewer = torch.ones_like(odds), passed[:, None].expand(odds.shape)
+        for m in range(most):
+            upto = torch.cat([sum(each[: most - m]) for each in after], 2)
+            unrung += (some * (upto * held).gather(2, fewer)).sum(1)
+            if m + 1 < most:
+                some = (odds * (pad(some[..., :-1], (1, 0)) if m else 1.0)).cumsum(2)
+    draft = clocks.light.scatter(1, clocks.heads, clocks.rates)
+    outside = pad(draft.flip(1).cumsum(1).flip(1)[:, 1:], (0, 1))
+    return 1.0 - (outside * unrung).clamp(max=1.0)
+
+
+def chances(clocks: Clocks, below: Tensor) -> Tensor:
+    """Probability that a token is drafted, and no draft has a larger score than it.
+
+    Parameters
+    ----------
+    clocks : Clocks
+    below : Tensor, shape (B, V, U), float64
+        Probability that a token's score lies below each of U bars.
+
+    Returns
+    -------
+    Tensor, shape (B, V, U), float64
+        If the token's score is at the bar.  2 N products of V by U by `DEGREES`.
+    """
+    most, times, weights = clocks.most, clocks.times[:, None], clocks.weights[:, None]
+    rung = torch.expm1(clocks.points[..., None] * times)
+    speed = rung / clocks.points[..., None].clamp(min=TINY)
+    fit = _fit(clocks)
+    count, rate = _light_polynomials(clocks, below, fit, rung, speed)
+
+    # heads, one by one: before[h] without the heads from h on, after[h] with them alone
+    silent = torch.exp(-clocks.rates[..., None] * times)[:, :, None]
+    ringing = -torch.expm1(-clocks.rates[..., None] * times)[:, :, None]
+    head_below = below.gather(1, clocks.heads[..., None].expand(-1, -1, below.shape[2]))[..., None]
+    steps = [
+        (silent[:, h, None], (ringing * head_below)[:, h, None], (own * head_below)[:, h, None])
+        for own in [clocks.rates[..., None, None] * silent]
+        for h in range(clocks.heads.shape[1])
+    ]
+    before = [(count, rate)]
+    for step in steps:
+        before.append(_times(before[-1], *step))
+    one = torch.zeros_like(count)
+    one[:, 0] = 1.0
+    after = [(one, torch.zeros_like(one))]
+    for step in reversed(steps):
+        after.append(_times(after[-1], *step))
+    found = []
+    for h, ((c, r), (d, s)) in enumerate(zip(before, after[-2::-1], strict=False)):
+        d, s = d.flip(1), s.flip(1)
+        now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
+        own = clocks.rates[:, h, None, None] * silent[:, h]
+        found.append(((own * now + ringing[:, h] * earlier) * weights).sum(2))
+
+    count, rate = before[-1]
+    result, power, factor = torch.zeros_like(below), torch.ones_like(below), weights
+    for m in range(most):
+        c, r = count[:, most - 1 - m].mT, rate[:, most - 1 - m].mT
+        table = (factor * (m + 1)) @ c + (factor * speed) @ r
+        result += power * (clocks.features @ (fit @ table))
+        power, factor = power * below, -factor * rung
+    return result.scatter_(
+        1, clocks.heads[..., None].expand(-1, -1, below.shape[2]), torch.stack(found, 1)
+    )
+
+
+def _light_polynomials(
+    clocks: Clocks, below: Tensor, fit: Tensor, rung: Tensor, speed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Coefficients (B, N, U, K): chances, as odds, that m rang below the bar; and one rings now."""
+    power, sums, flows, part = below, [], [], torch.ones_like(rung)
+    for _ in range(1, clocks.most):
+        moments = power.mT @ clocks.features @ fit
+        sums.append(moments @ (part * speed))
+        flows.append(moments @ part)
+        power, part = power * below, part * rung
+    nodes = clocks.times.shape[1]
+    count = [below.new_ones(below.shape[0], below.shape[2], nodes)]
+    rate = [torch.zeros_like(count[0])]
+    for m in range(1, clocks.most):
+        signed = [(-1.0) ** k * count[m - 1 - k] for k in range(m)]
+        count.append(sum(a * b for a, b in zip(sums, signed, strict=False)) / m)
+        rate.append(sum(a * b for a, b in zip(flows, signed, strict=False)))
+    place = torch.arange(clocks.most, device=below.device) - clocks.missing
+    index = place.clamp(min=0)[:, :, None, None].expand(-1, -1, below.shape[2], nodes)
+    none = (place < 0)[:, :, None, None]
+    count, rate = (
+        torch.stack(part, 1).gather(1, index).masked_fill(none, 0.0) for part in (count, rate)
+    )
+    return count, rate
+
+
+def _times(
+    polynomials: tuple[Tensor, Tensor], silent: Tensor, rung: Tensor, flow: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Multiply a head's factor in."""
+    count, rate = polynomials
+    one, two = (pad(part[:, :-1], (0, 0, 0, 0, 1, 0)) for part in polynomials)
+    return silent * count + rung * one, silent * rate + rung * two + flow * one
+
+
+def _fit(clocks: Clocks) -> Tensor:
+    """Matrix (R, R) from values at the points to coefficients of Chebyshev's polynomials."""
+    angles = (np.arange(DEGREES) + 0.5) * np.pi / DEGREES
+    fit = 2.0 / DEGREES * np.cos(np.arange(DEGREES)[:, None] * angles)
+    fit[0] *= 0.5
+    return torch.from_numpy(fit).to(clocks.points)
