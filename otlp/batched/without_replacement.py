@@ -78,9 +78,10 @@ def score_plan(rows: Rows) -> ScorePlan:
     law = torch.zeros_like(aim)
     shares = torch.nn.functional.one_hot(cell, CELLS).to(aim)
     base, first = law_of(clocks, shares)
+    rung = _rung(draft, rows.n.clamp(min=1.0))
     kept, kept_shares, goal = first, shares, aim
     for _ in range(CORRECTIONS):
-        shares = _swap(cell, base, goal - first)
+        shares = _swap(cell, rung, first, goal - first)
         _, law = law_of(clocks, shares)
         better = accepted(target, law) > accepted(target, kept)
         kept = torch.where(better, law, kept)
@@ -139,12 +140,24 @@ def _cells(aim: Tensor, inside: Tensor, best: Tensor) -> Tensor:
     return torch.where(places < best, below, above).clamp(0, CELLS - 1).long()
 
 
-def _swap(cell: Tensor, chance: Tensor, need: Tensor) -> Tensor:
+def _rung(draft: Tensor, n: Tensor) -> Tensor:
+    time = n
+    for _ in range(12):
+        silent = torch.exp(-draft * time)
+        count = (1.0 - silent).sum(1, keepdim=True)
+        time = time + (n - 0.5 - count) / (draft * silent).sum(1, keepdim=True).clamp(min=TINY)
+    return -torch.expm1(-draft * time)
+
+
+def _swap(cell: Tensor, rung: Tensor, law: Tensor, need: Tensor) -> Tensor:
     up, down = need.clamp(min=0.0).cumsum(1), (-need).clamp(min=0.0).cumsum(1)
     cells = torch.arange(CELLS, device=cell.device)
     ends = torch.searchsorted(cell, cells.expand(cell.shape[0], -1).contiguous(), right=True)
-    own = chance.gather(2, cell[..., None])
-    shares = torch.zeros_like(chance)
+    both = torch.stack([law, rung], 2)
+    both = torch.zeros_like(both[:, :CELLS]) if False else torch.zeros(cell.shape[0], CELLS, 2, dtype=law.dtype).scatter_add(1, cell[..., None].expand(-1, -1, 2), both)
+    worth = both[..., 0] / both[..., 1].clamp(min=TINY)
+    own = worth.gather(1, cell)[..., None]
+    shares = torch.zeros_like(own.expand(-1, -1, CELLS))
     for mine, others, sign in ((up, down, 1), (down, up, -1)):
         stop = before(others, ends)
         start = torch.nn.functional.pad(stop[:, :-1], (1, 0))
@@ -152,7 +165,7 @@ def _swap(cell: Tensor, chance: Tensor, need: Tensor) -> Tensor:
         overlap = torch.minimum(mine[..., None], stop[:, None]) - torch.maximum(
             begin[..., None], start[:, None]
         )
-        rise = sign * (chance - own)
+        rise = sign * (worth[:, None] - own) * rung[..., None]
         useful = (sign * (cells - cell[..., None]) > 0) & (rise > 0) & (overlap > 0)
         shares += torch.where(useful, overlap / torch.where(useful, rise, 1.0), 0.0)
     total = shares.sum(2, keepdim=True)
