@@ -173,63 +173,70 @@ def within(clocks: Clocks) -> Tensor:
     return 1.0 - (outside * unrung).clamp(max=1.0)
 
 
-def chances(clocks: Clocks, below: Tensor) -> Tensor:
-    """Probability that a token is drafted, and no draft has a larger score than it.
+def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
+    """Distribution of the draft with the largest score.
 
     Parameters
     ----------
     clocks : Clocks
-    below : Tensor, shape (B, V, U), float64
-        Probability that a token's score lies below each of U bars.
+    mass, below : Tensor, shape (B, V, U), float64
+        Probability that a token's score is at each of U bars, and that it lies below.  A score
+        that is uniform in a cell is at the nodes of Gauss's rule with N / 2 nodes or more.
 
     Returns
     -------
-    Tensor, shape (B, V, U), float64
-        If the token's score is at the bar.  2 N products of V by U by `DEGREES`.
+    Tensor, shape (B, V), float64
+        2 N products of V by U by `DEGREES`.
     """
     most, times, weights = clocks.most, clocks.times[:, None], clocks.weights[:, None]
+    fit = _fit(clocks)
     rung = torch.expm1(clocks.points[..., None] * times)
     speed = rung / clocks.points[..., None].clamp(min=TINY)
-    fit = _fit(clocks)
-    count, rate = _light_polynomials(clocks, below, fit, rung, speed)
-
-    # heads, one by one: before[h] without the heads from h on, after[h] with them alone
-    silent = torch.exp(-clocks.rates[..., None] * times)[:, :, None]
-    ringing = -torch.expm1(-clocks.rates[..., None] * times)[:, :, None]
-    head_below = below.gather(1, clocks.heads[..., None].expand(-1, -1, below.shape[2]))[..., None]
-    steps = [
-        (silent[:, h, None], (ringing * head_below)[:, h, None], (own * head_below)[:, h, None])
-        for own in [clocks.rates[..., None, None] * silent]
-        for h in range(clocks.heads.shape[1])
-    ]
-    before = [(count, rate)]
-    for step in steps:
-        before.append(_times(before[-1], *step))
-    one = torch.zeros_like(count)
-    one[:, 0] = 1.0
-    after = [(one, torch.zeros_like(one))]
-    for step in reversed(steps):
-        after.append(_times(after[-1], *step))
-    found = []
-    for h, ((c, r), (d, s)) in enumerate(zip(before, after[-2::-1], strict=False)):
-        d, s = d.flip(1), s.flip(1)
-        now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
-        own = clocks.rates[:, h, None, None] * silent[:, h]
-        found.append(((own * now + ringing[:, h] * earlier) * weights).sum(2))
-
-    count, rate = before[-1]
-    result, power, factor = torch.zeros_like(below), torch.ones_like(below), weights
+    (count, rate), heads = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
+    result, power, factor = torch.zeros_like(clocks.light), mass, weights
     for m in range(most):
         c, r = count[:, most - 1 - m].mT, rate[:, most - 1 - m].mT
         table = (factor * (m + 1)) @ c + (factor * speed) @ r
-        result += power * (clocks.features @ (fit @ table))
-        power, factor = power * below, -factor * rung
-    return result.scatter_(
-        1, clocks.heads[..., None].expand(-1, -1, below.shape[2]), torch.stack(found, 1)
-    )
+        result += (clocks.features * (power @ (fit @ table).mT)).sum(2)
+        if m + 1 < most:
+            power, factor = power * below, -factor * rung
+    return result.scatter_(1, clocks.heads, heads)
 
 
-def _light_polynomials(
+def _heads(
+    clocks: Clocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Multiply the heads' factors in, one by one, and find how often each is the best, (B, H)."""
+    times, weights = clocks.times[:, None], clocks.weights[:, None]
+    index = clocks.heads[..., None].expand(-1, -1, below.shape[2])
+    mass, below = mass.gather(1, index), below.gather(1, index)
+    silent, rung, flow = [], [], []
+    for h in range(clocks.heads.shape[1]):
+        rate = clocks.rates[:, h, None, None]
+        silent.append(torch.exp(-rate * times))
+        rung.append(-torch.expm1(-rate * times))
+        flow.append(rate * silent[h])
+    steps = [
+        (silent[h][:, None], *((part * below[:, h, :, None])[:, None] for part in (rung[h], flow[h])))
+        for h in range(len(silent))
+    ]
+    before = [others]
+    for step in steps:
+        before.append(_times(before[-1], *step))
+    one = torch.zeros_like(others[0])
+    one[:, 0] = 1.0
+    after = one, torch.zeros_like(one)
+    found = []
+    for h in reversed(range(len(steps))):
+        (c, r), (d, s) = before[h], (part.flip(1) for part in after)
+        now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
+        each = (flow[h] * now + rung[h] * earlier) * weights
+        found.append((mass[:, h] * each.sum(2)).sum(1))
+        after = _times(after, *steps[h])
+    return before[-1], torch.stack(found[::-1], 1)
+
+
+def _others(
     clocks: Clocks, below: Tensor, fit: Tensor, rung: Tensor, speed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Coefficients (B, N, U, K): chances, as odds, that m rang below the bar; and one rings now."""

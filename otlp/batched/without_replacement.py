@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import Clocks, chances, set_clocks, within
+from otlp.batched.clocks import Clocks, best_scored, set_clocks, within
 from otlp.batched.coupling import levels
 from otlp.batched.martingale import ranks
 from otlp.batched.numerics import TINY, before
@@ -33,6 +33,57 @@ FINEST = 3e-4
 
 CORRECTIONS = 3
 """Swaps, each aimed past the wanted law by what the last one missed."""
+
+
+def verify_without_replacement(
+    target: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Verify n different drafts a row, losslessly and with nearly the optimal acceptance.
+
+    Parameters, results and errors are those of `otlp.batched.verify`, but a token that a row
+    holds twice has probability 0.  Each row's drafts must have been drawn one by one, each from q
+    without the earlier ones, as `otlp.batched.sample_without_replacement` does; their order does
+    not matter.
+
+    Notes
+    -----
+    Lossless to rounding, since the law y of the selection is that of the shares that are used.
+    How much acceptance is lost says `otlp.batched.acceptance_without_replacement`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> target = torch.tensor([[0.1, 0.5, 0.1, 0.3]])
+    >>> draft = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    >>> drafts = batched.sample_without_replacement(draft, 2, generator)
+    >>> tokens, accepted = batched.verify_without_replacement(target, draft, drafts, generator)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
+    """
+    rows = prepare(target, draft, draft_tokens, validate)
+    if reads_values(validate, target):
+        check_different(rows.tokens, PADDING)
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    tokens, accepted = by_rows(_verified, rows, numbers, most=widest(rows))
+    return tokens, accepted
+
+
+def widest(rows: Rows) -> int:
+    """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
+    return CELLS * ((rows.tokens.shape[1] + 1) // 2)
+
+
+def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    plan = score_plan(rows)
+    selected = plan.select(rows, numbers[:, : 2 * rows.tokens.shape[1]])
+    return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
 
 
 class ScorePlan(NamedTuple):
@@ -75,14 +126,13 @@ def score_plan(rows: Rows) -> ScorePlan:
     inside = within(clocks)
     aim, best, delta = _aim(target, draft, inside, rows)
     cell = _cells(aim, inside, best)
-    law = torch.zeros_like(aim)
     shares = torch.nn.functional.one_hot(cell, CELLS).to(aim)
-    base, first = law_of(clocks, shares)
+    first = law_of(clocks, shares)
     rung = _rung(draft, rows.n.clamp(min=1.0))
     kept, kept_shares, goal = first, shares, aim
     for _ in range(CORRECTIONS):
         shares = _swap(cell, rung, first, goal - first)
-        _, law = law_of(clocks, shares)
+        law = law_of(clocks, shares)
         better = accepted(target, law) > accepted(target, kept)
         kept = torch.where(better, law, kept)
         kept_shares = torch.where(better[..., None], shares, kept_shares)
@@ -96,14 +146,13 @@ def accepted(target: Tensor, law: Tensor) -> Tensor:
     return torch.minimum(target, law).sum(1, keepdim=True)
 
 
-def law_of(clocks: Clocks, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Chances of the scores in each cell to be the largest, (B, V, G), and the law y, (B, V)."""
+def law_of(clocks: Clocks, shares: Tensor) -> Tensor:
+    """The law y of the selected token, (B, V), from how often it scores in each cell."""
     rule = np.polynomial.legendre.leggauss((clocks.most + 1) // 2)
-    place, weight = (torch.from_numpy(part).to(shares) for part in rule)
-    inside = shares[..., None] * (0.5 * (place + 1.0))
-    below = (shares.cumsum(2) - shares)[..., None] + inside
-    found = chances(clocks, below.flatten(2)).view(below.shape) @ (0.5 * weight)
-    return found, (shares * found).sum(2)
+    place, weight = (torch.from_numpy(0.5 * part).to(shares) for part in rule)
+    part = shares[..., None]
+    below = (shares.cumsum(2)[..., None] - part) + part * (place + 0.5)
+    return best_scored(clocks, (part * weight).flatten(2), below.flatten(2))
 
 
 def _aim(
