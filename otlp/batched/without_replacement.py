@@ -34,6 +34,9 @@ FINEST = 3e-4
 CORRECTIONS = 3
 """Swaps, each aimed past the wanted law by what the last one missed."""
 
+DEPTH = 2
+"""Earlier corrections that the next one learns from."""
+
 
 def verify_without_replacement(
     target: Tensor,
@@ -129,17 +132,36 @@ def score_plan(rows: Rows) -> ScorePlan:
     shares = torch.nn.functional.one_hot(cell, CELLS).to(aim)
     first = law_of(clocks, shares)
     rung = _rung(draft, rows.n.clamp(min=1.0))
-    kept, kept_shares, goal = first, shares, aim
+    kept, kept_shares, goals, errors = first, shares, [aim], []
     for _ in range(CORRECTIONS):
-        shares = _swap(cell, rung, first, goal - first)
+        shares = _swap(cell, rung, first, goals[-1] - first)
         law = law_of(clocks, shares)
         better = accepted(target, law) > accepted(target, kept)
         kept = torch.where(better, law, kept)
         kept_shares = torch.where(better[..., None], shares, kept_shares)
-        goal = goal + aim - law
+        errors = [*errors[-DEPTH:], aim - law]
+        goals = [*goals[-DEPTH:], _next_goal(goals, errors, draft)]
     place = ranks(order)
     bound = (1.0 - delta[:, 0]).masked_fill(rows.n[:, 0] == 0, 0.0)
     return ScorePlan(place, kept_shares, kept.gather(1, place), bound)
+
+
+def _next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:
+    """What to aim at next: Anderson's combination of the last goals, each with its error."""
+    def inner(one: Tensor, other: Tensor) -> Tensor:
+        return (one * other / draft.clamp(min=TINY)).sum(1, keepdim=True)
+
+    goal, error, basis = goals[-1] + errors[-1], errors[-1], []
+    for k in reversed(range(1, len(errors))):
+        change = errors[k] - errors[k - 1]
+        move = goals[k] - goals[k - 1] + change
+        for one, moved in basis:
+            part = inner(change, one) / inner(one, one).clamp(min=TINY)
+            change, move = change - part * one, move - part * moved
+        basis.append((change, move))
+        part = inner(error, change) / inner(change, change).clamp(min=TINY)
+        goal = goal - part * move
+    return goal
 
 
 def accepted(target: Tensor, law: Tensor) -> Tensor:
