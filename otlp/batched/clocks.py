@@ -173,7 +173,7 @@ def within(clocks: Clocks) -> Tensor:
     return 1.0 - (outside * unrung).clamp(max=1.0)
 
 
-def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
+def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
     """Distribution of the draft with the largest score.
 
     Parameters
@@ -192,20 +192,21 @@ def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
     fit = _fit(clocks)
     rung = torch.expm1(clocks.points[..., None] * times)
     speed = rung / clocks.points[..., None].clamp(min=TINY)
-    (count, rate), heads = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
+    (count, rate), heads, at_bars = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
     result, power, factor = torch.zeros_like(clocks.light), mass, weights
     for m in range(most):
         c, r = count[:, most - 1 - m].mT, rate[:, most - 1 - m].mT
-        table = (factor * (m + 1)) @ c + (factor * speed) @ r
-        result += (clocks.features * (power @ (fit @ table).mT)).sum(2)
+        table = (fit @ ((factor * (m + 1)) @ c + (factor * speed) @ r)).mT
+        result += (clocks.features * (power @ table)).sum(2)
+        at_bars += ((power.mT @ clocks.features) * table).sum(2)
         if m + 1 < most:
             power, factor = power * below, -factor * rung
-    return result.scatter_(1, clocks.heads, heads)
+    return result.scatter_(1, clocks.heads, heads), at_bars
 
 
 def _heads(
     clocks: Clocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
+) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
     """Multiply the heads' factors in, one by one, and find how often each is the best, (B, H)."""
     times, weights = clocks.times[:, None], clocks.weights[:, None]
     index = clocks.heads[..., None].expand(-1, -1, below.shape[2])
@@ -231,9 +232,10 @@ def _heads(
         (c, r), (d, s) = before[h], (part.flip(1) for part in after)
         now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
         each = (flow[h] * now + rung[h] * earlier) * weights
-        found.append((mass[:, h] * each.sum(2)).sum(1))
+        found.append(mass[:, h] * each.sum(2))
         after = _times(after, *steps[h])
-    return before[-1], torch.stack(found[::-1], 1)
+    both = torch.stack(found[::-1], 1)
+    return before[-1], both.sum(2), both.sum(1)
 
 
 def _others(

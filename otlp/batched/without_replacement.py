@@ -130,12 +130,15 @@ def score_plan(rows: Rows) -> ScorePlan:
     aim, best, delta = _aim(target, draft, inside, rows)
     cell = _cells(aim, inside, best)
     shares = torch.nn.functional.one_hot(cell, CELLS).to(aim)
-    first = law_of(clocks, shares)
-    rung = _rung(draft, rows.n.clamp(min=1.0))
-    kept, kept_shares, goals, errors = first, shares, [aim], []
+    weight = _rung(draft, rows.n.clamp(min=1.0))
+    first, level = law_of(clocks, shares)
+    law = first
+    kept, kept_shares = law, shares
+    held = torch.zeros_like(level).scatter_add_(1, cell, weight)
+    worth, goals, errors = level / held.clamp(min=TINY), [aim], []
     for _ in range(CORRECTIONS):
-        shares = _swap(cell, rung, first, goals[-1] - first)
-        law = law_of(clocks, shares)
+        shares = _swap(cell, weight, worth, goals[-1] - first)
+        law, level = law_of(clocks, shares)
         better = accepted(target, law) > accepted(target, kept)
         kept = torch.where(better, law, kept)
         kept_shares = torch.where(better[..., None], shares, kept_shares)
@@ -174,7 +177,8 @@ def law_of(clocks: Clocks, shares: Tensor) -> Tensor:
     place, weight = (torch.from_numpy(0.5 * part).to(shares) for part in rule)
     part = shares[..., None]
     below = (shares.cumsum(2)[..., None] - part) + part * (place + 0.5)
-    return best_scored(clocks, (part * weight).flatten(2), below.flatten(2))
+    law, bars = best_scored(clocks, (part * weight).flatten(2), below.flatten(2))
+    return law, bars.unflatten(1, (CELLS, -1)).sum(2)
 
 
 def _aim(
@@ -220,13 +224,10 @@ def _rung(draft: Tensor, n: Tensor) -> Tensor:
     return -torch.expm1(-draft * time)
 
 
-def _swap(cell: Tensor, rung: Tensor, law: Tensor, need: Tensor) -> Tensor:
+def _swap(cell: Tensor, weight: Tensor, worth: Tensor, need: Tensor) -> Tensor:
     up, down = need.clamp(min=0.0).cumsum(1), (-need).clamp(min=0.0).cumsum(1)
     cells = torch.arange(CELLS, device=cell.device)
     ends = torch.searchsorted(cell, cells.expand(cell.shape[0], -1).contiguous(), right=True)
-    both = torch.stack([law, rung], 2)
-    both = torch.zeros_like(both[:, :CELLS]) if False else torch.zeros(cell.shape[0], CELLS, 2, dtype=law.dtype).scatter_add(1, cell[..., None].expand(-1, -1, 2), both)
-    worth = both[..., 0] / both[..., 1].clamp(min=TINY)
     own = worth.gather(1, cell)[..., None]
     shares = torch.zeros_like(own.expand(-1, -1, CELLS))
     for mine, others, sign in ((up, down, 1), (down, up, -1)):
@@ -236,7 +237,7 @@ def _swap(cell: Tensor, rung: Tensor, law: Tensor, need: Tensor) -> Tensor:
         overlap = torch.minimum(mine[..., None], stop[:, None]) - torch.maximum(
             begin[..., None], start[:, None]
         )
-        rise = sign * (worth[:, None] - own) * rung[..., None]
+        rise = sign * (worth[:, None] - own) * weight[..., None]
         useful = (sign * (cells - cell[..., None]) > 0) & (rise > 0) & (overlap > 0)
         shares += torch.where(useful, overlap / torch.where(useful, rise, 1.0), 0.0)
     total = shares.sum(2, keepdim=True)
