@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from otlp.batched.numerics import TINY
+from otlp.batched.numerics import TINY, looks
 
 HEADS = 4
 """Tokens a draft that are multiplied one by one.
@@ -125,8 +125,7 @@ def _nodes(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     last = torch.log((38.0 + most + 9.0 * most**0.5) / slowest)
     first = (last - REACH).clamp(min=FIRST)
     step = min(STEP, 0.5 * most**-0.5)
-    looks = slowest.device.type == "cpu" and not torch.compiler.is_compiling()
-    length = float((last - first).max()) if looks and slowest.numel() else REACH
+    length = float((last - first).max()) if looks(slowest) and slowest.numel() else REACH
     count = int(np.ceil(length / step)) + 1
     x = torch.linspace(0.0, 1.0, count, dtype=slowest.dtype, device=slowest.device)
     x = first + (last - first) * x
@@ -173,7 +172,7 @@ def within(clocks: Clocks) -> Tensor:
     return 1.0 - (outside * unrung).clamp(max=1.0)
 
 
-def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
     """Distribution of the draft with the largest score.
 
     Parameters
@@ -192,21 +191,20 @@ def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> tuple[Tensor, Te
     fit = _fit(clocks)
     rung = torch.expm1(clocks.points[..., None] * times)
     speed = rung / clocks.points[..., None].clamp(min=TINY)
-    (count, rate), heads, at_bars = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
+    (count, rate), heads = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
     result, power, factor = torch.zeros_like(clocks.light), mass, weights
     for m in range(most):
         c, r = count[:, most - 1 - m].mT, rate[:, most - 1 - m].mT
         table = (fit @ ((factor * (m + 1)) @ c + (factor * speed) @ r)).mT
         result += (clocks.features * (power @ table)).sum(2)
-        at_bars += ((power.mT @ clocks.features) * table).sum(2)
         if m + 1 < most:
             power, factor = power * below, -factor * rung
-    return result.scatter_(1, clocks.heads, heads), at_bars
+    return result.scatter_(1, clocks.heads, heads)
 
 
 def _heads(
     clocks: Clocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
-) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Multiply the heads' factors in, one by one, and find how often each is the best, (B, H)."""
     times, weights = clocks.times[:, None], clocks.weights[:, None]
     index = clocks.heads[..., None].expand(-1, -1, below.shape[2])
@@ -218,7 +216,10 @@ def _heads(
         rung.append(-torch.expm1(-rate * times))
         flow.append(rate * silent[h])
     steps = [
-        (silent[h][:, None], *((part * below[:, h, :, None])[:, None] for part in (rung[h], flow[h])))
+        (
+            silent[h][:, None],
+            *((part * below[:, h, :, None])[:, None] for part in (rung[h], flow[h])),
+        )
         for h in range(len(silent))
     ]
     before = [others]
@@ -232,10 +233,9 @@ def _heads(
         (c, r), (d, s) = before[h], (part.flip(1) for part in after)
         now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
         each = (flow[h] * now + rung[h] * earlier) * weights
-        found.append(mass[:, h] * each.sum(2))
+        found.append((mass[:, h] * each.sum(2)).sum(1))
         after = _times(after, *steps[h])
-    both = torch.stack(found[::-1], 1)
-    return before[-1], both.sum(2), both.sum(1)
+    return before[-1], torch.stack(found[::-1], 1)
 
 
 def _others(

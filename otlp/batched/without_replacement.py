@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from otlp.batched.checks import check_different, reads_values
 from otlp.batched.clocks import Clocks, best_scored, set_clocks, within
 from otlp.batched.coupling import levels
-from otlp.batched.martingale import ranks
-from otlp.batched.numerics import TINY, before
+from otlp.batched.martingale import ranks, sort_rows
+from otlp.batched.numerics import TINY, before, looks
 from otlp.batched.rejection import accept_or_replace
 from otlp.batched.rows import PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
@@ -29,10 +30,13 @@ CELLS = 32
 """Of a row."""
 
 FINEST = 3e-4
-"""Cells are the finer the less slack there is; less than this is as good as none."""
+"""What a cell may hold where there is no slack."""
 
-CORRECTIONS = 3
-"""Swaps, each aimed past the wanted law by what the last one missed."""
+CORRECTIONS = 6
+"""Swaps at most, each aimed past the wanted law by what the last one missed."""
+
+ENOUGH = 1e-9
+"""Acceptance that is not worth another correction."""
 
 DEPTH = 2
 """Earlier corrections that the next one learns from."""
@@ -120,126 +124,148 @@ class ScorePlan(NamedTuple):
 
 
 def score_plan(rows: Rows) -> ScorePlan:
-    """Plan the selection; see the module."""
+    """Find the shares; see the module.  Some 10 ms a row of 8,192 tokens a correction."""
     p, q = rows.normalised()
-    ratio = p / q.clamp(min=TINY)
-    order = torch.sort(ratio, dim=1, stable=True).indices
+    _, order = sort_rows(p / q.clamp(min=TINY))
     target, draft = p.gather(1, order), q.gather(1, order)
     clocks = set_clocks(draft, rows.n, rows.tokens.shape[1])
     inside = within(clocks)
-    aim, best, delta = _aim(target, draft, inside, rows)
-    cell = _cells(aim, inside, best)
-    shares = torch.nn.functional.one_hot(cell, CELLS).to(aim)
-    weight = _rung(draft, rows.n.clamp(min=1.0))
-    first, level = law_of(clocks, shares)
-    law = first
-    kept, kept_shares = law, shares
-    held = torch.zeros_like(level).scatter_add_(1, cell, weight)
-    worth, goals, errors = level / held.clamp(min=TINY), [aim], []
+    every = torch.ones_like(draft)[..., None]
+    drafted = best_scored(clocks, every, every)
+    aim, best, bound = wanted(target, draft, inside, drafted)
+    cell = cut(aim, inside, best)
+    kept = one_hot(cell, CELLS).to(aim)
+    first = law = score_law(clocks, kept)
+    accepted = torch.minimum(target, law).sum(1, keepdim=True)
+    goals, errors = [aim], list[Tensor]()
     for _ in range(CORRECTIONS):
-        shares = _swap(cell, weight, worth, goals[-1] - first)
-        law, level = law_of(clocks, shares)
-        better = accepted(target, law) > accepted(target, kept)
-        kept = torch.where(better, law, kept)
-        kept_shares = torch.where(better[..., None], shares, kept_shares)
-        errors = [*errors[-DEPTH:], aim - law]
-        goals = [*goals[-DEPTH:], _next_goal(goals, errors, draft)]
+        if looks(aim) and bool((bound - accepted <= ENOUGH).all()):
+            break
+        shares = swap(cell, drafted, first, goals[-1])
+        found = score_law(clocks, shares)
+        now = torch.minimum(target, found).sum(1, keepdim=True)
+        better = (now > accepted) & (bound - accepted > ENOUGH)
+        accepted, law = torch.where(better, now, accepted), torch.where(better, found, law)
+        kept = torch.where(better[..., None], shares, kept)
+        errors = [*errors[-DEPTH:], aim - found]
+        goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)
-    bound = (1.0 - delta[:, 0]).masked_fill(rows.n[:, 0] == 0, 0.0)
-    return ScorePlan(place, kept_shares, kept.gather(1, place), bound)
+    bound = bound.masked_fill(rows.n == 0, 0.0)[:, 0]
+    return ScorePlan(place, kept, law.gather(1, place).clamp_(min=0.0), bound)
 
 
-def _next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:
-    """What to aim at next: Anderson's combination of the last goals, each with its error."""
-    def inner(one: Tensor, other: Tensor) -> Tensor:
-        return (one * other / draft.clamp(min=TINY)).sum(1, keepdim=True)
-
-    goal, error, basis = goals[-1] + errors[-1], errors[-1], []
-    for k in reversed(range(1, len(errors))):
-        change = errors[k] - errors[k - 1]
-        move = goals[k] - goals[k - 1] + change
-        for one, moved in basis:
-            part = inner(change, one) / inner(one, one).clamp(min=TINY)
-            change, move = change - part * one, move - part * moved
-        basis.append((change, move))
-        part = inner(error, change) / inner(change, change).clamp(min=TINY)
-        goal = goal - part * move
-    return goal
-
-
-def accepted(target: Tensor, law: Tensor) -> Tensor:
-    return torch.minimum(target, law).sum(1, keepdim=True)
-
-
-def law_of(clocks: Clocks, shares: Tensor) -> Tensor:
+def score_law(clocks: Clocks, shares: Tensor) -> Tensor:
     """The law y of the selected token, (B, V), from how often it scores in each cell."""
     rule = np.polynomial.legendre.leggauss((clocks.most + 1) // 2)
     place, weight = (torch.from_numpy(0.5 * part).to(shares) for part in rule)
     part = shares[..., None]
     below = (shares.cumsum(2)[..., None] - part) + part * (place + 0.5)
-    law, bars = best_scored(clocks, (part * weight).flatten(2), below.flatten(2))
-    return law, bars.unflatten(1, (CELLS, -1)).sum(2)
+    return best_scored(clocks, (part * weight).flatten(2), below.flatten(2))
 
 
-def _aim(
-    target: Tensor, draft: Tensor, inside: Tensor, rows: Rows
+def wanted(
+    target: Tensor, draft: Tensor, inside: Tensor, drafted: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    ratio = target / draft.clamp(min=TINY)
-    most = (rows.tokens.shape[1] / draft.clamp(min=TINY)).clamp(max=1e30)
-    ratio = torch.minimum(ratio, most)
+    """A best law of the selected token, q clip(p / q, c, C).
+
+    Parameters
+    ----------
+    target, draft : Tensor, shape (B, V)
+        p and q, ordered by p / q.
+    inside : Tensor, shape (B, V)
+        Probability that all drafts are among the first tokens.
+    drafted : Tensor, shape (B, V)
+        Probability that a token is drafted: a larger p is as good.
+
+    Returns
+    -------
+    law : Tensor, shape (B, V)
+    best : Tensor, shape (B, 1), int64
+        How many of the first tokens are the set that bounds the acceptance.
+    bound : Tensor, shape (B, 1)
+        That bound.
+    """
+    mass = draft.clamp(min=TINY)
+    ratio = (target / mass).minimum((drafted / mass).amax(1, keepdim=True))
     held = (draft * ratio).cumsum(1)
-    ends = draft.cumsum(1)
-    floor, ceiling, _, _ = levels(ratio, ends, held, inside, torch.empty_like(ratio))
-    delta, best = (inside - held).max(1, keepdim=True)
-    best = (best + 1).masked_fill(delta <= 0, 0)
-    return draft * ratio.clamp(floor, ceiling), best, delta.clamp(min=0.0)
+    floor, ceiling, _, _ = levels(ratio, draft.cumsum(1), held, inside, torch.empty_like(held))
+    lack, best = (inside - held).max(1, keepdim=True)
+    best = (best + 1).masked_fill(lack <= 0, 0)
+    return draft * ratio.clamp(floor, ceiling), best, 1.0 - lack.clamp(min=0.0)
 
 
-def _cells(aim: Tensor, inside: Tensor, best: Tensor) -> Tensor:
-    slack = (aim.cumsum(1) - inside).clamp(min=0.0)
-    step = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1])).clamp(min=0.0)
-    size = aim + step
-    slack = 0.5 * (slack + torch.nn.functional.pad(slack[:, :-1], (1, 0)))
+def cut(law: Tensor, inside: Tensor, best: Tensor) -> Tensor:
+    """Cut the ordered tokens into cells, shape (B, V): which cell each is in.
+
+    Within a cell the order is lost.  That does no harm where the first tokens may be selected more
+    often than they must be, by a slack that is large beside the square of what the cell holds: so
+    cells are as large as the root of the slack, and one ends where the `best` set does.
+    """
+    slack = (law.cumsum(1) - inside).clamp(min=0.0)
+    slack = 0.5 * (slack + pad(slack[:, :-1], (1, 0)))
+    size = law + torch.diff(inside, dim=1, prepend=torch.zeros_like(best)).clamp(min=0.0)
     size = size / (size + slack.sqrt() + FINEST)
-    upto = size.cumsum(1)
-    middle = upto - 0.5 * size
-    low, high = before(upto, best), upto[:, -1:]
-    count = (CELLS * low / high).round()
-    count = torch.where(low > 0, count.clamp(min=1), count)
-    count = torch.where(low < high, count.clamp(max=CELLS - 1), count)
-    places = torch.arange(aim.shape[1], device=aim.device)
-    below = (count * middle / low.clamp(min=TINY)).floor()
-    below = torch.minimum(below, count - 1)
-    above = count + ((CELLS - count) * (middle - low) / (high - low).clamp(min=TINY)).floor()
-    above = above.clamp(max=CELLS - 1)
-    return torch.where(places < best, below, above).clamp(0, CELLS - 1).long()
+    ends = size.cumsum(1)
+    middle, low, high = ends - 0.5 * size, before(ends, best), ends[:, -1:]
+    count = (CELLS * low / high).round().clamp(1, CELLS - 1)
+    count = torch.where(low > 0, torch.where(low < high, count, CELLS), 0)
+    lower = torch.minimum((count * middle / low.clamp(min=TINY)).floor(), count - 1)
+    higher = count + ((CELLS - count) * (middle - low) / (high - low).clamp(min=TINY)).floor()
+    first = torch.arange(law.shape[1], device=law.device) < best
+    return torch.where(first, lower, higher).clamp(0, CELLS - 1).long()
 
 
-def _rung(draft: Tensor, n: Tensor) -> Tensor:
-    time = n
-    for _ in range(12):
-        silent = torch.exp(-draft * time)
-        count = (1.0 - silent).sum(1, keepdim=True)
-        time = time + (n - 0.5 - count) / (draft * silent).sum(1, keepdim=True).clamp(min=TINY)
-    return -torch.expm1(-draft * time)
+def swap(cell: Tensor, drafted: Tensor, first: Tensor, goal: Tensor) -> Tensor:
+    """Swap shares of cells until each token is selected as often as it should be.
 
+    That is so if a swap changes nobody else's chances.  Tokens that need more swap with tokens of
+    later cells that need less, first come, first served: partners are where two prefix sums of the
+    needs agree.
 
-def _swap(cell: Tensor, weight: Tensor, worth: Tensor, need: Tensor) -> Tensor:
-    up, down = need.clamp(min=0.0).cumsum(1), (-need).clamp(min=0.0).cumsum(1)
+    Parameters
+    ----------
+    cell : Tensor, shape (B, V), int64
+        Ascending.
+    drafted, first, goal : Tensor, shape (B, V), float64
+        How often a token is drafted, selected without swaps, and to be selected.
+
+    Returns
+    -------
+    Tensor, shape (B, V, `CELLS`), float64
+    """
+    none = drafted.new_zeros(drafted.shape[0], CELLS)
+    worth = none.scatter_add(1, cell, first) / none.scatter_add(1, cell, drafted).clamp(min=TINY)
     cells = torch.arange(CELLS, device=cell.device)
-    ends = torch.searchsorted(cell, cells.expand(cell.shape[0], -1).contiguous(), right=True)
-    own = worth.gather(1, cell)[..., None]
-    shares = torch.zeros_like(own.expand(-1, -1, CELLS))
-    for mine, others, sign in ((up, down, 1), (down, up, -1)):
-        stop = before(others, ends)
-        start = torch.nn.functional.pad(stop[:, :-1], (1, 0))
-        begin = torch.nn.functional.pad(mine[:, :-1], (1, 0))
-        overlap = torch.minimum(mine[..., None], stop[:, None]) - torch.maximum(
-            begin[..., None], start[:, None]
+    lasts = torch.searchsorted(cell, cells.repeat(cell.shape[0], 1), right=True)
+    rise = drafted[..., None] * (worth[:, None] - worth.gather(1, cell)[..., None])
+    ahead = cells - cell[..., None]
+    need = goal - first
+    up, down = need.clamp(min=0.0).cumsum(1), (-need).clamp(min=0.0).cumsum(1)
+    shares = torch.zeros_like(rise)
+    for own, others, sign in ((up, down, 1), (down, up, -1)):
+        ends = before(others, lasts)
+        stop = torch.minimum(own[..., None], ends[:, None])
+        start = torch.maximum(
+            pad(own[:, :-1], (1, 0))[..., None], pad(ends[:, :-1], (1, 0))[:, None]
         )
-        rise = sign * (worth[:, None] - own) * weight[..., None]
-        useful = (sign * (cells - cell[..., None]) > 0) & (rise > 0) & (overlap > 0)
-        shares += torch.where(useful, overlap / torch.where(useful, rise, 1.0), 0.0)
+        useful = (sign * ahead > 0) & (sign * rise > 0) & (stop > start)
+        shares += torch.where(useful, (stop - start) / torch.where(useful, sign * rise, 1.0), 0.0)
     total = shares.sum(2, keepdim=True)
-    shares = shares / total.clamp(min=1.0)
-    return shares.scatter_add(2, cell[..., None], 1.0 - total.clamp(max=1.0))
+    shares /= total.clamp(min=1.0)
+    return shares.scatter_add_(2, cell[..., None], 1.0 - total.clamp(max=1.0))
+
+
+def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:
+    """What to aim at next: Anderson's combination of the last goals, each with its error."""
+    scale = draft.clamp(min=TINY).rsqrt()
+    goal, error, basis = goals[-1] + errors[-1], errors[-1] * scale, list[tuple[Tensor, Tensor]]()
+    for k in range(len(errors) - 1, 0, -1):
+        change, move = (errors[k] - errors[k - 1]) * scale, goals[k] - goals[k - 1]
+        move = move + errors[k] - errors[k - 1]
+        for unit, moved in basis:
+            part = (change * unit).sum(1, keepdim=True)
+            change, move = change - part * unit, move - part * moved
+        length = torch.linalg.vector_norm(change, dim=1, keepdim=True).clamp(min=TINY)
+        basis.append((change / length, move / length))
+        goal = goal - (error * basis[-1][0]).sum(1, keepdim=True) * basis[-1][1]
+    return goal

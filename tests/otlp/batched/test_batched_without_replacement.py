@@ -25,7 +25,9 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
     p, q = rng.dirichlet(np.full(size, rng.choice([0.1, 0.5, 2.0])), size=2)
     kind = seed % 6
     if kind == 1:
-        p, q = (np.where(rng.random(size) < 0.6, law, 0.0) + 1e-3 * one for law, one in ((p, 1), (q, 0)))
+        p, q = (
+            np.where(rng.random(size) < 0.6, law, 0.0) + 1e-3 * one for law, one in ((p, 1), (q, 0))
+        )
         q[0] += 0.1
     elif kind == 2:
         p = q.copy()
@@ -63,5 +65,3 @@ def test_the_law_by_enumeration(seed: int) -> None:
         selected, output, y = output_law(p, q, n)
         assert np.abs(selected - y).sum() < 1e-12
         assert np.abs(output - p).sum() < 1e-11
-
-
