@@ -149,7 +149,8 @@ def within(clocks: Clocks) -> Tensor:
     passed = passed.scatter_(1, places, 1).cumsum_(1)
     unrung = torch.zeros_like(clocks.light)
     for low in range(0, clocks.times.shape[1], SLICE):
-        times, weights = (part[:, low : low + SLICE, None] for part in clocks[5:7])
+        some_nodes = slice(low, low + SLICE)
+        times, weights = clocks.times[:, some_nodes, None], clocks.weights[:, some_nodes, None]
         silent, rung = torch.exp(-rates[:, None] * times), -torch.expm1(-rates[:, None] * times)
         later = pad(rates.flip(1).cumsum(1).flip(1), (0, 1))
         # chances of the first heads to have rung m times, by m, while no later head has
@@ -248,20 +249,18 @@ def _others(
         sums.append(moments @ (part * speed))
         flows.append(moments @ part)
         power, part = power * below, part * rung
-    nodes = clocks.times.shape[1]
-    count = [below.new_ones(below.shape[0], below.shape[2], nodes)]
-    rate = [torch.zeros_like(count[0])]
+    ones = below.new_ones(below.shape[0], below.shape[2], clocks.times.shape[1])
+    count, rate = [ones], [torch.zeros_like(ones)]
     for m in range(1, clocks.most):
-        signed = [(-1.0) ** k * count[m - 1 - k] for k in range(m)]
-        count.append(sum(a * b for a, b in zip(sums, signed, strict=False)) / m)
-        rate.append(sum(a * b for a, b in zip(flows, signed, strict=False)))
+        signed = torch.stack([(-1.0) ** k * count[m - 1 - k] for k in range(m)])
+        count.append((torch.stack(sums[:m]) * signed).sum(0) / m)
+        rate.append((torch.stack(flows[:m]) * signed).sum(0))
+    # a row of fewer drafts than others begins as if some had been drawn already
     place = torch.arange(clocks.most, device=below.device) - clocks.missing
-    index = place.clamp(min=0)[:, :, None, None].expand(-1, -1, below.shape[2], nodes)
+    index = place.clamp(min=0)[:, :, None, None].expand(-1, -1, *ones.shape[1:])
     none = (place < 0)[:, :, None, None]
-    count, rate = (
-        torch.stack(part, 1).gather(1, index).masked_fill(none, 0.0) for part in (count, rate)
-    )
-    return count, rate
+    shifted = [torch.stack(part, 1).gather(1, index) for part in (count, rate)]
+    return shifted[0].masked_fill(none, 0.0), shifted[1].masked_fill(none, 0.0)
 
 
 def _times(

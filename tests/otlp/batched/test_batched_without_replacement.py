@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from tests.instances import brute_force_optimum
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
+from otlp.batched.clocks import best_scored, set_clocks, within  # noqa: E402
 from otlp.batched.numerics import best_of  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
 from otlp.batched.without_replacement import score_plan  # noqa: E402
@@ -58,10 +57,127 @@ def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.nda
     return selected.numpy(), (accepted + left * (1.0 - accepted.sum())).numpy(), y.numpy()
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_law_by_enumeration(seed: int) -> None:
+    check_law(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 120))
+def test_many_laws_by_enumeration(seed: int) -> None:
+    check_law(seed)
+
+
+def check_law(seed: int) -> None:
     p, q = random_case(seed)
     for n in range(1, min(4, np.count_nonzero(q)) + 1):
         selected, output, y = output_law(p, q, n)
         assert np.abs(selected - y).sum() < 1e-12
         assert np.abs(output - p).sum() < 1e-11
+        target, draft = torch.tensor(p)[None], torch.tensor(q)[None]
+        tokens = torch.tensor(np.flatnonzero(q)[None, :n])
+        found = batched.acceptance_without_replacement(target, draft, tokens)
+        optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
+        assert abs(float(found.upper_bound) - optimum) < 1e-12
+        assert float(found.acceptance) == pytest.approx(np.minimum(p, y).sum(), abs=1e-15)
+        assert float(found.acceptance) <= optimum + 1e-12
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_best_score_as_by_the_plan_of_random_ranks(n: int) -> None:
+    """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""
+    rng = np.random.default_rng(n)
+    for heavy in (0.0, 0.9, 1.0 - 1e-9):
+        q = (1.0 - heavy) * rng.dirichlet(np.full(200, 0.5))
+        q[7] += heavy
+        q /= q.sum()
+        clocks = set_clocks(torch.tensor(q)[None], torch.full((1, 1), float(n)), n + 1)
+        order = rng.permutation(200)
+        wanted = otlp.WithoutReplacement(q, n).priority_marginals(order)
+        bars = np.triu(np.ones((200, 200)))
+        mass = torch.eye(200, dtype=torch.float64)[None, :, :]
+        below = torch.tensor(bars - np.eye(200))[None]
+        ranked = set_clocks(
+            torch.tensor(q[order[::-1]].copy())[None], torch.full((1, 1), float(n)), n + 1
+        )
+        found = best_scored(ranked, mass, below)[0].numpy()
+        assert np.abs(found - wanted[order[::-1]]).sum() < 1e-12
+        assert np.abs(within(ranked)[0].numpy() - np.cumsum(wanted[order[::-1]])).max() < 1e-12
+        assert float(within(clocks)[0, -1]) == pytest.approx(1.0, abs=1e-14)
+
+
+def laws(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    one, other = np.random.default_rng(seed).standard_normal((2, size))
+    return otlp.softmax(2.0 * one), otlp.softmax(1.9 * one + 0.6 * other)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_as_good_as_random_ranks(n: int) -> None:
+    p, q = laws(1_000, 0)
+    rows = (torch.tensor(law)[None] for law in (p, q))
+    found = batched.acceptance_without_replacement(*rows, torch.arange(n)[None])
+    best = otlp.solve(otlp.Problem(p, otlp.WithoutReplacement(q, n)), "random-ranks")
+    assert float(found.upper_bound) == pytest.approx(best.upper_bound, abs=1e-12)
+    assert float(found.upper_bound - found.acceptance) < 1e-5
+
+
+def test_where_the_distributions_differ_much_nothing_is_lost() -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.full(300, 0.5), size=(2, 4))
+    found = batched.acceptance_without_replacement(
+        torch.tensor(p), torch.tensor(q), torch.arange(4).expand(4, 4)
+    )
+    assert float((found.upper_bound - found.acceptance).max()) < 1e-8
+    assert float(found.upper_bound.max()) < 0.8
+
+
+def test_the_output_follows_the_target() -> None:
+    """Right but for a false alarm in 10^6, for this seed."""
+    generator = torch.Generator().manual_seed(5)
+    p, q = (torch.tensor(law, dtype=torch.float32) for law in laws(50, 3))
+    count = 2_000
+    drafts = batched.sample_without_replacement(q.repeat(count, 1), 3, generator)
+    drafts[:500, 1] = batched.PADDING
+    drafts[500:600] = batched.PADDING
+    tokens, accepted = batched.verify_without_replacement(
+        p.repeat(count, 1), q.repeat(count, 1), drafts, generator
+    )
+    counts = torch.bincount(tokens, minlength=50).numpy()
+    law = p.double().numpy() / p.double().numpy().sum()
+    assert not g_test(counts, law, 1e-6).rejects(1e-6)
+    assert torch.equal(accepted, (drafts == tokens[:, None]).any(1))
+    assert not accepted[500:600].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_are_taken_as_stored(dtype) -> None:
+    """The plan of half precision is that of the same numbers in float64, padding or not."""
+    p, q = (torch.tensor(law).to(dtype) for law in laws(30, 1))
+    rows = p.repeat(4, 1), q.repeat(4, 1)
+    drafts = torch.tensor([[0, 3, 5], [-1, 4, 2], [7, -1, -1], [-1, -1, -1]])
+    found = batched.acceptance_without_replacement(*rows, drafts)
+    for row, n in enumerate((3, 2, 1)):
+        wide = [part.double()[:1] for part in rows]
+        alone = batched.acceptance_without_replacement(*wide, torch.arange(n)[None])
+        assert float(found.upper_bound[row]) == pytest.approx(float(alone.upper_bound), abs=1e-13)
+        assert float(found.acceptance[row]) == pytest.approx(float(alone.acceptance), abs=1e-6)
+    assert float(found.acceptance[3]) == float(found.upper_bound[3]) == 0.0
+
+
+def test_a_token_that_is_held_twice_is_refused() -> None:
+    rows = torch.full((2, 4), 0.25)
+    with pytest.raises(otlp.ZeroProbabilityError, match="row 1 holds token 3 twice"):
+        batched.verify_without_replacement(rows, rows, torch.tensor([[0, 1], [3, 3]]))
+
+
+@pytest.mark.slow
+def test_compiled_without_graph_breaks() -> None:
+    p, q = (torch.tensor(law)[None].repeat(5, 1) for law in laws(200, 8))
+    generator = torch.Generator().manual_seed(0)
+    drafts = batched.sample_without_replacement(q, 2, generator)
+    numbers = batched.uniforms(drafts, generator)
+    compiled = torch.compile(
+        batched.verify_without_replacement, fullgraph=True, backend="aot_eager"
+    )
+    found, accepted = compiled(p, q, drafts, numbers)
+    tokens, hits = batched.verify_without_replacement(p, q, drafts, numbers)
+    assert torch.equal(found, tokens) and torch.equal(accepted, hits)
