@@ -18,13 +18,13 @@ from torch.nn.functional import pad
 
 from otlp.batched.numerics import TINY, looks
 
-HEADS = 4
+HEADS = 2
 """Tokens a draft that are multiplied one by one.
 
 All clocks but these have hardly begun to ring, whenever the last draft rings.
 """
 
-DEGREES = 16
+DEGREES = 14
 """Polynomials in q that the factors of the other tokens are made of, to rounding."""
 
 FIRST = -3.5
@@ -33,8 +33,11 @@ FIRST = -3.5
 REACH = 41.0
 """In log time: earlier than this before the last node, the last draft rings as good as never."""
 
-STEP = 0.22
+STEP = 0.2
 """Between nodes in x, for up to five drafts."""
+
+NODES = 64
+"""About so many there are for most rows; over 200 where values cannot be looked at."""
 
 SLICE = 32
 """Nodes that the prefix sums over the vocabulary are worked out for at once."""
@@ -158,14 +161,17 @@ def within(clocks: Clocks) -> Tensor:
         after = [count]
         for h in range(heads):
             no, yes = silent[..., h : h + 1], rung[..., h : h + 1]
-            count = [no * count[m] + (yes * count[m - 1] if m else 0.0) for m in range(most)]
+            count = [
+                no * now + yes * one
+                for now, one in zip(count, [torch.zeros_like(no), *count], strict=False)
+            ]
             after.append(count)
         held = torch.exp(-later[:, None] * times) * weights
         odds = torch.expm1(clocks.light[:, None] * times)
-        some, fewer = torch.ones_like(odds), passed[:, None].expand(odds.shape)
+        some, index = torch.ones_like(odds), passed[:, None].expand(odds.shape)
         for m in range(most):
-            upto = torch.cat([sum(each[: most - m]) for each in after], 2)
-            unrung += (some * (upto * held).gather(2, fewer)).sum(1)
+            upto = torch.cat([torch.stack(each[: most - m]).sum(0) for each in after], 2)
+            unrung += (some * (upto * held).gather(2, index)).sum(1)
             if m + 1 < most:
                 some = (odds * (pad(some[..., :-1], (1, 0)) if m else 1.0)).cumsum(2)
     draft = clocks.light.scatter(1, clocks.heads, clocks.rates)

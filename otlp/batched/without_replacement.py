@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import Clocks, best_scored, set_clocks, within
+from otlp.batched.clocks import HEADS, NODES, Clocks, best_scored, set_clocks, within
 from otlp.batched.coupling import levels
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, before, looks
@@ -84,7 +84,9 @@ def verify_without_replacement(
 
 def widest(rows: Rows) -> int:
     """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
-    return CELLS * ((rows.tokens.shape[1] + 1) // 2)
+    most, size = rows.tokens.shape[1], rows.target.shape[1]
+    bars = CELLS * ((most + 1) // 2)
+    return max(bars, 2 * HEADS * most * most * bars * NODES // size)
 
 
 def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.clocks import best_scored, set_clocks, within  # noqa: E402
 from otlp.batched.numerics import best_of  # noqa: E402
+from otlp.batched.rejection import accept_or_replace  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.without_replacement import score_plan  # noqa: E402
+from otlp.batched.without_replacement import ScorePlan, score_plan  # noqa: E402
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,20 +91,14 @@ def test_the_best_score_as_by_the_plan_of_random_ranks(n: int) -> None:
     for heavy in (0.0, 0.9, 1.0 - 1e-9):
         q = (1.0 - heavy) * rng.dirichlet(np.full(200, 0.5))
         q[7] += heavy
-        q /= q.sum()
-        clocks = set_clocks(torch.tensor(q)[None], torch.full((1, 1), float(n)), n + 1)
         order = rng.permutation(200)
-        wanted = otlp.WithoutReplacement(q, n).priority_marginals(order)
-        bars = np.triu(np.ones((200, 200)))
-        mass = torch.eye(200, dtype=torch.float64)[None, :, :]
-        below = torch.tensor(bars - np.eye(200))[None]
-        ranked = set_clocks(
-            torch.tensor(q[order[::-1]].copy())[None], torch.full((1, 1), float(n)), n + 1
-        )
-        found = best_scored(ranked, mass, below)[0].numpy()
-        assert np.abs(found - wanted[order[::-1]]).sum() < 1e-12
-        assert np.abs(within(ranked)[0].numpy() - np.cumsum(wanted[order[::-1]])).max() < 1e-12
-        assert float(within(clocks)[0, -1]) == pytest.approx(1.0, abs=1e-14)
+        q = q[order] / q.sum()
+        wanted = otlp.WithoutReplacement(q, n).priority_marginals(np.arange(200)[::-1].copy())
+        clocks = set_clocks(torch.tensor(q)[None], torch.full((1, 1), float(n)), n + 1)
+        mass = torch.eye(200, dtype=torch.float64)[None]
+        below = torch.ones_like(mass).triu(1)
+        assert np.abs(best_scored(clocks, mass, below)[0].numpy() - wanted).sum() < 1e-12
+        assert np.abs(within(clocks)[0].numpy() - np.cumsum(wanted)).max() < 1e-12
 
 
 def laws(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,21 +126,41 @@ def test_where_the_distributions_differ_much_nothing_is_lost() -> None:
 
 
 def test_the_output_follows_the_target() -> None:
-    """Right but for a false alarm in 10^6, for this seed."""
+    """Right but for a false alarm in 10^6, for this seed; one plan for all rows."""
     generator = torch.Generator().manual_seed(5)
-    p, q = (torch.tensor(law, dtype=torch.float32) for law in laws(50, 3))
-    count = 2_000
-    drafts = batched.sample_without_replacement(q.repeat(count, 1), 3, generator)
-    drafts[:500, 1] = batched.PADDING
-    drafts[500:600] = batched.PADDING
-    tokens, accepted = batched.verify_without_replacement(
-        p.repeat(count, 1), q.repeat(count, 1), drafts, generator
+    count = 20_000
+    p, q = (torch.tensor(law, dtype=torch.float32)[None] for law in laws(50, 3))
+    drafts = batched.sample_without_replacement(q.expand(count, -1), 3, generator)
+    plan = score_plan(prepare(p, q, drafts[:1], True))
+    everywhere = ScorePlan(*(part.expand(count, *part.shape[1:]) for part in plan))
+    rows = prepare(p.expand(count, -1), q.expand(count, -1), drafts, True)
+    numbers = batched.uniforms(drafts, generator)
+    selected = everywhere.select(rows, numbers[:, :6])
+    tokens, _ = accept_or_replace(
+        rows, everywhere.selection, selected, numbers[:, -2], numbers[:, -1]
     )
-    counts = torch.bincount(tokens, minlength=50).numpy()
-    law = p.double().numpy() / p.double().numpy().sum()
-    assert not g_test(counts, law, 1e-6).rejects(1e-6)
+    for found, law in ((selected[:, 0], plan.selection), (tokens, p)):
+        exact = law[0].double().numpy() / float(law.sum(dtype=torch.float64))
+        counts = torch.bincount(found, minlength=50).numpy()
+        assert not g_test(counts, exact, 5e-7).rejects(5e-7)
+
+
+def test_rows_have_drafts_of_their_own_number() -> None:
+    p, q = torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    drafts = torch.tensor([[0, -1, 2], [-1, -1, -1], [3, 1, 0], [-1, 3, -1]])
+    numbers = batched.uniforms(drafts, torch.Generator().manual_seed(1))
+    tokens, accepted = batched.verify_without_replacement(
+        p.expand(4, -1), q.expand(4, -1), drafts, numbers
+    )
     assert torch.equal(accepted, (drafts == tokens[:, None]).any(1))
-    assert not accepted[500:600].any()
+    # without drafts the token is drawn from p, by the last number
+    wanted = torch.searchsorted(p[0].double().cumsum(0), numbers[1, -1])
+    assert int(tokens[1]) == int(wanted) and not bool(accepted[1])
+    alone = [
+        batched.verify_without_replacement(p, q, drafts[i, None], numbers[i, None])[0]
+        for i in range(4)
+    ]
+    assert torch.equal(torch.cat(alone), tokens)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -156,7 +171,7 @@ def test_rows_are_taken_as_stored(dtype) -> None:
     drafts = torch.tensor([[0, 3, 5], [-1, 4, 2], [7, -1, -1], [-1, -1, -1]])
     found = batched.acceptance_without_replacement(*rows, drafts)
     for row, n in enumerate((3, 2, 1)):
-        wide = [part.double()[:1] for part in rows]
+        wide = [part.double()[:1] / part.double()[:1].sum() for part in rows]
         alone = batched.acceptance_without_replacement(*wide, torch.arange(n)[None])
         assert float(found.upper_bound[row]) == pytest.approx(float(alone.upper_bound), abs=1e-13)
         assert float(found.acceptance[row]) == pytest.approx(float(alone.acceptance), abs=1e-6)
@@ -175,9 +190,8 @@ def test_compiled_without_graph_breaks() -> None:
     generator = torch.Generator().manual_seed(0)
     drafts = batched.sample_without_replacement(q, 2, generator)
     numbers = batched.uniforms(drafts, generator)
-    compiled = torch.compile(
-        batched.verify_without_replacement, fullgraph=True, backend="aot_eager"
-    )
+    verify = batched.verify_without_replacement
+    compiled = torch.compile(verify, fullgraph=True, backend="aot_eager")
     found, accepted = compiled(p, q, drafts, numbers)
-    tokens, hits = batched.verify_without_replacement(p, q, drafts, numbers)
+    tokens, hits = verify(p, q, drafts, numbers)
     assert torch.equal(found, tokens) and torch.equal(accepted, hits)
