@@ -59,6 +59,8 @@ class Clocks(NamedTuple):
         q of the heads.
     times, weights : Tensor, shape (B, K), float64
         Nodes of the integral; weights times the chance that no clock but the heads' has rung.
+    slowest : Tensor, shape (B, 1), float64
+        Rate of what is left when all but one of the drafts have rung, at least.
     missing : Tensor, shape (B, 1), int64
         N - n.
     most : int
@@ -72,6 +74,7 @@ class Clocks(NamedTuple):
     rates: Tensor
     times: Tensor
     weights: Tensor
+    slowest: Tensor
     missing: Tensor
     most: int
 
@@ -99,7 +102,8 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
     # until n clocks have rung, what is left rings at this rate at least
     places = torch.arange(rates.shape[1], device=draft.device)
     slowest = tail + rates.masked_fill(places < n - 1.0, 0.0).sum(1, keepdim=True)
-    times, weights = _nodes(slowest.clamp(min=TINY), most)
+    slowest = slowest.clamp(min=TINY)
+    times, weights = _nodes(slowest, most)
     widest = light.amax(1, keepdim=True).clamp(min=TINY)
     angles = (torch.arange(DEGREES, dtype=draft.dtype, device=draft.device) + 0.5) / DEGREES
     points = 0.5 * widest * (1.0 + torch.cos(torch.pi * angles))
@@ -115,6 +119,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
         rates,
         times,
         weights * torch.exp(-tail * times),
+        slowest,
         (most - n).long(),
         most,
     )
@@ -141,8 +146,9 @@ def within(clocks: Clocks) -> Tensor:
 
     Notes
     -----
-    The others are touched when one of them rings before n of the first k have: a sum of positive
-    terms over how many have.  O(N V) a node.
+    The others are touched when one of them rings before n of the first k have, a sum over how many
+    have; compared with a clock of the rate `slowest` before which they would ring, as early times
+    have no nodes.  O(N V) a node.
     """
     batch, size = clocks.light.shape
     most, heads = clocks.most, clocks.heads.shape[1]
@@ -150,7 +156,11 @@ def within(clocks: Clocks) -> Tensor:
     rates = clocks.rates.gather(1, which)
     passed = torch.zeros_like(clocks.heads[:, :1]).expand(batch, size).clone()
     passed = passed.scatter_(1, places, 1).cumsum_(1)
-    unrung = torch.zeros_like(clocks.light)
+    draft = clocks.light.scatter(1, clocks.heads, clocks.rates)
+    outside = pad(draft.flip(1).cumsum(1).flip(1)[:, 1:], (0, 1))
+    tail = clocks.light.sum(1)[:, None, None]
+    compared = (outside + clocks.slowest)[:, None]
+    unrung = 1.0 / compared[:, 0]
     for low in range(0, clocks.times.shape[1], SLICE):
         some_nodes = slice(low, low + SLICE)
         times, weights = clocks.times[:, some_nodes, None], clocks.weights[:, some_nodes, None]
@@ -167,6 +177,7 @@ def within(clocks: Clocks) -> Tensor:
             ]
             after.append(count)
         held = torch.exp(-later[:, None] * times) * weights
+        unrung -= (torch.exp((tail - compared) * times) * weights).sum(1)
         odds = torch.expm1(clocks.light[:, None] * times)
         some, index = torch.ones_like(odds), passed[:, None].expand(odds.shape)
         for m in range(most):
@@ -174,9 +185,7 @@ def within(clocks: Clocks) -> Tensor:
             unrung += (some * (upto * held).gather(2, index)).sum(1)
             if m + 1 < most:
                 some = (odds * (pad(some[..., :-1], (1, 0)) if m else 1.0)).cumsum(2)
-    draft = clocks.light.scatter(1, clocks.heads, clocks.rates)
-    outside = pad(draft.flip(1).cumsum(1).flip(1)[:, 1:], (0, 1))
-    return 1.0 - (outside * unrung).clamp(max=1.0)
+    return 1.0 - (outside * unrung).clamp(0.0, 1.0)
 
 
 def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:

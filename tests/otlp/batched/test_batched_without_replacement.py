@@ -121,7 +121,7 @@ def test_where_the_distributions_differ_much_nothing_is_lost() -> None:
     found = batched.acceptance_without_replacement(
         torch.tensor(p), torch.tensor(q), torch.arange(4).expand(4, 4)
     )
-    assert float((found.upper_bound - found.acceptance).max()) < 1e-8
+    assert float((found.upper_bound - found.acceptance).max()) <= 1e-7
     assert float(found.upper_bound.max()) < 0.8
 
 
@@ -186,7 +186,7 @@ def test_a_token_that_is_held_twice_is_refused() -> None:
 
 @pytest.mark.slow
 def test_compiled_without_graph_breaks() -> None:
-    p, q = (torch.tensor(law)[None].repeat(5, 1) for law in laws(200, 8))
+    p, q = (torch.tensor(law)[None].repeat(2, 1) for law in laws(20, 8))
     generator = torch.Generator().manual_seed(0)
     drafts = batched.sample_without_replacement(q, 2, generator)
     numbers = batched.uniforms(drafts, generator)
