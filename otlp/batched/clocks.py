@@ -43,7 +43,7 @@ SLICE = 32
 """Nodes that the prefix sums over the vocabulary are worked out for at once."""
 
 
-class Clocks(NamedTuple):
+class DraftClocks(NamedTuple):
     """The clocks of B rows of V tokens.
 
     Attributes
@@ -79,7 +79,7 @@ class Clocks(NamedTuple):
     most: int
 
 
-def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
+def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
     """Prepare the clocks.
 
     Parameters
@@ -93,7 +93,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
 
     Returns
     -------
-    Clocks
+    DraftClocks
         Some `DEGREES` passes over (B, V).
     """
     rates, heads = draft.topk(min(HEADS * most, draft.shape[1]), dim=1)
@@ -111,7 +111,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> Clocks:
     polynomials = [light, light * place]
     for _ in range(2, DEGREES):
         polynomials.append(2.0 * place * polynomials[-1] - polynomials[-2])
-    return Clocks(
+    return DraftClocks(
         light,
         torch.stack(polynomials, 2),
         points,
@@ -141,7 +141,7 @@ def _nodes(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
 
 
-def within(clocks: Clocks) -> Tensor:
+def within(clocks: DraftClocks) -> Tensor:
     """Probability that all drafts are among the first k tokens, for each k; shape (B, V).
 
     Notes
@@ -188,12 +188,12 @@ def within(clocks: Clocks) -> Tensor:
     return 1.0 - (outside * unrung).clamp(0.0, 1.0)
 
 
-def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
+def best_scored(clocks: DraftClocks, mass: Tensor, below: Tensor) -> Tensor:
     """Distribution of the draft with the largest score.
 
     Parameters
     ----------
-    clocks : Clocks
+    clocks : DraftClocks
     mass, below : Tensor, shape (B, V, U), float64
         Probability that a token's score is at each of U bars, and that it lies below.  A score
         that is uniform in a cell is at the nodes of Gauss's rule with N / 2 nodes or more.
@@ -219,7 +219,7 @@ def best_scored(clocks: Clocks, mass: Tensor, below: Tensor) -> Tensor:
 
 
 def _heads(
-    clocks: Clocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
+    clocks: DraftClocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Multiply the heads' factors in, one by one, and find how often each is the best, (B, H)."""
     times, weights = clocks.times[:, None], clocks.weights[:, None]
@@ -255,7 +255,7 @@ def _heads(
 
 
 def _others(
-    clocks: Clocks, below: Tensor, fit: Tensor, rung: Tensor, speed: Tensor
+    clocks: DraftClocks, below: Tensor, fit: Tensor, rung: Tensor, speed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Coefficients (B, N, U, K): chances, as odds, that m rang below the bar; and one rings now."""
     power, sums, flows, part = below, [], [], torch.ones_like(rung)
@@ -287,7 +287,7 @@ def _times(
     return silent * count + rung * one, silent * rate + rung * two + flow * one
 
 
-def _fit(clocks: Clocks) -> Tensor:
+def _fit(clocks: DraftClocks) -> Tensor:
     """Matrix (R, R) from values at the points to coefficients of Chebyshev's polynomials."""
     angles = (np.arange(DEGREES) + 0.5) * np.pi / DEGREES
     fit = 2.0 / DEGREES * np.cos(np.arange(DEGREES)[:, None] * angles)

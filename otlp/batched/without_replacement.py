@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import HEADS, NODES, Clocks, best_scored, set_clocks, within
+from otlp.batched.clocks import HEADS, NODES, DraftClocks, best_scored, set_clocks, within
 from otlp.batched.coupling import levels
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, before, looks
@@ -93,12 +93,12 @@ def widest(rows: Rows) -> int:
 
 
 def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    plan = score_plan(rows)
+    plan = cell_plan(rows)
     selected = plan.select(rows, numbers[:, : 2 * rows.tokens.shape[1]])
     return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
 
 
-class ScorePlan(NamedTuple):
+class CellPlan(NamedTuple):
     """How a draft of each row is selected: by the largest of their scores.
 
     Attributes
@@ -128,7 +128,7 @@ class ScorePlan(NamedTuple):
         return rows.tokens.clamp(min=0).gather(1, score.argmax(1, keepdim=True))
 
 
-def score_plan(rows: Rows) -> ScorePlan:
+def cell_plan(rows: Rows) -> CellPlan:
     """Find the shares; see the module.  Some 10 ms a row of 8,192 tokens a correction."""
     p, q = rows.normalised()
     _, order = sort_rows(p / q.clamp(min=TINY))
@@ -142,7 +142,8 @@ def score_plan(rows: Rows) -> ScorePlan:
     kept = one_hot(cell, CELLS).to(aim)
     first = law = score_law(clocks, kept)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
-    goals, errors = [aim], list[Tensor]()
+    goals: list[Tensor] = [aim]
+    errors: list[Tensor] = []
     for _ in range(CORRECTIONS):
         if looks(aim) and bool((bound - accepted <= ENOUGH).all()):
             break
@@ -156,7 +157,7 @@ def score_plan(rows: Rows) -> ScorePlan:
         goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)
     bound = bound.masked_fill(rows.n == 0, 0.0)[:, 0]
-    return ScorePlan(place, kept, law.gather(1, place).clamp_(min=0.0), bound)
+    return CellPlan(place, kept, law.gather(1, place).clamp_(min=0.0), bound)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -166,7 +167,7 @@ def gauss_rule(most: int) -> tuple[list[float], list[float]]:
     return place.tolist(), weight.tolist()
 
 
-def score_law(clocks: Clocks, shares: Tensor) -> Tensor:
+def score_law(clocks: DraftClocks, shares: Tensor) -> Tensor:
     """The law y of the selected token, (B, V), from how often it scores in each cell."""
     place, weight = (0.5 * shares.new_tensor(part) for part in gauss_rule(clocks.most))
     part = shares[..., None]
@@ -269,7 +270,8 @@ def swap(cell: Tensor, drafted: Tensor, first: Tensor, goal: Tensor) -> Tensor:
 def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:
     """What to aim at next: Anderson's combination of the last goals, each with its error."""
     scale = draft.clamp(min=TINY).rsqrt()
-    goal, error, basis = goals[-1] + errors[-1], errors[-1] * scale, list[tuple[Tensor, Tensor]]()
+    goal, error = goals[-1] + errors[-1], errors[-1] * scale
+    basis: list[tuple[Tensor, Tensor]] = []
     for k in range(len(errors) - 1, 0, -1):
         change, move = (errors[k] - errors[k - 1]) * scale, goals[k] - goals[k - 1]
         move = move + errors[k] - errors[k - 1]

@@ -15,7 +15,7 @@ from otlp.batched.clocks import best_scored, set_clocks, within  # noqa: E402
 from otlp.batched.numerics import best_of  # noqa: E402
 from otlp.batched.rejection import accept_or_replace  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.without_replacement import ScorePlan, score_plan  # noqa: E402
+from otlp.batched.without_replacement import CellPlan, cell_plan  # noqa: E402
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +46,7 @@ def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.nda
     sets = otlp.WithoutReplacement(q, n).enumerate_sets()
     mass, tokens = torch.tensor(sets.mass), torch.tensor(sets.members.reshape(-1, n))
     rows = (torch.tensor(law).expand(1, -1) for law in (p, q))
-    plan = score_plan(prepare(*rows, tokens[:1], True))
+    plan = cell_plan(prepare(*rows, tokens[:1], True))
     shares = plan.shares[0, plan.place[0, tokens]]
     chance = mass[:, None] * best_of(shares, torch.ones(tokens.shape, dtype=torch.bool))
     selected = torch.zeros(p.size, dtype=torch.float64).index_add(0, tokens.ravel(), chance.ravel())
@@ -131,8 +131,8 @@ def test_the_output_follows_the_target() -> None:
     count = 20_000
     p, q = (torch.tensor(law, dtype=torch.float32)[None] for law in laws(50, 3))
     drafts = batched.sample_without_replacement(q.expand(count, -1), 3, generator)
-    plan = score_plan(prepare(p, q, drafts[:1], True))
-    everywhere = ScorePlan(*(part.expand(count, *part.shape[1:]) for part in plan))
+    plan = cell_plan(prepare(p, q, drafts[:1], True))
+    everywhere = CellPlan(*(part.expand(count, *part.shape[1:]) for part in plan))
     rows = prepare(p.expand(count, -1), q.expand(count, -1), drafts, True)
     numbers = batched.uniforms(drafts, generator)
     selected = everywhere.select(rows, numbers[:, :6])
