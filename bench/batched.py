@@ -33,10 +33,15 @@ VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "speculative-sampling": batched.speculative_sampling,
     "recursive-rejection": batched.recursive_rejection,
     "k-seq": batched.k_seq,
+    "recursive-rejection-without-replacement": batched.recursive_rejection_without_replacement,
+    "without-replacement": batched.verify_without_replacement,
 }
+DIFFERENT = ("recursive-rejection-without-replacement", "without-replacement")
+"""Those of different drafts; slower, and not among the default ones."""
 PLANS: dict[str, Callable[..., batched.Certificate]] = {
     "sort": batched.acceptance,
     "histogram": batched.acceptance_histogram,
+    "without-replacement": batched.acceptance_without_replacement,
 }
 FLOOR = ("torch.clone", "torch.softmax", "torch.sort")
 
@@ -71,6 +76,12 @@ def synthetic_rows(
     return target, draft, batched.sample(draft, drafts, generator), generator
 
 
+def drawn(name: str, draft: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Drafts as an algorithm takes them."""
+    draw = batched.sample_without_replacement if name in DIFFERENT else batched.sample
+    return draw(draft, n, generator, validate=False)
+
+
 def elapsed(action: Callable[[], object], device: str) -> float:
     """Milliseconds of one call."""
     if device != "cpu":
@@ -95,8 +106,9 @@ def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Resul
     compile_ = torch.compile if options.compile else lambda function: function
     for name in options.algorithms:
         function = compile_(VERIFIERS[name])
-        actions[name] = lambda f=function: f(
-            target, draft, tokens, batched.uniforms(tokens, generator), validate=options.validate
+        drafts = drawn(name, draft, shape[2], generator)
+        actions[name] = lambda f=function, drafts=drafts: f(
+            target, draft, drafts, batched.uniforms(drafts, generator), validate=options.validate
         )
     times: dict[str, list[float]] = {name: [] for name in actions}
     for action in actions.values():
@@ -104,7 +116,10 @@ def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Resul
     for _ in range(options.rounds):
         for name, action in actions.items():
             times[name].append(elapsed(action, options.device))
-    optimum = float(batched.acceptance(target, draft, tokens, validate=False).upper_bound.mean())
+    exact = dict.fromkeys((False, True), float("nan"))
+    for different in {name in DIFFERENT for name in options.algorithms} or {False}:
+        certify = PLANS["without-replacement" if different else "sort"]
+        exact[different] = float(certify(target, draft, tokens, validate=False).upper_bound.mean())
     sort = statistics.median(times["torch.sort"])
     size = 2 * target.numel() * target.element_size()
     results = []
@@ -113,7 +128,17 @@ def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Resul
         rate = size / median / 1e6
         alpha = mean_acceptance(name, target, draft, tokens, generator, options.samples)
         results.append(
-            Result(name, *shape, median, min(taken), median / sort, size, rate, alpha, optimum)
+            Result(
+                name,
+                *shape,
+                median,
+                min(taken),
+                median / sort,
+                size,
+                rate,
+                alpha,
+                exact[name in DIFFERENT],
+            )
         )
     return results
 
@@ -135,7 +160,7 @@ def mean_acceptance(
         return None
     hits = 0
     for _ in range(samples):
-        drafts = batched.sample(draft, tokens.shape[1], generator, validate=False)
+        drafts = drawn(name, draft, tokens.shape[1], generator)
         _, accepted = VERIFIERS[name](target, draft, drafts, generator, validate=False)
         hits += int(accepted.sum())
     return hits / (samples * tokens.shape[0])
@@ -170,7 +195,9 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--vocab", default="4096,32000,128256,256000", type=WHOLE)
 @click.option("--drafts", default="1,2,4,8", type=WHOLE, help="Drafts of a row.")
 @click.option(
-    "--algorithms", type=ListOf(click.Choice(list(VERIFIERS))), default=",".join(VERIFIERS)
+    "--algorithms",
+    type=ListOf(click.Choice(list(VERIFIERS))),
+    default=",".join(name for name in VERIFIERS if name not in DIFFERENT),
 )
 @click.option("--dtype", default="float32", type=click.Choice(["float32", "bfloat16", "float16"]))
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -15,7 +15,12 @@ except ImportError as error:
         'otlp.batched needs PyTorch: install it with pip install "otlp[torch]"'
     ) from error
 
-from otlp.batched.certificate import Certificate, acceptance, acceptance_histogram
+from otlp.batched.certificate import (
+    Certificate,
+    acceptance,
+    acceptance_histogram,
+    acceptance_without_replacement,
+)
 from otlp.batched.conditionals import conditional
 from otlp.batched.histogram import certified_loss, verify_histogram
 from otlp.batched.martingale import verify
@@ -31,6 +36,7 @@ from otlp.batched.sampling import sample, sample_without_replacement, softmax, u
 from otlp.batched.tree_shapes import TreeShape
 from otlp.batched.trees import TreeRound, verify_tree
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
+from otlp.batched.without_replacement import verify_without_replacement
 
 __all__ = [
     "PADDING",
@@ -42,6 +48,7 @@ __all__ = [
     "TwoSlice",
     "acceptance",
     "acceptance_histogram",
+    "acceptance_without_replacement",
     "certified_loss",
     "conditional",
     "k_seq",
@@ -57,4 +64,5 @@ __all__ = [
     "verify_histogram",
     "verify_paths",
     "verify_tree",
+    "verify_without_replacement",
 ]

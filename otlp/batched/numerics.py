@@ -31,6 +31,11 @@ def before(prefix: Tensor, index: Tensor) -> Tensor:
     return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0.0)
 
 
+def looks(values: Tensor) -> bool:
+    """Whether values can be looked at without a wait."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Draw indices of rows by inversion of the weights' prefix sums.
 
@@ -151,7 +156,6 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
     bracket; `ROOT_STEPS` evaluations, or fewer on the CPU, where looking at values is no wait.  A
     row stays where it settles first: on flat ground another step would go far.
     """
-    looks = a.device.type == "cpu" and not torch.compiler.is_compiling()
     low, high = excess(a), excess(b)
     previous, width = torch.zeros_like(a), b - a
     for step in range(1, ROOT_STEPS):
@@ -163,7 +167,7 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
         if step == ROOT_STEPS - 1:
             break
         value = excess(u)
-        if looks and bool((value.abs() <= SETTLED).all()):
+        if looks(a) and bool((value.abs() <= SETTLED).all()):
             break
         short = value < 0
         # an end that stays twice counts less, or the chord would creep

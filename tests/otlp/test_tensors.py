@@ -78,6 +78,9 @@ BATCHED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "acceptance_histogram": lambda p, q, drawn: (
         batched.acceptance_histogram(p, q, drawn).acceptance
     ),
+    "acceptance_without_replacement": lambda p, q, drawn: (
+        batched.acceptance_without_replacement(p, q, drawn).acceptance
+    ),
     "conditional": lambda p, q, drawn: batched.conditional(p, q, drawn),
     **{
         name: lambda p, q, drawn, name=name: getattr(batched, name)(
@@ -86,6 +89,7 @@ BATCHED: dict[str, Callable[[Any, Any, Any], Any]] = {
         for name in (
             *("verify", "verify_histogram", "k_seq", "recursive_rejection"),
             "recursive_rejection_without_replacement",
+            "verify_without_replacement",
         )
     },
     "sample": lambda p, q, drawn: batched.sample(q, 2, torch.Generator().manual_seed(1)),

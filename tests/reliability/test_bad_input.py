@@ -159,11 +159,17 @@ def batched_calls() -> Calls:
             "k_seq",
             "recursive_rejection",
             "recursive_rejection_without_replacement",
+            "verify_without_replacement",
         )
     }
     for name in ("speculative_sampling",):
         calls[name] = (getattr(batched, name), {**base, "draft_tokens": tokens[:, :1]})
-    for name in ("acceptance", "acceptance_histogram", "conditional"):
+    for name in (
+        "acceptance",
+        "acceptance_histogram",
+        "acceptance_without_replacement",
+        "conditional",
+    ):
         calls[name] = (getattr(batched, name), dict(base))
     for name in ("verify_histogram", "acceptance_histogram"):
         calls[name][1]["fraction_bits"] = 8

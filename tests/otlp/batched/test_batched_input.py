@@ -20,10 +20,16 @@ VERIFIERS = [
     batched.speculative_sampling,
     batched.recursive_rejection,
     batched.recursive_rejection_without_replacement,
+    batched.verify_without_replacement,
     batched.k_seq,
     batched.verify_paths,
 ]
-OTHERS = [batched.acceptance, batched.acceptance_histogram, batched.conditional]
+OTHERS = [
+    batched.acceptance,
+    batched.acceptance_histogram,
+    batched.acceptance_without_replacement,
+    batched.conditional,
+]
 
 
 def arguments(function: Callable) -> dict[str, object]:

@@ -1,0 +1,197 @@
+"""otlp.batched.verify_without_replacement: lossless by enumeration, and nearly the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.auditing.gtest import g_test
+from tests.instances import brute_force_optimum
+
+torch = pytest.importorskip("torch")
+from otlp import batched  # noqa: E402
+from otlp.batched.clocks import best_scored, set_clocks, within  # noqa: E402
+from otlp.batched.numerics import best_of  # noqa: E402
+from otlp.batched.rejection import accept_or_replace  # noqa: E402
+from otlp.batched.rows import prepare  # noqa: E402
+from otlp.batched.without_replacement import CellPlan, cell_plan  # noqa: E402
+
+
+def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two laws on two to seven tokens, some with zeros, equal ones or tiny ones."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 8))
+    p, q = rng.dirichlet(np.full(size, rng.choice([0.1, 0.5, 2.0])), size=2)
+    kind = seed % 6
+    if kind == 1:
+        p, q = (
+            np.where(rng.random(size) < 0.6, law, 0.0) + 1e-3 * one for law, one in ((p, 1), (q, 0))
+        )
+        q[0] += 0.1
+    elif kind == 2:
+        p = q.copy()
+    elif kind == 3:
+        p, q = (rng.integers(1, 4, size).astype(float) for _ in range(2))
+    elif kind == 4:
+        q = q * 10.0 ** rng.integers(-12, 1, size)
+    elif kind == 5:
+        half = max(1, size // 2)
+        p[:half], q[half:] = 0.0, 0.0
+    return p / p.sum(), q / q.sum()
+
+
+def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """What is selected, and verified, over all drafted sets, from the shares alone."""
+    sets = otlp.WithoutReplacement(q, n).enumerate_sets()
+    mass, tokens = torch.tensor(sets.mass), torch.tensor(sets.members.reshape(-1, n))
+    rows = (torch.tensor(law).expand(1, -1) for law in (p, q))
+    plan = cell_plan(prepare(*rows, tokens[:1], True))
+    shares = plan.shares[0, plan.place[0, tokens]]
+    chance = mass[:, None] * best_of(shares, torch.ones(tokens.shape, dtype=torch.bool))
+    selected = torch.zeros(p.size, dtype=torch.float64).index_add(0, tokens.ravel(), chance.ravel())
+    y = plan.selection[0]
+    accepted = selected * (torch.tensor(p) / torch.maximum(torch.tensor(p), y).clamp(min=1e-300))
+    left = (torch.tensor(p) - y).clamp(min=0.0)
+    if float(left.sum()) > 0:
+        left = left / left.sum()
+    return selected.numpy(), (accepted + left * (1.0 - accepted.sum())).numpy(), y.numpy()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_law_by_enumeration(seed: int) -> None:
+    check_law(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 120))
+def test_many_laws_by_enumeration(seed: int) -> None:
+    check_law(seed)
+
+
+def check_law(seed: int) -> None:
+    p, q = random_case(seed)
+    for n in range(1, min(4, np.count_nonzero(q)) + 1):
+        selected, output, y = output_law(p, q, n)
+        assert np.abs(selected - y).sum() < 1e-12
+        assert np.abs(output - p).sum() < 1e-11
+        target, draft = torch.tensor(p)[None], torch.tensor(q)[None]
+        tokens = torch.tensor(np.flatnonzero(q)[None, :n])
+        found = batched.acceptance_without_replacement(target, draft, tokens)
+        optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
+        assert abs(float(found.upper_bound) - optimum) < 1e-12
+        assert float(found.acceptance) == pytest.approx(np.minimum(p, y).sum(), abs=1e-15)
+        assert float(found.acceptance) <= optimum + 1e-12
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_best_score_as_by_the_plan_of_random_ranks(n: int) -> None:
+    """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""
+    rng = np.random.default_rng(n)
+    for heavy in (0.0, 0.9, 1.0 - 1e-9):
+        q = (1.0 - heavy) * rng.dirichlet(np.full(200, 0.5))
+        q[7] += heavy
+        order = rng.permutation(200)
+        q = q[order] / q.sum()
+        wanted = otlp.WithoutReplacement(q, n).priority_marginals(np.arange(200)[::-1].copy())
+        clocks = set_clocks(torch.tensor(q)[None], torch.full((1, 1), float(n)), n + 1)
+        mass = torch.eye(200, dtype=torch.float64)[None]
+        below = torch.ones_like(mass).triu(1)
+        assert np.abs(best_scored(clocks, mass, below)[0].numpy() - wanted).sum() < 1e-12
+        assert np.abs(within(clocks)[0].numpy() - np.cumsum(wanted)).max() < 1e-12
+
+
+def laws(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    one, other = np.random.default_rng(seed).standard_normal((2, size))
+    return otlp.softmax(2.0 * one), otlp.softmax(1.9 * one + 0.6 * other)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_as_good_as_random_ranks(n: int) -> None:
+    p, q = laws(1_000, 0)
+    rows = (torch.tensor(law)[None] for law in (p, q))
+    found = batched.acceptance_without_replacement(*rows, torch.arange(n)[None])
+    best = otlp.solve(otlp.Problem(p, otlp.WithoutReplacement(q, n)), "random-ranks")
+    assert float(found.upper_bound) == pytest.approx(best.upper_bound, abs=1e-12)
+    assert float(found.upper_bound - found.acceptance) < 1e-5
+
+
+def test_where_the_distributions_differ_much_nothing_is_lost() -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.full(300, 0.5), size=(2, 4))
+    found = batched.acceptance_without_replacement(
+        torch.tensor(p), torch.tensor(q), torch.arange(4).expand(4, 4)
+    )
+    assert float((found.upper_bound - found.acceptance).max()) <= 1e-7
+    assert float(found.upper_bound.max()) < 0.8
+
+
+def test_the_output_follows_the_target() -> None:
+    """Right but for a false alarm in 10^6, for this seed; one plan for all rows."""
+    generator = torch.Generator().manual_seed(5)
+    count = 20_000
+    p, q = (torch.tensor(law, dtype=torch.float32)[None] for law in laws(50, 3))
+    drafts = batched.sample_without_replacement(q.expand(count, -1), 3, generator)
+    plan = cell_plan(prepare(p, q, drafts[:1], True))
+    everywhere = CellPlan(*(part.expand(count, *part.shape[1:]) for part in plan))
+    rows = prepare(p.expand(count, -1), q.expand(count, -1), drafts, True)
+    numbers = batched.uniforms(drafts, generator)
+    selected = everywhere.select(rows, numbers[:, :6])
+    tokens, _ = accept_or_replace(
+        rows, everywhere.selection, selected, numbers[:, -2], numbers[:, -1]
+    )
+    for found, law in ((selected[:, 0], plan.selection), (tokens, p)):
+        exact = law[0].double().numpy() / float(law.sum(dtype=torch.float64))
+        counts = torch.bincount(found, minlength=50).numpy()
+        assert not g_test(counts, exact, 5e-7).rejects(5e-7)
+
+
+def test_rows_have_drafts_of_their_own_number() -> None:
+    p, q = torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    drafts = torch.tensor([[0, -1, 2], [-1, -1, -1], [3, 1, 0], [-1, 3, -1]])
+    numbers = batched.uniforms(drafts, torch.Generator().manual_seed(1))
+    tokens, accepted = batched.verify_without_replacement(
+        p.expand(4, -1), q.expand(4, -1), drafts, numbers
+    )
+    assert torch.equal(accepted, (drafts == tokens[:, None]).any(1))
+    # without drafts the token is drawn from p, by the last number
+    wanted = torch.searchsorted(p[0].double().cumsum(0), numbers[1, -1])
+    assert int(tokens[1]) == int(wanted) and not bool(accepted[1])
+    alone = [
+        batched.verify_without_replacement(p, q, drafts[i, None], numbers[i, None])[0]
+        for i in range(4)
+    ]
+    assert torch.equal(torch.cat(alone), tokens)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_are_taken_as_stored(dtype) -> None:
+    """The plan of half precision is that of the same numbers in float64, padding or not."""
+    p, q = (torch.tensor(law).to(dtype) for law in laws(30, 1))
+    rows = p.repeat(4, 1), q.repeat(4, 1)
+    drafts = torch.tensor([[0, 3, 5], [-1, 4, 2], [7, -1, -1], [-1, -1, -1]])
+    found = batched.acceptance_without_replacement(*rows, drafts)
+    for row, n in enumerate((3, 2, 1)):
+        wide = [part.double()[:1] / part.double()[:1].sum() for part in rows]
+        alone = batched.acceptance_without_replacement(*wide, torch.arange(n)[None])
+        assert float(found.upper_bound[row]) == pytest.approx(float(alone.upper_bound), abs=1e-13)
+        assert float(found.acceptance[row]) == pytest.approx(float(alone.acceptance), abs=1e-6)
+    assert float(found.acceptance[3]) == float(found.upper_bound[3]) == 0.0
+
+
+def test_a_token_that_is_held_twice_is_refused() -> None:
+    rows = torch.full((2, 4), 0.25)
+    with pytest.raises(otlp.ZeroProbabilityError, match="row 1 holds token 3 twice"):
+        batched.verify_without_replacement(rows, rows, torch.tensor([[0, 1], [3, 3]]))
+
+
+@pytest.mark.slow
+def test_compiled_without_graph_breaks() -> None:
+    p, q = (torch.tensor(law)[None].repeat(2, 1) for law in laws(20, 8))
+    generator = torch.Generator().manual_seed(0)
+    drafts = batched.sample_without_replacement(q, 2, generator)
+    numbers = batched.uniforms(drafts, generator)
+    verify = batched.verify_without_replacement
+    compiled = torch.compile(verify, fullgraph=True, backend="aot_eager")
+    found, accepted = compiled(p, q, drafts, numbers)
+    tokens, hits = verify(p, q, drafts, numbers)
+    assert torch.equal(found, tokens) and torch.equal(accepted, hits)
