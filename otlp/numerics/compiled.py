@@ -29,7 +29,9 @@ class Kernel(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
-        self.function, self.options, self.known = function, options, False
+        self.function, self.known = function, False
+        self.slp = options.pop("slp", False)
+        self.options = options
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -37,9 +39,14 @@ class Kernel(Generic[P, R]):
         if not self.known and not kwargs:
             # The first compilation is in no time limit: nobody could choose a limit for it.
             with uncounted():
-                from numba import typeof
+                from numba import config, typeof
 
-                self.dispatcher.compile(tuple(map(typeof, args)))
+                before = config.SLP_VECTORIZE
+                config.SLP_VECTORIZE = self.slp or before
+                try:
+                    self.dispatcher.compile(tuple(map(typeof, args)))
+                finally:
+                    config.SLP_VECTORIZE = before
             self.known = True
         return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
 
@@ -106,7 +113,9 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     function : callable
         Of arrays and numbers, in the part of Python that numba compiles; it may call kernels.
     **options
-        Of `numba.njit`: `fastmath`, `error_model`.
+        Of `numba.njit`: `fastmath`, `error_model`, `inline`; and `slp=True` to turn lines that
+        do the same to neighbouring numbers into vectors (`otlp.numerics.lanes`), which numba
+        leaves out.
 
     Examples
     --------
