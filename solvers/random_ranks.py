@@ -119,7 +119,8 @@ class RandomRanks(Solver):
         order = by_ratio(target, drafts.draft)[::-1]
         order = order[drafts.draft[order] > 0.0]
         clock.lap("reduce")
-        alone = drafts.best_ranked(order, np.ones(order.size))
+        light = order[np.argmin(drafts.draft[order])]
+        alone, worth = _alone(drafts, order, light)
         delta, subset, wanted = _pool(target, order, alone)
         steps, law = (order, np.ones(order.size)), alone
         least, corrections = _gap(delta, target, law), 0
@@ -128,7 +129,7 @@ class RandomRanks(Solver):
         sizes: list[float] = []
         rung = _rung(drafts.draft, count)
         while least > self.gap and corrections < self.max_iterations:
-            swapped = _swap(rung, order, alone, aims[-1])
+            swapped = _swap(rung, worth / rung[light], order, alone, aims[-1])
             found = drafts.best_ranked(*swapped)
             corrections += 1
             gap = _gap(delta, target, found)
@@ -159,14 +160,27 @@ class RandomRanks(Solver):
         )
 
 
+def _alone(
+    drafts: WithoutReplacement, order: IntArray, light: int
+) -> tuple[FloatArray, FloatArray]:
+    """What each token has without swaps, and what a light one would have on each rank."""
+    tokens, shares = np.repeat(order, 2), np.tile([1.0, 0.0], order.size)
+    tokens[1::2] = light
+    chances = drafts.rank_chances(tokens, shares)
+    alone = np.zeros(drafts.vocab_size)
+    alone[order] = chances[::2]
+    return alone, chances[1::2]
+
+
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
 
 
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
     """What to aim at next: Anderson's combination of the last aims, each with its error."""
-    changes, scale = np.diff(errors, axis=0), np.sqrt(np.where(draft > 0.0, draft, 1.0))
-    parts = np.linalg.lstsq((changes / scale).T, errors[-1] / scale, rcond=None)[0]
+    changes = np.diff(errors, axis=0)
+    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > 0.0)
+    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ errors[-1], rcond=None)[0]
     found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
     return found
 
@@ -218,7 +232,7 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
 
 @compiled(error_model="numpy")
 def _swap(
-    rung: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+    rung: FloatArray, worth: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
 
@@ -229,7 +243,9 @@ def _swap(
     Parameters
     ----------
     rung : ndarray, shape (V,)
-        What a token's whole place is worth in a swap.
+        How much of a place a token's whole place is in a swap.
+    worth : ndarray, shape (V,)
+        What a light token would have on each rank, over its `rung`.
     order : ndarray, shape (V,)
         The tokens, the lowest rank first.
     alone : ndarray, shape (V,)
@@ -258,7 +274,9 @@ def _swap(
             gain = min(need[a], -need[b])
             need[a] -= gain
             need[b] += gain
+            # Of two places side by side, a heavy token's may seem worth as much as the other.
             rise = alone[two] / rung[two] - alone[one] / rung[one]
+            rise = max(rise, worth[b] - worth[a])
             mass = min(left[a] * rung[one], left[b] * rung[two])
             if gain < rise * mass:
                 mass = gain / rise
