@@ -163,13 +163,14 @@ class RandomRanks(Solver):
 def _alone(
     drafts: WithoutReplacement, order: IntArray, light: int
 ) -> tuple[FloatArray, FloatArray]:
-    """What each token has without swaps, and what a light one would have on each rank."""
+    """What each token has without swaps, and what a light one would have there."""
     tokens, shares = np.repeat(order, 2), np.tile([1.0, 0.0], order.size)
     tokens[1::2] = light
     chances = drafts.rank_chances(tokens, shares)
     alone = np.zeros(drafts.vocab_size)
     alone[order] = chances[::2]
-    return alone, chances[1::2]
+    above = chances[1::2]
+    return alone, 0.5 * (above + np.append(0.0, above[:-1]))
 
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
