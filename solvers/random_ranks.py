@@ -11,6 +11,7 @@ again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -36,8 +37,12 @@ DEPTH = 2
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
-ATTEMPTS = 4
-"""Then the tokens swap other parts, so often at most."""
+WAYS = ((0.5, inf), (1.5, inf), (2.5, inf), (3.5, inf), (0.5, 1.5))
+"""Then the next way: how many clocks are yet to ring when a place is worth what has rung of it, and
+from what ratio to its aim on a token's chance is corrected by that ratio, not by the difference."""
+
+MOST_TIMES = 4.0
+"""So much a correction by the ratio changes an aim at most."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
@@ -124,25 +129,23 @@ class RandomRanks(Solver):
         delta, subset, wanted = _pool(target, order, alone)
         steps, law = (order, np.ones(order.size)), alone
         least, corrections = _gap(delta, target, law), 0
-        count, aims = drafts.n - 0.5, [wanted]
-        errors: list[FloatArray] = []
-        sizes: list[float] = []
-        rung = _rung(drafts.draft, count)
-        while least > self.gap and corrections < self.max_iterations:
-            swapped = _swap(rung, worth / rung[light], order, alone, aims[-1])
-            found = drafts.best_ranked(*swapped)
-            corrections += 1
-            gap = _gap(delta, target, found)
-            if gap < least:
-                least, law, steps = gap, found, swapped
-            errors = [*errors[-DEPTH:], wanted - found]
-            sizes.append(float(np.abs(errors[-1]).sum()))
-            aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
-            if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
-                count, aims, errors, sizes = count - 1.0, [wanted], [], []
-                if count < max(0.0, drafts.n - ATTEMPTS):
+        for late, far in WAYS:
+            if least <= self.gap or late > drafts.n:
+                continue
+            rung = _rung(drafts.draft, drafts.n - late)
+            aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
+            while least > self.gap and corrections < self.max_iterations:
+                swapped = _swap(rung, worth / rung[light], order, alone, aims[-1])
+                found = drafts.best_ranked(*swapped)
+                corrections += 1
+                gap = _gap(delta, target, found)
+                if gap < least:
+                    least, law, steps = gap, found, swapped
+                sizes.append(float(np.abs(wanted - found).sum()))
+                if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
                     break
-                rung = _rung(drafts.draft, count)
+                errors = [*errors[-DEPTH:], _error(wanted, found, aims[-1], far)]
+                aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
         clock.lap("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
@@ -175,6 +178,16 @@ def _alone(
 
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
+
+
+def _error(wanted: FloatArray, found: FloatArray, aim: FloatArray, far: float) -> FloatArray:
+    """What the aim is off by: what is missing, or what the ratio says where that is far from 1."""
+    error = wanted - found
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = wanted / found
+        off = (aim > 0.0) & (np.maximum(ratio, 1.0 / ratio) > far)
+    error[off] = aim[off] * (np.clip(ratio[off], 1.0 / MOST_TIMES, MOST_TIMES) - 1.0)
+    return error
 
 
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:

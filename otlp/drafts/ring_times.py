@@ -70,7 +70,7 @@ def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
 
 @cache
 def _laguerre(count: int, n: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes, and weights as for the integral of the whole integrand: those of the rule underflow."""
+    """Nodes, and weights of the whole integrand: without the rule's, which underflow."""
     steps = np.arange(count)
     beside = np.sqrt(steps * (steps + n - 1.0))
     middle = 2.0 * steps + n

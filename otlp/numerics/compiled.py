@@ -39,14 +39,9 @@ class Kernel(Generic[P, R]):
         if not self.known and not kwargs:
             # The first compilation is in no time limit: nobody could choose a limit for it.
             with uncounted():
-                from numba import config, typeof
+                from numba import typeof
 
-                before = config.SLP_VECTORIZE
-                config.SLP_VECTORIZE = self.slp or before
-                try:
-                    self.dispatcher.compile(tuple(map(typeof, args)))
-                finally:
-                    config.SLP_VECTORIZE = before
+                self.dispatcher.compile(tuple(map(typeof, args)))
             self.known = True
         return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
 
@@ -57,6 +52,8 @@ class Kernel(Generic[P, R]):
 
         # Without the interpreter's lock threads run side by side; kernels touch no objects.
         dispatcher = njit(nogil=True, **self.options)(self.function)
+        if self.slp:
+            dispatcher.compile = _with_slp(dispatcher.compile)
         try:
             dispatcher.enable_caching()
         except RuntimeError:  # neither the package nor the user's cache folder can be written
@@ -85,6 +82,23 @@ def _package_stamp() -> int:
                 status = os.stat(os.path.join(folder, name))
                 stamps.append((status.st_mtime_ns, status.st_size))
     return hash(tuple(sorted(stamps)))
+
+
+def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn on the vectors of lines side by side, which numba has one switch for in all."""
+
+    def compile_vectors(signature: Any) -> Any:
+        from numba import config
+
+        switches: Any = config
+        before = switches.SLP_VECTORIZE
+        switches.SLP_VECTORIZE = 1
+        try:
+            return compile_for(signature)
+        finally:
+            switches.SLP_VECTORIZE = before
+
+    return compile_vectors
 
 
 def _unless_it_fails(save: Callable[..., None]) -> Callable[..., None]:

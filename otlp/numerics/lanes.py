@@ -37,7 +37,7 @@ def alike(x: float) -> Lanes:
 
 @compiled(inline="always")
 def times(x: Lanes, y: Lanes) -> Lanes:
-    """x y."""
+    """Products."""
     return (
         x[0] * y[0], x[1] * y[1], x[2] * y[2], x[3] * y[3],
         x[4] * y[4], x[5] * y[5], x[6] * y[6], x[7] * y[7],
@@ -46,7 +46,7 @@ def times(x: Lanes, y: Lanes) -> Lanes:
 
 @compiled(inline="always")
 def times_plus(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
-    """x y + z."""
+    """Products x y, plus z."""
     return (
         x[0] * y[0] + z[0], x[1] * y[1] + z[1], x[2] * y[2] + z[2], x[3] * y[3] + z[3],
         x[4] * y[4] + z[4], x[5] * y[5] + z[5], x[6] * y[6] + z[6], x[7] * y[7] + z[7],
