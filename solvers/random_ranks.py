@@ -37,7 +37,7 @@ DEPTH = 2
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
-WAYS = ((0.5, inf), (1.5, inf), (2.5, inf), (3.5, inf), (0.5, 1.5))
+WAYS = ((0.5, inf), (0.5, 1.5), (1.5, inf), (2.5, inf), (3.5, inf))
 """Then the next way: how many clocks are yet to ring when a place is worth what has rung of it, and
 from what ratio to its aim on a token's chance is corrected by that ratio, not by the difference."""
 
@@ -72,8 +72,8 @@ class RandomRanks(Solver):
     A sort, then O(nV) a correction and node of the integral over the clocks
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, other
-    parts are swapped, and in the end `Orderings` starts anew.
+    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, the
+    swaps start again in other ways, and in the end `Orderings` does.
 
     Examples
     --------
