@@ -1,26 +1,33 @@
-"""How long the mixture of orderings takes, as a ratio to one numpy.argsort of V floats.
+"""How long the optimum takes where drafts are not i.i.d.
 
     python bench/orderings.py
 
-All distributions are synthetic: "language-like" ones have a target like a language model's (from
-otlp.data.synthetic) and drafts with noise of different strengths on its logits; "Dirichlet" ones
-are unrelated Dirichlet(0.3) draws.  Milliseconds are of the search alone (`Timings.solve`), the
-median over seeds; the sort is measured between the searches, in the same process.
+First the mixture of orderings, as a ratio to one numpy.argsort of V floats.  Its distributions are
+synthetic: "language-like" ones have a target like a language model's (from otlp.data.synthetic) and
+drafts with noise of different strengths on its logits; "Dirichlet" ones are unrelated
+Dirichlet(0.3) draws.  Milliseconds are of the search alone (`Timings.solve`), the median over
+seeds; the sort is measured between the searches, in the same process.
+
+Then random ranks, for drafts without replacement, by families of rows: V = 8,192, or the shipped
+capture's 4,096.  Milliseconds of the processor, certificate included, the least of three solves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import process_time
 
 import click
 import numpy as np
 from timing import seconds_of
 
 import otlp
+from otlp import captures
 from otlp.cli.output import progress, show, table
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
+from otlp.solvers.random_ranks import RandomRanks
 from otlp.studies.attempt import settled
 
 Instance = tuple[FloatArray, list[FloatArray]]
@@ -58,6 +65,62 @@ CELLS = [
 ]
 
 
+Pair = tuple[FloatArray, FloatArray]
+SIZE = 8_192
+
+
+def softmaxes(scale: float, correlation: float, rng: np.random.Generator) -> Pair:
+    """Logits of two correlated Gaussians."""
+    one, two = scale * rng.standard_normal((2, SIZE))
+    mixed = correlation * one + np.sqrt(1.0 - correlation**2) * two
+    return otlp.softmax(one), otlp.softmax(mixed)
+
+
+def zipf(rng: np.random.Generator) -> FloatArray:
+    """Token i about as likely as 1 / i."""
+    return otlp.softmax(rng.standard_normal(SIZE) - np.log(np.arange(1, SIZE + 1)))
+
+
+def near(noise: float, rng: np.random.Generator) -> Pair:
+    """A target like Zipf's, and a draft with noise on its logits."""
+    target = zipf(rng)
+    return target, otlp.softmax(np.log(target) + noise * rng.standard_normal(SIZE))
+
+
+def peaked(top: float, rng: np.random.Generator) -> Pair:
+    """A draft of whose mass three tokens have about the part `top`."""
+    target, draft = rng.dirichlet(np.full(SIZE, 0.5), 2)
+    target[:3] += [0.9, 0.1, 1.0]
+    draft[:3] += np.array([0.5, 0.35, 0.15]) * top / (1.0 - top)
+    return target / target.sum(), draft / draft.sum()
+
+
+def captured(temperature: float, row: int) -> Pair:
+    return captures.builtin().distributions(row=row, temperature=temperature)
+
+
+def seeded(make: Callable[[np.random.Generator], Pair]) -> Callable[[int], Pair]:
+    return lambda row: make(np.random.default_rng(row))
+
+
+FAMILIES: dict[str, Callable[[int], Pair]] = {
+    "Zipf": seeded(lambda rng: (zipf(rng), zipf(rng))),
+    **{
+        f"Dirichlet({a:g})": seeded(lambda rng, a=a: tuple(rng.dirichlet(np.full(SIZE, a), 2)))
+        for a in (0.05, 0.3, 1.0)
+    },
+    "Gaussian logits, 1, .9": seeded(lambda rng: softmaxes(1.0, 0.9, rng)),
+    "Gaussian logits, 3, .9": seeded(lambda rng: softmaxes(3.0, 0.9, rng)),
+    "Gaussian logits, 5, .7": seeded(lambda rng: softmaxes(5.0, 0.7, rng)),
+    "Zipf, draft near the target (.5)": seeded(lambda rng: near(0.5, rng)),
+    "Zipf, draft near the target (.1)": seeded(lambda rng: near(0.1, rng)),
+    "Zipf, p = q": seeded(lambda rng: near(0.0, rng)),
+    "three tokens with .6": seeded(lambda rng: peaked(0.6, rng)),
+    "three tokens with .95": seeded(lambda rng: peaked(0.95, rng)),
+    **{f"captured, T = {t:g}": lambda row, t=t: captured(t, row) for t in (0.6, 1.0, 2.0)},
+}
+
+
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--seeds", default=7, help="Problems a row.")
 def main(seeds: int) -> None:
@@ -67,6 +130,14 @@ def main(seeds: int) -> None:
         for cell in CELLS:
             made.add_row(*row(*cell, seeds))
             step(", ".join(map(str, cell)))
+    show(made)
+    heads = ("rows", "n", "number", "ms", "worst ms", "to orderings", "alpha*")
+    made = table("ranks", *heads, title="Random ranks, without replacement")
+    with progress("solving", 3 * len(FAMILIES)) as step:
+        for name in FAMILIES:
+            for n in (2, 3, 4):
+                made.add_row(*family(name, n, 24 if "captured" in name else seeds))
+                step(f"{name}, n = {n}")
     show(made)
 
 
@@ -87,6 +158,25 @@ def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:
         kind, scheme, f"{size:,}", f"{gap:.0e}", f"{np.median(milliseconds):.2f}",
         f"{max(milliseconds):.1f}", f"{np.median(np.divide(milliseconds, sorts)):.0f}",
         f"{np.median(orderings):.0f}", f"{max(gaps):.1e}", f"{np.median(optima):.4f}",
+    ]  # fmt: skip
+
+
+def family(name: str, n: int, count: int) -> list[str]:
+    """Random ranks on the rows of one family; captured ones are spread over the capture."""
+    milliseconds, fell, optima = [], 0, []
+    for seed in range(count):
+        target, draft = FAMILIES[name](seed * 160 // count if "captured" in name else seed)
+
+        def solve(target: FloatArray = target, draft: FloatArray = draft) -> otlp.Solution:
+            return RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, n)))
+
+        solution = solve()
+        milliseconds.append(1e3 * min(seconds_of(solve, process_time) for _ in range(3)))
+        fell += "orderings" in solution.details
+        optima.append(solution.upper_bound)
+    return [
+        name, str(n), str(count), f"{np.median(milliseconds):.1f}", f"{max(milliseconds):.1f}",
+        str(fell), f"{np.median(optima):.4f}",
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -36,8 +37,12 @@ DEPTH = 2
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
-ATTEMPTS = 4
-"""Then the tokens swap other parts, so often at most."""
+WAYS = ((0.5, inf), (0.5, 1.5), (1.5, inf), (2.5, inf), (3.5, inf))
+"""Then the next way: how many clocks are yet to ring when a place is worth what has rung of it, and
+from what ratio to its aim on a token's chance is corrected by that ratio, not by the difference."""
+
+MOST_TIMES = 4.0
+"""So much a correction by the ratio changes an aim at most."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
@@ -67,8 +72,8 @@ class RandomRanks(Solver):
     A sort, then O(nV) a correction and node of the integral over the clocks
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, other
-    parts are swapped, and in the end `Orderings` starts anew.
+    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, the
+    swaps start again in other ways, and in the end `Orderings` does.
 
     Examples
     --------
@@ -119,29 +124,28 @@ class RandomRanks(Solver):
         order = by_ratio(target, drafts.draft)[::-1]
         order = order[drafts.draft[order] > 0.0]
         clock.lap("reduce")
-        alone = drafts.best_ranked(order, np.ones(order.size))
+        light = order[np.argmin(drafts.draft[order])]
+        alone, worth = _alone(drafts, order, light)
         delta, subset, wanted = _pool(target, order, alone)
         steps, law = (order, np.ones(order.size)), alone
         least, corrections = _gap(delta, target, law), 0
-        count, aims = drafts.n - 0.5, [wanted]
-        errors: list[FloatArray] = []
-        sizes: list[float] = []
-        rung = _rung(drafts.draft, count)
-        while least > self.gap and corrections < self.max_iterations:
-            swapped = _swap(rung, order, alone, aims[-1])
-            found = drafts.best_ranked(*swapped)
-            corrections += 1
-            gap = _gap(delta, target, found)
-            if gap < least:
-                least, law, steps = gap, found, swapped
-            errors = [*errors[-DEPTH:], wanted - found]
-            sizes.append(float(np.abs(errors[-1]).sum()))
-            aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
-            if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
-                count, aims, errors, sizes = count - 1.0, [wanted], [], []
-                if count < max(0.0, drafts.n - ATTEMPTS):
+        for late, far in WAYS:
+            if least <= self.gap or late > drafts.n:
+                continue
+            rung = _rung(drafts.draft, drafts.n - late)
+            aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
+            while least > self.gap and corrections < self.max_iterations:
+                swapped = _swap(rung, worth / rung[light], order, alone, aims[-1])
+                found = drafts.best_ranked(*swapped)
+                corrections += 1
+                gap = _gap(delta, target, found)
+                if gap < least:
+                    least, law, steps = gap, found, swapped
+                sizes.append(float(np.abs(wanted - found).sum()))
+                if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
                     break
-                rung = _rung(drafts.draft, count)
+                errors = [*errors[-DEPTH:], _error(wanted, found, aims[-1], far)]
+                aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
         clock.lap("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
@@ -159,14 +163,38 @@ class RandomRanks(Solver):
         )
 
 
+def _alone(
+    drafts: WithoutReplacement, order: IntArray, light: int
+) -> tuple[FloatArray, FloatArray]:
+    """What each token has without swaps, and what a light one would have there."""
+    tokens, shares = np.repeat(order, 2), np.tile([1.0, 0.0], order.size)
+    tokens[1::2] = light
+    chances = drafts.rank_chances(tokens, shares)
+    alone = np.zeros(drafts.vocab_size)
+    alone[order] = chances[::2]
+    above = chances[1::2]
+    return alone, 0.5 * (above + np.append(0.0, above[:-1]))
+
+
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
 
 
+def _error(wanted: FloatArray, found: FloatArray, aim: FloatArray, far: float) -> FloatArray:
+    """What the aim is off by: what is missing, or what the ratio says where that is far from 1."""
+    error = wanted - found
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = wanted / found
+        off = (aim > 0.0) & (np.maximum(ratio, 1.0 / ratio) > far)
+    error[off] = aim[off] * (np.clip(ratio[off], 1.0 / MOST_TIMES, MOST_TIMES) - 1.0)
+    return error
+
+
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
     """What to aim at next: Anderson's combination of the last aims, each with its error."""
-    changes, scale = np.diff(errors, axis=0), np.sqrt(np.where(draft > 0.0, draft, 1.0))
-    parts = np.linalg.lstsq((changes / scale).T, errors[-1] / scale, rcond=None)[0]
+    changes = np.diff(errors, axis=0)
+    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > 0.0)
+    parts = np.linalg.lstsq(weighted @ changes.T, weighted @ errors[-1], rcond=None)[0]
     found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
     return found
 
@@ -218,7 +246,7 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
 
 @compiled(error_model="numpy")
 def _swap(
-    rung: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+    rung: FloatArray, worth: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
 
@@ -229,7 +257,9 @@ def _swap(
     Parameters
     ----------
     rung : ndarray, shape (V,)
-        What a token's whole place is worth in a swap.
+        How much of a place a token's whole place is in a swap.
+    worth : ndarray, shape (V,)
+        What a light token would have on each rank, over its `rung`.
     order : ndarray, shape (V,)
         The tokens, the lowest rank first.
     alone : ndarray, shape (V,)
@@ -258,7 +288,9 @@ def _swap(
             gain = min(need[a], -need[b])
             need[a] -= gain
             need[b] += gain
+            # Of two places side by side, a heavy token's may seem worth as much as the other.
             rise = alone[two] / rung[two] - alone[one] / rung[one]
+            rise = max(rise, worth[b] - worth[a])
             mass = min(left[a] * rung[one], left[b] * rung[two])
             if gain < rise * mass:
                 mass = gain / rise

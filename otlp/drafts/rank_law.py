@@ -16,6 +16,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
+from otlp.numerics.lanes import LANES, Lanes, alike, load, store, times, times_plus, total
 from otlp.timing import checkpoint
 
 LITTLE = 0.5
@@ -27,7 +28,7 @@ NEGLIGIBLE = 1e-17
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """The clocks at the nodes of the integral over time, in B blocks of W nodes.
+    """The clocks at the nodes of the integral over time, in blocks of LANES nodes.
 
     Attributes
     ----------
@@ -36,11 +37,11 @@ class Clocks:
     head : ndarray, shape (V,), int64
         Number of each token among the heads, or -1.  Heads are so likely that dividing their
         factors out would lose digits; these are multiplied anew.
-    rung : ndarray, shape (B, V, W)
+    rung : ndarray, shape (B, V, LANES)
         Odds that the clock has rung; for heads the probability.
-    silent : ndarray, shape (B, H, W)
+    silent : ndarray, shape (B, H, LANES)
         Probability that a head's clock has not rung.
-    start : ndarray, shape (B, W)
+    start : ndarray, shape (B, LANES)
         Weights of the nodes, times the probability that no clock but the heads' has rung.
     """
 
@@ -52,20 +53,21 @@ class Clocks:
 
     @classmethod
     def at(cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray) -> Clocks:
-        """Prepare the clocks at the nodes, shape (B, W); O(V) exponentials a node."""
-        order = np.argsort(-draft, kind="stable")
-        left = np.cumsum(draft[order][::-1])[::-1]
-        light = (n * draft[order] <= left) | (draft[order] * times[-1, -1] <= LITTLE)
-        count = int(np.argmax(light)) if light.any() else draft.size
+        """Prepare the clocks at the nodes, shape (B, LANES); O(V) exponentials a node."""
+        order = np.flatnonzero(draft * times[-1, -1] > LITTLE)
+        order = order[np.argsort(-draft[order], kind="stable")]
+        rest = np.ones(draft.size, dtype=bool)
+        rest[order] = False
+        left = np.append(draft[order], draft[rest].sum())[::-1].cumsum()[::-1]
+        count = int(np.argmax(np.append(n * draft[order] <= left[:-1], True)))
         head = np.full(draft.size, -1, dtype=np.int64)
         head[order[:count]] = np.arange(count)
-        tail = float(left[count]) if count < draft.size else 0.0
         rung = np.empty((len(times), draft.size, times.shape[1]))
         for rows, block in zip(rung, times, strict=True):
             checkpoint()
             _ring(draft, head, block, rows)
         silent = np.exp(-draft[order[:count], None] * times[:, None])
-        return cls(draft, head, rung, silent, weights * np.exp(-tail * times))
+        return cls(draft, head, rung, silent, weights * np.exp(-left[count] * times))
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability that the step's token is the best if it has that rank; O(n) a step and node.
@@ -95,27 +97,27 @@ def _ring(draft: FloatArray, head: IntArray, times: FloatArray, rung: FloatArray
     for token in range(draft.size):
         rate = draft[token]
         if head[token] >= 0:
-            for k in range(times.size):
+            for k in range(LANES):
                 rung[token, k] = -np.expm1(-rate * times[k])
         elif rate * times[-1] < LITTLE:
             terms, rest = 1, 1.0
             while rest > NEGLIGIBLE:
                 terms += 1
                 rest *= rate * times[-1] / terms
-            for k in range(times.size):
+            for k in range(LANES):
                 rung[token, k] = 1.0
             for term in range(terms, 1, -1):
                 part = rate / term
-                for k in range(times.size):
+                for k in range(LANES):
                     rung[token, k] = 1.0 + part * times[k] * rung[token, k]
-            for k in range(times.size):
+            for k in range(LANES):
                 rung[token, k] *= rate * times[k]
         else:
-            for k in range(times.size):
+            for k in range(LANES):
                 rung[token, k] = np.expm1(rate * times[k])
 
 
-@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
+@compiled(slp=True, fastmath={"reassoc", "nnan", "nsz", "contract"})
 def _add_chances(
     draft: FloatArray,
     head: IntArray,
@@ -133,26 +135,26 @@ def _add_chances(
     `rate` the rate at which one more rings; the heads have the same, and all heads but `current`.
     A step looks at them without its token, from the first row to the last.
     """
-    width, heads = start.size, silent.shape[0]
+    heads = silent.shape[0]
     below = np.zeros(draft.size)
     names = np.zeros(heads, np.int64)
     for token in range(draft.size):
         if head[token] >= 0:
             names[head[token]] = token
-    count, rate = np.zeros((n, width)), np.zeros((n, width))
-    head_count, head_rate = np.zeros((n, width)), np.zeros((n, width))
-    rest_count, rest_rate = np.zeros((n, width)), np.zeros((n, width))
-    same, more = np.zeros(width), np.zeros(width)
+    count, rate = np.zeros((n, LANES)), np.zeros((n, LANES))
+    head_count, head_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
+    rest_count, rest_rate = np.zeros((n, LANES)), np.zeros((n, LANES))
     count[0] = start
     head_count[0] = 1.0
     for h in range(heads):
-        _multiply(head_count, head_rate, silent[h], rung[names[h]], draft[names[h]], 0.0)
+        store(head_count, 0, times(load(head_count, 0), load(silent, h)))
     current = -1
     for step in range(tokens.size):
         token = tokens[step]
         share, own, reached = shares[step], draft[token], below[token]
         below[token] = reached + share
-        total, rise = 0.0, share * own
+        odds, each = load(rung, token), alike(own)
+        chance = alike(0.0)
         if head[token] >= 0:
             if token != current:
                 rest_count[:], rest_rate[:] = 0.0, 0.0
@@ -161,65 +163,66 @@ def _add_chances(
                     if names[h] != token:
                         name = names[h]
                         _multiply(
-                            rest_count, rest_rate, silent[h], rung[name], draft[name], below[name]
-                        )
+                            rest_count, rest_rate, load(silent, h), load(rung, name),
+                            draft[name], below[name], rest_count, rest_rate,
+                        )  # fmt: skip
                 current = token
+            quiet = load(silent, head[token])
+            each = times(each, quiet)
             for m in range(n):
-                for k in range(width):
-                    total += own * silent[head[token], k] * count[n - 1 - m, k] * rest_count[m, k]
-            for m in range(n - 1):
-                for k in range(width):
-                    total += rung[token, k] * (
-                        rate[n - 2 - m, k] * rest_count[m, k]
-                        + count[n - 2 - m, k] * rest_rate[m, k]
-                    )
-            head_count[:], head_rate[:] = rest_count, rest_rate
-            _multiply(head_count, head_rate, silent[head[token]], rung[token], own, below[token])
+                rest, tail = load(rest_count, m), load(count, n - 1 - m)
+                chance = times_plus(each, times(tail, rest), chance)
+                if m < n - 1:
+                    more = times(load(count, n - 2 - m), load(rest_rate, m))
+                    more = times_plus(load(rate, n - 2 - m), rest, more)
+                    chance = times_plus(odds, more, chance)
+            _multiply(rest_count, rest_rate, quiet, odds, own, below[token], head_count, head_rate)
         else:
-            flow = reached * own
-            for k in range(width):
-                same[k] = count[0, k]
-                more[k] = rate[0, k] - flow * same[k]
-                rate[0, k] += rise * same[k]
+            flow, rise = alike(-reached * own), alike(share * own)
+            lower, upper = times(alike(-reached), odds), times(alike(share), odds)
+            same, two = load(count, 0), load(rate, 0)
+            more = times_plus(flow, same, two)
+            store(rate, 0, times_plus(rise, same, two))
             for m in range(1, n):
                 if heads > 0:
-                    for k in range(width):
-                        total += (
-                            own * same[k] * head_count[n - m, k]
-                            + rung[token, k] * more[k] * head_count[n - 1 - m, k]
-                            + rung[token, k] * same[k] * head_rate[n - 1 - m, k]
-                        )
+                    rest = times(more, load(head_count, n - 1 - m))
+                    rest = times_plus(same, load(head_rate, n - 1 - m), rest)
+                    chance = times_plus(odds, rest, chance)
+                    rest = times(same, load(head_count, n - m))
+                    chance = times_plus(each, rest, chance)
                 elif m == n - 1:
-                    for k in range(width):
-                        total += rung[token, k] * more[k]
-                for k in range(width):
-                    odds, one, two = rung[token, k], same[k], more[k]
-                    lower, upper = reached * odds, share * odds
-                    here = count[m, k] - lower * one
-                    count[m, k] += upper * one
-                    same[k] = here
-                    more[k] = rate[m, k] - lower * two - flow * here
-                    rate[m, k] += upper * two + rise * here
-            for k in range(width):
-                total += own * same[k] * head_count[0, k]
-        chances[step] += total
+                    chance = times(odds, more)
+                one, two = load(count, m), load(rate, m)
+                store(count, m, times_plus(upper, same, one))
+                here = times_plus(lower, same, one)
+                # The rates' last row is that of n + 1 clocks, which nobody asks for.
+                if m < n - 1:
+                    store(rate, m, times_plus(rise, here, times_plus(upper, more, two)))
+                    more = times_plus(flow, here, times_plus(lower, more, two))
+                same = here
+            chance = times_plus(times(each, same), load(head_count, 0), chance)
+        chances[step] += total(chance)
 
 
-@compiled
+@compiled(inline="always")
 def _multiply(
     count: FloatArray,
     rate: FloatArray,
-    silent: FloatArray,
-    rung: FloatArray,
+    silent: Lanes,
+    rung: Lanes,
     own: float,
     below: float,
+    to_count: FloatArray,
+    to_rate: FloatArray,
 ) -> None:
     """Multiply a head's factor in, of whose ranks the share `below` lies below the bar."""
-    for m in range(count.shape[0] - 1, 0, -1):
-        for k in range(silent.size):
-            no, yes = silent[k], below * rung[k]
-            rate[m, k] = no * (rate[m, k] + below * own * count[m, k]) + yes * rate[m - 1, k]
-            count[m, k] = no * count[m, k] + yes * count[m - 1, k]
-    for k in range(silent.size):
-        rate[0, k] = silent[k] * (rate[0, k] + below * own * count[0, k])
-        count[0, k] *= silent[k]
+    own, rung = below * own, times(alike(below), rung)
+    for m in range(count.shape[0] - 1, -1, -1):
+        one = load(count, m)
+        two = times(silent, times_plus(alike(own), one, load(rate, m)))
+        one = times(silent, one)
+        if m > 0:
+            one = times_plus(rung, load(count, m - 1), one)
+            two = times_plus(rung, load(rate, m - 1), two)
+        store(to_count, m, one)
+        store(to_rate, m, two)

@@ -21,6 +21,7 @@ from otlp.distribution import (
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.rank_law import Clocks
+from otlp.drafts.ring_times import ring_times
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
@@ -31,17 +32,8 @@ SMALLEST = 1e-305
 ATTEMPTS = 8
 """Draws of a token that may turn out to be one of the earlier ones."""
 
-VECTOR, WIDTH = 4, 64
-"""Nodes of the integral come in vectors of the processor; most that are worked on together."""
-
-FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
-"""First node by n, and from n = 5 on: no n clocks ring before it."""
-
 CLEAR = 0.9
 """Up to here one minus a probability loses no digit."""
-
-STEPS = 20_000_000
-"""Steps of a kernel between two looks at the time limit: some hundredths of a second."""
 
 
 class WithoutReplacement(OneDraft):
@@ -67,10 +59,10 @@ class WithoutReplacement(OneDraft):
 
     Notes
     -----
-    For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals by
-    the double-exponential rule with some 30 nodes for n = 4, a multiple of sqrt(n) for more, and
-    more yet where fewer than n tokens hold nearly all mass; their error is below 1e-13.  Then the
-    first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
+    For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals
+    with 8 to 16 nodes for n = 4 where no n - 1 tokens hold most mass, some 40 where they hold
+    nearly all (`otlp.drafts.ring_times`), and more for more drafts; their error is below 1e-13.
+    Then the first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
 
     Examples
     --------
@@ -152,7 +144,8 @@ class WithoutReplacement(OneDraft):
 
     @cached_property
     def _clocks(self) -> Clocks:
-        times, weights = self._nodes()
+        top, tail = self.top_and_tail
+        times, weights = ring_times(self.n, tail + float(self.draft[top[-1]]))
         needed = 8.0 * times.size * self.vocab_size
         check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
         return Clocks.at(self.draft, self.n, times, weights)
@@ -287,24 +280,6 @@ class WithoutReplacement(OneDraft):
         top = int(np.argmax(self.draft))
         left[top] = self.draft[:top].sum() + self.draft[top + 1 :].sum()
         return self.draft / left
-
-    def _nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Times and weights of the trapezoidal rule in x, where t = exp(x - exp(-x)), in blocks.
-
-        The n-th ring is the sharper in log time the larger n is, about as 1 / sqrt(n).
-        """
-        top, tail = self.top_and_tail
-        first = FIRST[min(self.n, len(FIRST) - 1)]
-        # Until n clocks have rung, what is left rings at this rate at least.
-        slowest = tail + float(self.draft[top[-1]])
-        step = min(0.22, 0.5 / np.sqrt(self.n))
-        length = np.log((38.0 + self.n + 9.0 * np.sqrt(self.n)) / slowest) - first
-        widest = min(WIDTH, max(VECTOR, STEPS // (self.n * self.vocab_size)))
-        blocks = np.ceil(length / (step * widest))
-        width = VECTOR * int(np.ceil(length / (step * blocks * VECTOR)))
-        x = np.linspace(first, first + length, int(blocks) * width).reshape(-1, width)
-        times = np.exp(x - np.exp(-x))
-        return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
 
 
 def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:

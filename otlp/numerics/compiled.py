@@ -29,7 +29,9 @@ class Kernel(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
-        self.function, self.options, self.known = function, options, False
+        self.function, self.known = function, False
+        self.slp = options.pop("slp", False)
+        self.options = options
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,6 +57,8 @@ class Kernel(Generic[P, R]):
 
         # Without the interpreter's lock threads run side by side; kernels touch no objects.
         dispatcher = njit(nogil=True, **self.options)(self.function)
+        if self.slp:
+            dispatcher.compile = _with_slp(dispatcher.compile)
         try:
             dispatcher.enable_caching()
         except RuntimeError:  # neither the package nor the user's cache folder can be written
@@ -91,6 +95,23 @@ def _package_stamp() -> int:
     return hash(tuple(sorted(stamps)))
 
 
+def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn on the vectors of lines side by side, which numba has one switch for in all."""
+
+    def compile_vectors(signature: Any) -> Any:
+        from numba import config
+
+        switches: Any = config
+        before = switches.SLP_VECTORIZE
+        switches.SLP_VECTORIZE = 1
+        try:
+            return compile_for(signature)
+        finally:
+            switches.SLP_VECTORIZE = before
+
+    return compile_vectors
+
+
 def _unless_it_fails(save: Callable[..., None]) -> Callable[..., None]:
     """Keep no machine code where the disk is full or the folder has gone, instead of raising."""
 
@@ -117,7 +138,9 @@ def compiled(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     function : callable
         Of arrays and numbers, in the part of Python that numba compiles; it may call kernels.
     **options
-        Of `numba.njit`: `fastmath`, `error_model`.
+        Of `numba.njit`: `fastmath`, `error_model`, `inline`; and `slp=True` to turn lines that
+        do the same to neighbouring numbers into vectors (`otlp.numerics.lanes`), which numba
+        leaves out.
 
     Examples
     --------

@@ -102,6 +102,26 @@ def test_few_tokens_with_most_of_the_draft_do_not_stall_the_swaps(top):
     assert solution.guarantee is Guarantee.OPTIMAL and "orderings" not in solution.details
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_heavy_tokens_among_light_ones_swap_at_most_twice(seed):
+    rng = np.random.default_rng(seed)
+    p, q = np.exp(rng.standard_normal((2, 8192))) / np.arange(1, 8193)
+    problem = otlp.Problem(p / p.sum(), otlp.WithoutReplacement(q / q.sum(), 4))
+    solution = RandomRanks().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL and solution.marginal_error <= 1e-13
+    assert solution.details["corrections"] <= 2
+
+
+def test_three_tokens_with_nearly_all_of_the_draft():
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.full(8192, 0.5), 2)
+    p[:3] += [0.9, 0.1, 1.0]
+    q[:3] += np.array([9.5, 6.65, 2.85])
+    problem = otlp.Problem(p / p.sum(), otlp.WithoutReplacement(q / q.sum(), 4))
+    solution = RandomRanks().solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL and "orderings" not in solution.details
+
+
 @pytest.mark.parametrize("corrections", [1, 3])
 def test_lossless_wherever_it_stops(corrections):
     target, draft = correlated(6, 5)

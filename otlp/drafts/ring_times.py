@@ -1,0 +1,84 @@
+"""Nodes of integrals over the time when the n-th of some exponential clocks rings.
+
+Divided by t^(n-1) such an integrand is a positive mixture of exp(-m t), for rates m from what is
+left when n clocks have rung up to 1.  So the relative error of Gauss and Laguerre's rule, with
+weight t^(n-1) exp(-t), is at most that of the slowest or the fastest rate, the same for both where
+time is scaled by the root of the slowest.  Where few clocks leave little of the rate, that takes
+more nodes than the trapezoidal rule in the logarithm of time does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import ceil, lgamma, log, sqrt
+
+import numpy as np
+
+from otlp.distribution import FloatArray, frozen
+from otlp.numerics.lanes import LANES
+
+PRECISE = 1e-13
+"""Relative error of the integral of each exponential."""
+
+BLOCKS = 8
+"""Most blocks of Gauss and Laguerre's rule: where it would take more, the other takes fewer."""
+
+FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
+"""First node of the trapezoidal rule by n, and from n = 5 on: no n clocks ring before it."""
+
+
+def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
+    """Times and weights, in blocks.
+
+    Parameters
+    ----------
+    n : int
+        The clock whose ring is waited for, at least 1.
+    slowest : float
+        Until then the clocks ring at this rate at least; before the first ring, at rate 1.
+
+    Returns
+    -------
+    times, weights : ndarray, shape (B, LANES)
+        The times ascend.
+
+    Examples
+    --------
+    >>> from otlp.drafts.ring_times import ring_times
+    >>> times, weights = ring_times(3, 0.5)
+    >>> times.shape, float(round((weights * times**2 * np.exp(-0.7 * times)).sum() * 0.7**3, 12))
+    ((2, 8), 2.0)
+    """
+    first = FIRST[min(n, len(FIRST) - 1)]
+    length = log((38.0 + n + 9.0 * sqrt(n)) / slowest) - first
+    most = ceil(length / (LANES * min(0.22, 0.5 / sqrt(n))))
+    scale = sqrt(slowest)
+    # The error falls about as the power 2 B LANES of this.
+    ratio = min(max((1.0 - scale) / (1.0 + scale), 1e-4), 0.99)
+    fewest = ceil(0.5 * log(PRECISE) / (LANES * log(ratio)))
+    for blocks in range(fewest, min(most, BLOCKS + 1)):
+        times, weights = _laguerre(blocks * LANES, n)
+        density = weights * np.exp((n - 1) * np.log(times) - lgamma(n))
+        rates = scale, 1.0 / scale
+        if all(abs(density @ np.exp(-m * times) * m**n - 1.0) <= PRECISE for m in rates):
+            return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
+    # In x, where t = exp(x - exp(-x)); the ring is the sharper in log time the larger n is.
+    x = np.linspace(first, first + length, most * LANES).reshape(-1, LANES)
+    times = np.exp(x - np.exp(-x))
+    return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
+
+
+@cache
+def _laguerre(count: int, n: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes, and weights of the whole integrand: without the rule's, which underflow."""
+    steps = np.arange(count)
+    beside = np.sqrt(steps * (steps + n - 1.0))
+    middle = 2.0 * steps + n
+    matrix = np.diag(middle) + np.diag(beside[1:], 1) + np.diag(beside[1:], -1)
+    times = np.linalg.eigvalsh(matrix)
+    before, here = np.zeros(count), np.exp(0.5 * ((n - 1) * np.log(times) - times - lgamma(n)))
+    total = here**2
+    for k in range(count - 1):
+        before, here = here, ((times - middle[k]) * here - beside[k] * before) / beside[k + 1]
+        total += here**2
+    return frozen(times), frozen(1.0 / total)

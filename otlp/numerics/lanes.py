@@ -1,0 +1,59 @@
+"""Eight numbers at a time, as tuples that the processor keeps in vectors.
+
+For kernels `compiled` with `slp=True`, where loops over eight entries of several arrays would be
+done one by one, since the arrays might overlap.
+"""
+
+from __future__ import annotations
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+
+LANES = 8
+"""How many."""
+
+Lanes = tuple[float, float, float, float, float, float, float, float]
+
+
+@compiled(inline="always")
+def load(rows: FloatArray, row: int) -> Lanes:
+    """Row of an array of shape (m, LANES)."""
+    r = rows[row]
+    return (r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7])
+
+
+@compiled(inline="always")
+def store(rows: FloatArray, row: int, x: Lanes) -> None:
+    """Overwrite a row."""
+    r = rows[row]
+    r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7] = x
+
+
+@compiled(inline="always")
+def alike(x: float) -> Lanes:
+    """The same number in every lane."""
+    return (x, x, x, x, x, x, x, x)
+
+
+@compiled(inline="always")
+def times(x: Lanes, y: Lanes) -> Lanes:
+    """Products."""
+    return (
+        x[0] * y[0], x[1] * y[1], x[2] * y[2], x[3] * y[3],
+        x[4] * y[4], x[5] * y[5], x[6] * y[6], x[7] * y[7],
+    )  # fmt: skip
+
+
+@compiled(inline="always")
+def times_plus(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
+    """Products x y, plus z."""
+    return (
+        x[0] * y[0] + z[0], x[1] * y[1] + z[1], x[2] * y[2] + z[2], x[3] * y[3] + z[3],
+        x[4] * y[4] + z[4], x[5] * y[5] + z[5], x[6] * y[6] + z[6], x[7] * y[7] + z[7],
+    )  # fmt: skip
+
+
+@compiled(inline="always")
+def total(x: Lanes) -> float:
+    """Sum of the lanes."""
+    return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]))
