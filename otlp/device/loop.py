@@ -82,10 +82,12 @@ class Decoded:
 
 @dataclass(eq=False)
 class _State:
-    """The tensors that a round works on."""
+    """The tensors that a round works on; its random numbers in whole and in parts."""
 
     progress: Progress
     numbers: Tensor
+    drafting: Tensor
+    verifying: Tensor
     steps: dict[str, Any]
     own: Tensor
     caches: list[Cache]
@@ -216,6 +218,12 @@ class DeviceLoop:
         made = [step for steps in self._steps.values() for step in steps.values()]
         return sum(getattr(step, "seconds", 0.0) for step in made)
 
+    @property
+    def uncompiled(self) -> list[str]:
+        """Names of the steps that were to be compiled and run as they are: see `compiled`."""
+        made = [one for steps in self._steps.values() for one in steps.items()]
+        return sorted({name for name, step in made if not getattr(step, "compiled", True)})
+
     def decode(
         self,
         prompts: Sequence[Any],
@@ -291,9 +299,12 @@ class DeviceLoop:
             )
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
+            numbers = self._numbers(batch)
             state = _State(
                 Progress(text, held, goal, calls, done, self.ends),
-                self._numbers(batch),
+                numbers,
+                numbers[:, : self.nodes],
+                numbers[:, self.nodes :],
                 self._steps_of((batch, context)),
                 own_slots(self.tree.shape, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
@@ -367,15 +378,14 @@ class DeviceLoop:
         _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
-        drafting, verifying = state.numbers.tensor_split([self.nodes], 1)
         target_cache, draft_cache = state.caches
         here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, tokens = state.steps["draft"](draft_cache, *here, drafting)
+        q, tokens = state.steps["draft"](draft_cache, *here, state.drafting)
         drafted = self.clock()
         p = state.steps["target"](target_cache, *here, tokens)
         scored = self.clock()
-        found = self.verify(p, q, tokens, verifying)
+        found = self.verify(p, q, tokens, state.verifying)
         verified = self.clock()
         state.steps["settle"](state.caches, state.progress, *found)
         _add(

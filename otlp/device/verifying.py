@@ -54,9 +54,12 @@ def verify_here(
     >>> verify_here((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
-    p, q = (rows if rows.dtype in KEPT else rows.float() for rows in (target, draft))
-    given = [part.contiguous().numpy() for part in (p, q, tokens, numbers)]
-    return TreeRound(*map(torch.from_numpy, verify_trees(*given, _children(tuple(branching)))))
+    target, draft = (rows if rows.dtype in KEPT else rows.float() for rows in (target, draft))
+    p, q, drafted, uniform = (
+        part.contiguous().numpy() for part in (target, draft, tokens, numbers)
+    )
+    found = verify_trees(p, q, drafted, uniform, _children(tuple(branching)))
+    return TreeRound(*map(torch.from_numpy, found))
 
 
 def verify_there(
@@ -82,9 +85,9 @@ def verify_there(
         shape = _shape(tuple(branching), len(tokens))
         return verify_tree(target, draft, pad(tokens, (1, 0)), shape, numbers, validate=False)
     paths, length = branching[0], len(branching)
-    drafted = tokens.unflatten(1, (length, paths)).transpose(1, 2)
-    rows = (by_path(part, paths) for part in (target, draft))
-    found = verify_paths(*rows, drafted, numbers, validate=False)
+    drafted = tokens.view(-1, length, paths).transpose(1, 2)
+    p, q = (by_path(rows, paths) for rows in (target, draft))
+    found = verify_paths(p, q, drafted, numbers, validate=False)
     levels = torch.arange(length, device=tokens.device)
     slots = 1 + found.path[:, None] + paths * levels
     path = slots.masked_fill(levels >= found.accepted[:, None], -1)

@@ -56,9 +56,7 @@ def draw(weights: FloatArray, uniform: float) -> int:
 
 
 @compiled
-def _child(
-    score: Score, found: ScoreSplit, wanted: float, q: float
-) -> tuple[Score, float, float]:
+def _child(score: Score, found: ScoreSplit, wanted: float, q: float) -> tuple[Score, float, float]:
     """Score and weight of a child, and the largest value of its score: -inf if it never wins."""
     if found.low < found.high:
         lower, upper = shares(wanted, q, found.low, found.high, found.up, found.down)
