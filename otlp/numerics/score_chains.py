@@ -293,8 +293,8 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     The sum rises with the place.  It is solved for in u = z^h, h the product of all powers, in
     which an unskewed score is uniform: each pass over the tokens tells which of them are clipped,
     and where the excess would vanish if these stayed the same is found by Newton's steps without a
-    look at them; a bisection follows whenever a pass has not halved the excess.  Where all places in an interval
-    fit, its middle is taken.  Some 6 passes over the vocabulary.
+    look at them; a bisection follows whenever a pass has not halved the excess.  Where all places
+    in an interval fit, its middle is taken.  Some 6 passes over the vocabulary.
     """
     power = 1.0
     for h in score.powers:
