@@ -148,68 +148,26 @@ def command(
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
+    for one in drafted:
+        sampling.at(one)
     settings = grid(paths, length, trees, drafted or [None])
     longest = max(one.length for one in settings)
     if text <= longest:
         raise InvalidInputError(
             f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
-    for one in drafted:
-        sampling.at(one)
     if capture is not None and costs is None:
         raise InvalidInputError(
             "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
             "out"
         )
     curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
-    names = models.target, models.draft
-    bench = draft = None
     if capture is not None:
-        rows = open_capture(capture)
-        names = rows.target_model, rows.draft_model
-        texts = {
-            one: list(captured_texts(rows, temperature, sampling_top_k, one))
-            for one in (None, *drafted)
-        }
+        source = _captured(capture, sampling, drafted)
     else:
-        texts, bench, draft = _written(
-            models, sampling, drafted, text, tokens, compiled, clock, seed
-        )
-    if curve is None:
-        assert bench is not None
-        with progress("costs", 0) as step:
-            curve = measure_costs(bench, corners(settings), step)
-    with progress("tokens a call", 0) as step:
-        found = predict(texts, settings, curve, keep=check, progress=step)
-    best = _best(found, 1)[0].setting
-    with progress("other rules", None):
-        own, rng = texts[best.draft_temperature], np.random.default_rng(seed)
-        others = other_rules(best, own, rng, draft.at(best.draft_temperature) if draft else None)
-    timed = None
-    if bench is not None and costs is None and check:
-        with progress("timing", 0) as step:
-            timed = bench.race([one.setting for one in _best(found, check)], progress=step)
-    result = _Result(found, timed, curve, clock, best, others)
-    winner = result.winner
-    device, dtype = ("another", "unknown") if bench is None else _where(bench)
-    measured = None if timed is None else timed.ways[str(winner.setting)].rate(clock).mean
-    tuned = Tuned(
-        *names,
-        device if costs is None else "another",
-        dtype,
-        sampling,
-        winner.setting.algorithm,
-        winner.setting.paths,
-        winner.setting.length,
-        winner.tokens_per_second.mean,
-        measured,
-        winner.setting.branching,
-        winner.setting.draft_temperature,
-    )
-    write_whole(config, lambda path: path.write_bytes(tuned.to_json().encode()))
-    title = (
-        f"{names[0]} / {names[1]} on {tuned.device}, {len(texts[None])} texts, T = {temperature:g}"
-    )
+        source = _written(models, sampling, drafted, text, tokens, compiled, clock, seed)
+    result = _tuned(source, settings, curve, check, clock, seed)
+    write_whole(config, lambda path: path.write_bytes(result.tuned(sampling).to_json().encode()))
     content = {
         **models.said(),
         "temperature": temperature,
@@ -220,14 +178,62 @@ def command(
         **result.record(),
     }
     write_result(json_path, "tune", content)
+    title = f"{result.title}, T = {temperature:g}"
     if figure_path:
-        write_whole(figure_path, lambda path: draw_tuning(path, found, timed, curve, clock, title))
+        parts = result.found, result.timed, result.costs, clock, title
+        write_whole(figure_path, lambda path: draw_tuning(path, *parts))
     console.print(f"{title}\n")
     show(result.table())
     console.print()
     for line in result.lines():
         console.print(line)
     note(f"written to {config}")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Texts of the target by the draft's temperature; the loops and the draft, if models run."""
+
+    names: tuple[str, str]
+    texts: dict[float | None, list[WrittenText]]
+    bench: Bench | None = None
+    draft: _Draft | None = None
+
+
+def _captured(capture: str, sampling: Sampling, drafted: Iterable[float | None]) -> _Source:
+    rows = open_capture(capture)
+    texts = {
+        one: list(captured_texts(rows, sampling.temperature, sampling.top_k, one))
+        for one in (None, *drafted)
+    }
+    return _Source((rows.target_model, rows.draft_model), texts)
+
+
+def _tuned(
+    source: _Source,
+    settings: Sequence[LoopSetting],
+    curve: RoundCosts | None,
+    check: int,
+    clock: str,
+    seed: int,
+) -> _Result:
+    """Predict, say what other rules would give, and time the best where models run."""
+    bench, timed, elsewhere = source.bench, None, curve is not None
+    if curve is None:
+        assert bench is not None
+        with progress("costs", 0) as step:
+            curve = measure_costs(bench, corners(settings), step)
+    with progress("tokens a call", 0) as step:
+        found = predict(source.texts, settings, curve, keep=check, progress=step)
+    best = _best(found, 1)[0].setting
+    with progress("other rules", None):
+        own, rng = source.texts[best.draft_temperature], np.random.default_rng(seed)
+        draft = source.draft.at(best.draft_temperature) if source.draft else None
+        others = other_rules(best, own, rng, draft)
+    if bench is not None and not elsewhere and check:
+        with progress("timing", 0) as step:
+            timed = bench.race([one.setting for one in _best(found, check)], progress=step)
+    return _Result(source, found, timed, curve, elsewhere, clock, best, others)
 
 
 def _written(
@@ -239,8 +245,8 @@ def _written(
     compiled: bool,
     clock: str,
     seed: int,
-) -> tuple[dict[float | None, list[WrittenText]], Bench, _Draft]:
-    """Texts of the target by the draft's temperature, what settings are timed with, the draft."""
+) -> _Source:
+    """Let the target write."""
     prompts = models.texts()
     draft, target = models.open(sampling)
     encoded = encode_prompts(target, prompts)
@@ -262,7 +268,8 @@ def _written(
     for one in drafted:
         start = own.at(one)
         texts[one] = [drafted_anew(written, start(at)) for at, written in enumerate(texts[None])]
-    return texts, Bench(*pair, sampling, encoded, tokens, compiled, clock, seed), own
+    bench = Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
+    return _Source((models.target, models.draft), texts, bench, own)
 
 
 @dataclass(frozen=True)
@@ -284,10 +291,6 @@ class _Draft:
         return start
 
 
-def _where(bench: Bench) -> tuple[str, str]:
-    return str(bench.target.device), str(bench.target.dtype).removeprefix("torch.")
-
-
 def _best(found: Sequence[Prediction], most: int) -> list[Prediction]:
     return [one for one in found if one.setting != PLAIN][:most]
 
@@ -296,9 +299,11 @@ def _best(found: Sequence[Prediction], most: int) -> list[Prediction]:
 class _Result:
     """What was predicted and timed, and how it is shown."""
 
+    source: _Source
     found: list[Prediction]
     timed: SideBySide | None
     costs: RoundCosts
+    elsewhere: bool
     clock: str
     best: LoopSetting
     others: dict[str, Estimate]
@@ -311,6 +316,44 @@ class _Result:
         ways = self.timed.ways
         known = [one for one in self.found if str(one.setting) in ways]
         return max(known, key=lambda one: ways[str(one.setting)].rate(self.clock).mean)
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Device and type of the models."""
+        bench = self.source.bench
+        if bench is None:
+            return "another", "unknown"
+        device, dtype = str(bench.target.device), str(bench.target.dtype)
+        return "another" if self.elsewhere else device, dtype.removeprefix("torch.")
+
+    @property
+    def title(self) -> str:
+        """What was tuned."""
+        target, draft = self.source.names
+        return f"{target} / {draft} on {self.where[0]}, {len(self.source.texts[None])} texts"
+
+    def tuned(self, sampling: Sampling) -> Tuned:
+        """The winner for whoever decodes."""
+        winner, timed = self.winner, self.timed
+        one = winner.setting
+        measured = None if timed is None else timed.ways[str(one)].rate(self.clock).mean
+        return Tuned(
+            *self.source.names,
+            *self.where,
+            sampling,
+            one.algorithm,
+            one.paths,
+            one.length,
+            winner.tokens_per_second.mean,
+            measured,
+            one.branching,
+            one.draft_temperature,
+        )
+
+    @property
+    def uncompiled(self) -> dict[str, list[str]]:
+        """Steps that were timed as they are, though they were to be compiled."""
+        return {} if self.source.bench is None else self.source.bench.uncompiled
 
     def speed_up(self, setting: LoopSetting) -> str:
         """Over plain decoding of the same prompts, where both were timed."""
@@ -350,6 +393,10 @@ class _Result:
         others = "; ".join(f"{name} {100 * one.mean - 100:+.1f}% ±{50 * (one.high - one.low):.1f}"
                            for name, one in self.others.items())  # fmt: skip
         said = [f"tokens a call of other rules on as many tokens, over {self.best}: {others}"]
+        said += [
+            f"{setting} was timed with steps that could not be compiled: {', '.join(steps)}"
+            for setting, steps in self.uncompiled.items()
+        ]
         if self.timed is None:
             return [*said, "nothing was timed: the figures are predictions"]
         ways = self.timed.ways
@@ -406,6 +453,7 @@ class _Result:
                 }
                 for one in self.found
             ],
+            "uncompiled": self.uncompiled,
             "other_rules": {name: one.record() for name, one in self.others.items()},
             "timed": []
             if timed is None

@@ -9,8 +9,8 @@ this package nor torch.
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
 from otlp.device.compiling import captured, uncaptured
 from otlp.device.llama import Llama
-from otlp.device.loop import Decoded, DeviceLoop, verify_here, verify_there
-from otlp.device.trees import verify_tree_here, verify_tree_there
+from otlp.device.loop import Decoded, DeviceLoop
+from otlp.device.verifying import verify_here, verify_there
 
 __all__ = [
     "Decoded",
@@ -20,6 +20,4 @@ __all__ = [
     "uncaptured",
     "verify_here",
     "verify_there",
-    "verify_tree_here",
-    "verify_tree_there",
 ]

@@ -16,17 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.trees import TreeRound
 from otlp.decode.checks import is_a, token_ids
 from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
-from otlp.decode.verification.martingale_kernel import verify_rounds
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import Progress, draft_step, own_slots, plain_step, settle_step, target_step
-from otlp.device.trees import verify_tree_here, verify_tree_there
+from otlp.device.steps import Progress, draft_step, own_slots, plain_step, settle, target_step
+from otlp.device.verifying import verify_here, verify_there
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -39,7 +37,7 @@ READ_AT_ONCE = 128
 PARTS = ("draft", "target", "verification", "rest")
 
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
-Verify = Callable[[Tensor, Tensor, Tensor, Tensor], BatchedRound | TreeRound]
+Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,62 +82,16 @@ class Decoded:
 
 @dataclass(eq=False)
 class _State:
-    """The tensors that a round works on."""
+    """The tensors that a round works on; its random numbers in whole and in parts."""
 
     progress: Progress
     numbers: Tensor
+    drafting: Tensor
+    verifying: Tensor
     steps: dict[str, Any]
     own: Tensor
     caches: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-
-
-def verify_here(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:
-    """Verify as `otlp.batched.verify_paths`, on the CPU: a kernel reads the rows where they lie.
-
-    Parameters
-    ----------
-    target : Tensor, shape (B, K, L + 1, V)
-    draft : Tensor, shape (B, K, L, V)
-    tokens : Tensor, shape (B, K, L), int64
-    numbers : Tensor, shape (B, K + L + 2), float64
-
-    Returns
-    -------
-    BatchedRound
-        The same decisions for the same numbers.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp.device import verify_here
-    >>> model = torch.tensor([0.5, 0.3, 0.2])
-    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
-    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
-    >>> verify_here(target, draft, paths, torch.full((1, 6), 0.5).double()).accepted.tolist()
-    [2]
-    """
-    rows = (one if one.dtype == torch.float64 else one.float() for one in (target, draft))
-    found = verify_rounds(*(one.contiguous().numpy() for one in (*rows, tokens, numbers)))
-    return BatchedRound(*map(torch.from_numpy, found))
-
-
-def verify_there(target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor) -> BatchedRound:
-    """Verify by `otlp.batched.verify_paths` without a look at the values.
-
-    Parameters and result are those of `verify_here`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp.device import verify_there
-    >>> model = torch.tensor([0.5, 0.3, 0.2])
-    >>> target, draft = model.expand(1, 2, 3, 3), model.expand(1, 2, 2, 3)
-    >>> paths = torch.tensor([[[0, 1], [2, 2]]])
-    >>> verify_there(target, draft, paths, torch.full((1, 6), 0.5).double()).accepted.tolist()
-    [2]
-    """
-    return verify_paths(target, draft, tokens, numbers, validate=False)
 
 
 class DeviceLoop:
@@ -169,9 +121,8 @@ class DeviceLoop:
         Whether the models' steps are compiled; where that fails they run as they are, and a warning
         says so once.
     verify : callable, optional
-        `verify_here` or `verify_there`; by default the first on a CPU, the second elsewhere.  For a
-        tree that branches below the root: `verify_tree_here` or `verify_tree_there`, without their
-        first argument.
+        `verify_here` or `verify_there`, without their first argument; by default the first on a
+        CPU, the second elsewhere.
     clock : callable
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
@@ -230,7 +181,8 @@ class DeviceLoop:
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
-        self.verify = verify or self._own_verification()
+        here = verify_here if self.device.type == "cpu" else verify_there
+        self.verify: Verify = verify or partial(here, self.branching)
         self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
         self.capture = capture
@@ -265,6 +217,12 @@ class DeviceLoop:
         """Wall time of first calls so far, most of it compilation."""
         made = [step for steps in self._steps.values() for step in steps.values()]
         return sum(getattr(step, "seconds", 0.0) for step in made)
+
+    @property
+    def uncompiled(self) -> list[str]:
+        """Names of the steps that were to be compiled and run as they are: see `compiled`."""
+        made = [one for steps in self._steps.values() for one in steps.items()]
+        return sorted({name for name, step in made if not getattr(step, "compiled", True)})
 
     def decode(
         self,
@@ -341,9 +299,12 @@ class DeviceLoop:
             )
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
+            numbers = self._numbers(batch)
             state = _State(
                 Progress(text, held, goal, calls, done, self.ends),
-                self._numbers(batch),
+                numbers,
+                numbers[:, : self.nodes],
+                numbers[:, self.nodes :],
                 self._steps_of((batch, context)),
                 own_slots(self.tree.shape, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
@@ -371,7 +332,7 @@ class DeviceLoop:
                 steps = {
                     "draft": draft_step(draft, self.draft_sampling, self.branching),
                     "target": target_step(target, self.sampling, self.branching),
-                    "settle": settle_step(self.branching),
+                    "settle": settle,
                 }
             self._steps[shape] = {name: self._wrap(step) for name, step in steps.items()}
         return self._steps[shape]
@@ -417,17 +378,14 @@ class DeviceLoop:
         _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
-        drafting, verifying = state.numbers.tensor_split([self.nodes], 1)
         target_cache, draft_cache = state.caches
         here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, tokens = state.steps["draft"](draft_cache, *here, drafting)
+        q, tokens = state.steps["draft"](draft_cache, *here, state.drafting)
         drafted = self.clock()
         p = state.steps["target"](target_cache, *here, tokens)
         scored = self.clock()
-        if self.tree.is_iid_paths:
-            tokens = tokens.unflatten(1, (self.length, -1)).transpose(1, 2).contiguous()
-        found = self.verify(p, q, tokens, verifying.contiguous())
+        found = self.verify(p, q, tokens, state.verifying)
         verified = self.clock()
         state.steps["settle"](state.caches, state.progress, *found)
         _add(
@@ -437,12 +395,6 @@ class DeviceLoop:
             verification=verified - scored,
             rest=self.clock() - verified,
         )
-
-    def _own_verification(self) -> Verify:
-        here = self.device.type == "cpu"
-        if self.tree.is_iid_paths:
-            return verify_here if here else verify_there
-        return partial(verify_tree_here if here else verify_tree_there, self.branching)
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)

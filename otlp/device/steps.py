@@ -134,7 +134,7 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
             prefixes = torch.cat([prefixes.repeat_interleave(children, 1), drawn], 2)
             levels.append(drawn[..., 0])
             so_far += width * children
-        return by_path(torch.cat(rows, 1), branching), torch.cat(levels, 1)
+        return torch.cat(rows, 1), torch.cat(levels, 1)
 
     return step
 
@@ -160,7 +160,7 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
             prefixes = prefixes.repeat_interleave(children, 1)
             prefixes = torch.cat([prefixes, drawn[..., None]], 2)
             found.append(alike(row, prefixes))
-        return by_path(torch.cat(found, 1), branching)
+        return torch.cat(found, 1)
 
     return step
 
@@ -180,32 +180,20 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
     return step
 
 
-def settle_step(branching: Sequence[int]) -> Step:
-    """The step that moves what is accepted behind the texts, and appends it and a token more."""
-
-    def step(
-        caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
-    ) -> None:
-        # a path by its number, or by its slots
-        levels = torch.arange(len(branching), device=path.device)
-        slots = path[:, None] + branching[0] * levels if path.ndim == 1 else path - 1
-        for cache in caches:
-            keep_slots(cache, progress.held, slots.clamp(min=0), progress.text.shape[1])
-        append(progress, tokens, accepted + 1)
-
-    return step
+def settle(
+    caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
+) -> None:
+    """Move what is accepted behind the texts, and append it and a token more."""
+    for cache in caches:
+        keep_slots(cache, progress.held, (path - 1).clamp(min=0), progress.text.shape[1])
+    append(progress, tokens, accepted + 1)
 
 
-def by_path(rows: Tensor, branching: Sequence[int]) -> Tensor:
-    """Rows after the root and each slot, (B, 1 + K l, V), as (B, K, l + 1, V) for K paths.
-
-    A tree that branches further down is left as it is.
-    """
-    if any(children > 1 for children in branching[1:]):
-        return rows
+def by_path(rows: Tensor, paths: int) -> Tensor:
+    """Rows after the root and each slot of K paths, (B, 1 + K l, V), as (B, K, l + 1, V)."""
     root, nodes = rows[:, None, :1], rows[:, 1:]
-    nodes = nodes.view(len(rows), -1, branching[0], rows.shape[2]).transpose(1, 2)
-    return torch.cat([root.expand(-1, branching[0], -1, -1), nodes], 2)
+    nodes = nodes.view(len(rows), -1, paths, rows.shape[2]).transpose(1, 2)
+    return torch.cat([root.expand(-1, paths, -1, -1), nodes], 2)
 
 
 def alike(rows: Tensor, prefixes: Tensor) -> Tensor:

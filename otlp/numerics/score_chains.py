@@ -18,7 +18,6 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.regula_falsi import Bracket, narrowed, next_place
 from otlp.numerics.two_slice import (
     Clipped,
     balance,
@@ -176,8 +175,8 @@ def slices(score: Score, cell: int, offset: float) -> tuple[float, float, float,
 
 
 @compiled
-def _place(score: Score, log_z: float) -> tuple[int, float]:
-    """Cell, and logarithm of the place in it; thin parts of cells are no place."""
+def _cell(score: Score, log_z: float) -> tuple[int, float]:
+    """Cell, and logarithm of the place in it."""
     cells = score.masses.size
     if log_z >= score.edges[cells]:
         return cells, -inf
@@ -185,9 +184,15 @@ def _place(score: Score, log_z: float) -> tuple[int, float]:
     while cell < cells - 1 and score.edges[cell + 1] <= log_z:
         cell += 1
     start = score.edges[cell]
-    if log_z <= start:
-        return cell, -inf
-    offset = _log_subtract(log_z, start)
+    return cell, _log_subtract(log_z, start) if log_z > start else -inf
+
+
+@compiled
+def _place(score: Score, log_z: float) -> tuple[int, float]:
+    """Cell, and logarithm of the place in it; thin parts of cells are no place."""
+    cell, offset = _cell(score, log_z)
+    if offset == -inf:
+        return cell, offset
     won = exp(offset - score.widths[cell])
     part = exp(_rise(score, cell, offset)) / score.masses[cell]
     if max(won, part) < THIN:
@@ -210,21 +215,61 @@ def win_place(score: Score, mass: float) -> tuple[int, float]:
     return cells, -inf
 
 
+class _Means(NamedTuple):
+    """Mean density of the win over F, below and above a place z, and what they rise by with z.
+
+    Where a side is empty its mean is the limit, and does not rise.
+    """
+
+    low: float
+    high: float
+    low_rate: float
+    high_rate: float
+
+
 @compiled
-def _means(score: Score, cell: int, offset: float) -> tuple[float, float]:
-    """Mean density of the win over F, below and above a place; limits where a side is empty."""
-    below, above, won_below, won_above = slices(score, cell, offset)
+def _means(score: Score, log_z: float) -> _Means:
+    cell, offset = _cell(score, log_z)
+    below = exp(score.left[-1, 0])
+    above = won_below = won_above = rise_rate = win_rate = 0.0
+    for i in range(score.masses.size):
+        mass, win = score.masses[i], score.wins[i]
+        if i < cell:
+            below += mass
+            won_below += win
+            continue
+        if i == cell and offset > -inf:
+            width, won = exp(offset), win * min(exp(offset - score.widths[i]), 1.0)
+            part, rate = _chained(score, i, offset)
+            part = min(part, mass)
+            if width > 0.0:
+                rise_rate, win_rate = part * rate / width, won / width
+            below += part
+            won_below += won
+            mass -= part
+            win -= won
+        above += mass
+        won_above += win
     low = won_below / below if below > 0.0 else 0.0
+    low_rate = (win_rate - low * rise_rate) / below if below > 0.0 else 0.0
     if above > 0.0:
-        return low, min(won_above / above, FAR)
+        high = min(won_above / above, FAR)
+        return _Means(low, high, low_rate, (high * rise_rate - win_rate) / above)
     last = score.masses.size - 1
-    rate, rise = 1.0, score.widths[last]
+    rise, rate = _chained(score, last, score.widths[last])
+    rise *= rate
+    return _Means(low, score.wins[last] / rise if rise > 0.0 else FAR, low_rate, 0.0)
+
+
+@compiled
+def _chained(score: Score, cell: int, offset: float) -> tuple[float, float]:
+    """Rise of F over the first part of a cell, and its derivative, both by logarithms."""
+    rate = 1.0
     for j in range(score.powers.size):
-        rise, slope = _power_rise(score.left[j, last], rise, score.powers[j])
-        rise += score.slopes[j, last]
-        rate *= slope
-    rise = exp(rise) * rate
-    return low, score.wins[last] / rise if rise > 0.0 else FAR
+        offset, by = _power_rise(score.left[j, cell], offset, score.powers[j])
+        offset += score.slopes[j, cell]
+        rate *= by
+    return exp(offset), rate
 
 
 @compiled
@@ -247,9 +292,9 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     -----
     The sum rises with the place.  It is solved for in u = z^h, h the product of all powers, in
     which an unskewed score is uniform: each pass over the tokens tells which of them are clipped,
-    and where the excess would vanish if these stayed the same is found without a look at them; a
-    bisection follows whenever a pass has not halved the excess.  Where all places in an interval
-    fit, its middle is taken.  Some 6 passes over the vocabulary.
+    and where the excess would vanish if these stayed the same is found by Newton's steps without a
+    look at them; a bisection follows whenever a pass has not halved the excess.  Where all places
+    in an interval fit, its middle is taken.  Some 6 passes over the vocabulary.
     """
     power = 1.0
     for h in score.powers:
@@ -257,60 +302,70 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     a, b = exp(power * score.edges[0]), exp(power * score.edges[-1])
     first, last = a, b
     u, before = a + START * (b - a), inf
+    at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
     for _ in range(60):
-        cell, offset = _place(score, log(u) / power)
-        low, high = _means(score, cell, offset)
-        found = clipped(weight, p, q, low, high)
+        means = _means(score, log(u) / power)
+        found = clipped(weight, p, q, means.low, means.high)
         if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
             break
         if found.excess < 0.0:
-            a = u
+            a, at_a = u, means
         else:
-            b = u
-        halved, before = abs(found.excess) <= 0.5 * before, abs(found.excess)
-        u = 0.5 * (a + b)
-        if halved:
-            u = _vanishing(score, power, a, b, found, low, high)
-    if clipped_from_below(weight, p, q, low) <= SETTLED:
+            b, at_b = u, means
+        middle = 0.5 * (a + b)
+        solvable = _modelled(found, means, at_a) < 0.0 < _modelled(found, means, at_b)
+        if solvable and abs(found.excess) <= 0.5 * before:
+            u = _vanishing(score, power, a, b, u, found, means)
+        else:
+            u = middle
+        before = abs(found.excess)
+    if clipped_from_below(weight, p, q, means.low) <= SETTLED:
         least, most = wanted_ratios(weight, p, q)
         a, b, c, d = first, last, first, last
         for _ in range(50):
-            u = 0.5 * (a + b)
-            where, so_far = _place(score, log(u) / power)
-            if _means(score, where, so_far)[1] >= most:
-                b = u
+            middle = 0.5 * (a + b)
+            if _means(score, log(middle) / power).high >= most:
+                b = middle
             else:
-                a = u
-            u = 0.5 * (c + d)
-            where, so_far = _place(score, log(u) / power)
-            if _means(score, where, so_far)[0] <= least:
-                c = u
+                a = middle
+            middle = 0.5 * (c + d)
+            if _means(score, log(middle) / power).low <= least:
+                c = middle
             else:
-                d = u
+                d = middle
         if b <= c:
-            cell, offset = _place(score, log(0.5 * (b + c)) / power)
-    return cell, offset
+            u = 0.5 * (b + c)
+    return _place(score, log(u) / power)
+
+
+@compiled
+def _modelled(found: Clipped, means: _Means, others: _Means) -> float:
+    return modelled(found, means.low, means.high, others.low, others.high)
 
 
 @compiled
 def _vanishing(
-    score: Score, power: float, a: float, b: float, found: Clipped, low: float, high: float
+    score: Score, power: float, a: float, b: float, u: float, found: Clipped, start: _Means
 ) -> float:
-    """The place u between a and b without an excess, if no other tokens were clipped.
+    """The place between a and b without an excess, if no other tokens were clipped than at u.
 
-    The middle if there is none.
+    Newton's steps, or to the middle where they would leave the bracket.
     """
-    u, settled = 0.5 * (a + b), max(0.01 * found.excess**2, 0.1 * SETTLED)
-    at_a = modelled(found, low, high, *_means(score, *_place(score, log(a) / power)))
-    at_b = modelled(found, low, high, *_means(score, *_place(score, log(b) / power)))
-    if at_a < 0.0 < at_b:
-        bracket = Bracket(a, at_a, b, at_b, 0)
-        for step in range(30):
-            u = next_place(bracket, step)
-            excess = modelled(found, low, high, *_means(score, *_place(score, log(u) / power)))
-            if abs(excess) <= settled:
-                break
-            bracket = narrowed(bracket, u, excess)
+    excess, means = found.excess, start
+    settled = max(0.01 * excess**2, 0.1 * SETTLED)
+    for _ in range(30):
+        slope = found.beneath * means.low_rate + found.beyond * means.high_rate
+        slope *= exp(log(u) / power) / (power * u)
+        near = u - excess / slope if slope > 0.0 else b
+        u = near if a < near < b else 0.5 * (a + b)
+        means = _means(score, log(u) / power)
+        excess = _modelled(found, start, means)
+        if abs(excess) <= settled:
+            break
+        if excess < 0.0:
+            a = u
+        else:
+            b = u
     return u
 
 
@@ -342,6 +397,9 @@ class ScoreSplit(NamedTuple):
 @compiled
 def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSplit:
     """Cut the score of a slot that is filled by a draw from q; arguments as in `threshold`."""
+    if score.wins.size == 1 and score.powers.prod() == 1.0 and score.left[-1, 0] == -inf:
+        # the law of the win is F: tokens cannot be told apart
+        return ScoreSplit(0, -inf, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     cell, offset = threshold(score, weight, p, q)
     below, above, won_below, won_above = slices(score, cell, offset)
     if below <= 0.0 or above <= 0.0:

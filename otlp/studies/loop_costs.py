@@ -12,7 +12,7 @@ from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
 from otlp.studies.tuning import PLAIN, LoopSetting, RoundCosts
 
 if TYPE_CHECKING:
-    from otlp.device import Llama
+    from otlp.device import DeviceLoop, Llama
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,26 +40,31 @@ class Bench:
     compiled: bool
     clock: str
     seed: int = 0
-    _ways: dict[LoopSetting, Way] = field(default_factory=dict, init=False, repr=False)
+    _loops: dict[LoopSetting, DeviceLoop] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def uncompiled(self) -> dict[str, list[str]]:
+        """By setting: steps that were to be compiled, and were timed as they are."""
+        found = {str(setting): loop.uncompiled for setting, loop in self._loops.items()}
+        return {setting: steps for setting, steps in found.items() if steps}
 
     def way(self, setting: LoopSetting) -> Way:
         """Decode with a setting, in caches of one size for all prompts; compiled once."""
         from otlp.device import DeviceLoop
 
-        if setting in self._ways:
-            return self._ways[setting]
-        longest = max(prompt.size for prompt in self.prompts)
-        loop = DeviceLoop(
-            self.target,
-            self.draft if setting.branching else None,
-            sampling=self.sampling,
-            draft_temperature=setting.draft_temperature,
-            slots=longest + self.tokens + setting.length + 1,
-            compiled=self.compiled,
-            clock=CLOCKS[self.clock],
-            branching=setting.branching or None,
-        )
-        return self._ways.setdefault(setting, looped(loop, self.tokens))
+        if setting not in self._loops:
+            longest = max(prompt.size for prompt in self.prompts)
+            self._loops[setting] = DeviceLoop(
+                self.target,
+                self.draft if setting.branching else None,
+                sampling=self.sampling,
+                draft_temperature=setting.draft_temperature,
+                slots=longest + self.tokens + setting.length + 1,
+                compiled=self.compiled,
+                clock=CLOCKS[self.clock],
+                branching=setting.branching or None,
+            )
+        return looped(self._loops[setting], self.tokens)
 
     def race(
         self,

@@ -28,9 +28,11 @@ from otlp.decode.design import (
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import ROOT, TokenTree
+from otlp.decode.verification import GreedyMultipath
 from otlp.distribution import IntArray, invert_cdf, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.plan_profiles import top_down_profile
 from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
 
 
@@ -117,8 +119,9 @@ class Scheme:
     name : str
     drafting : Drafting
     rule : str
-        ``"paths"`` (the two-slice rule; block verification for one), ``"tournament"``,
-        ``"recursive-rejection"``, ``"traversal"`` or ``"target-only"``.
+        ``"paths"`` (the two-slice rule; block verification for one), ``"greedy-multipath"``,
+        ``"tournament"``, ``"top-down"``, ``"recursive-rejection"``, ``"traversal"`` or
+        ``"target-only"``.
     nodes : float
         Drafted tokens a round: the most, or for adaptive depth the mean.
     predicted : float or None
@@ -209,9 +212,11 @@ def value(
     if scheme.rule == "tournament":
         return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
     assert isinstance(drafting, ShapedDrafting)
-    if scheme.rule == "paths":
-        kept = drafting.length + 1
-        return Renewal.of(path_profile(t, drafting.paths, length)[:, :kept] for t in texts)
+    if scheme.rule in ("paths", "greedy-multipath"):
+        kept, own = drafting.length + 1, GreedyMultipath() if scheme.rule != "paths" else None
+        return Renewal.of(path_profile(t, drafting.paths, length, own)[:, :kept] for t in texts)
+    if scheme.rule == "top-down":
+        return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
     rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
 

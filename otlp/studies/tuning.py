@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 
 from otlp.decode.design import CostCurve, WrittenText, path_profile, tournament_profile
 from otlp.decode.design.text_renewal import renew
-from otlp.decode.drafting import Drafting, TopTree, prefix_tree, without_replacement
+from otlp.decode.drafting import Drafting, TopTree, iid_paths, prefix_tree, without_replacement
 from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
@@ -358,7 +358,7 @@ def other_rules(
     texts : sequence of WrittenText
         With the draft at the setting's temperature.
     rng : numpy.random.Generator
-        For the siblings that rules reject.
+        For the siblings that rules reject, or choose among.
     models : callable, optional
         From the number of a text to the draft at its beginning; without it deterministic trees are
         left out.
@@ -366,12 +366,19 @@ def other_rules(
     Returns
     -------
     dict of str to Estimate
-        Tokens a call over those of the setting, paired by texts: on the setting's shape with
-        siblings drawn without replacement, and on the likeliest tree of as many tokens.
+        Tokens a call over those of the setting, paired by texts: top-down on the setting's shape,
+        greedy multi-path on as many paths of its length as have no more tokens, rejection on its
+        shape with siblings drawn without replacement, target-only on the likeliest tree of as many
+        tokens.
     """
     length, nodes = setting.length, setting.nodes
-    shape = without_replacement(setting.branching)
-    draftings: dict[str, Drafting] = {"recursive-rejection": shape, "traversal": shape}
+    drawn, distinct = prefix_tree(setting.branching), without_replacement(setting.branching)
+    draftings: dict[str, Drafting] = {
+        "top-down": drawn,
+        "greedy-multipath": iid_paths(nodes // length, length),
+        "recursive-rejection": distinct,
+        "traversal": distinct,
+    }
     if models is not None:
         draftings["target-only"] = TopTree(nodes, length)
 
@@ -380,7 +387,7 @@ def other_rules(
         return [np.array(part) for part in (found.tokens, found.calls)]
 
     tree = setting.algorithm == "tournament"
-    own = renewed("tournament" if tree else "paths", prefix_tree(setting.branching))
+    own = renewed("tournament" if tree else "paths", drawn)
     return {
         rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
     }

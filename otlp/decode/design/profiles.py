@@ -18,6 +18,7 @@ from otlp.decode.drafting import Children, Drafting, RuledDrafting, ShapedDrafti
 from otlp.decode.drafting.growing import check_slots, siblings_below
 from otlp.decode.verification import MultipathMartingale, Tournament
 from otlp.decode.verification.block import next_weight
+from otlp.decode.verification.path_selection import PathSelection
 from otlp.decode.verification.tournament import Branch, Standing
 from otlp.distribution import FloatArray, whole_number
 from otlp.errors import InvalidInputError
@@ -29,8 +30,10 @@ NEGLIGIBLE = 1e-4
 Shape = tuple[Any, ...]
 
 
-def path_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
-    """A/P of K i.i.d. paths and the two-slice rule: block verification for K = 1.
+def path_profile(
+    text: WrittenText, paths: int, length: int, rule: PathSelection[Any] | None = None
+) -> FloatArray:
+    """A/P of K i.i.d. paths, one of which is selected: block verification for K = 1.
 
     A prefix is accepted with the same mass whatever the paths' length, so one pass gives the
     profiles of all lengths up to L: ``profile[:, : l + 1]``.
@@ -40,6 +43,8 @@ def path_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
     text : WrittenText
     paths, length : int
         K, and the greatest L.
+    rule : PathSelection, optional
+        By default `MultipathMartingale`, the two-slice rule.
 
     Returns
     -------
@@ -48,11 +53,12 @@ def path_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
     Raises
     ------
     InvalidInputError
-        If K or L is less than 1, or the text has no more than L tokens.
+        If K or L is less than 1, the text has no more than L tokens, or the rule is no selection
+        of a path.
 
     Notes
     -----
-    O(T L) steps of `martingale`, at O(V) each.
+    O(T L) steps of the rule, at O(V) each.
 
     Examples
     --------
@@ -65,7 +71,8 @@ def path_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
     """
     is_a(text, WrittenText, "text")
     check_slots(whole_number(paths, "the number of paths K"))
-    rule = MultipathMartingale()
+    rule = MultipathMartingale() if rule is None else rule
+    is_a(rule, PathSelection, "rule")
     profile = np.zeros((text.starts(length), length + 1))
     profile[:, 0] = 1.0
     for start, row in enumerate(profile):

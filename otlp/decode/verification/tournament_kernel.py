@@ -1,50 +1,82 @@
 """A whole tournament on a prefix tree, as one kernel with its random numbers given.
 
 The same rule as `Tournament` draws by where all slots of a depth have as many children, and the
-same decisions as `otlp.batched.verify_tree` for the same numbers.
+same decisions as `otlp.batched.verify_tree` for the same numbers.  On K paths these are the
+decisions of `MultipathMartingale` and `otlp.batched.verify_paths`, on one path block verification.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf
 
 import numpy as np
 
-from otlp.decode.verification.martingale_kernel import draw
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
+from otlp.numerics.positive_part import positive_part
 from otlp.numerics.score_chains import Score, ScoreSplit, drawn, powered, sliced, split
-from otlp.numerics.two_slice import shares, skewed
+from otlp.numerics.two_slice import REASSOCIATE, shares, skewed
 
+BLOCK = 256
+"""Tokens that a draw steps over at once."""
 NEGLIGIBLE = 1e-15
 """A share that is as good as none, as in `tournament`."""
 
 
-@compiled
-def _child(
-    score: Score, found: ScoreSplit, weight: float, p: float, q: float
-) -> tuple[Score, float, bool]:
-    """Score and weight of a child with a token of probabilities p and q, and whether it can win."""
-    if found.low == found.high:
-        return score, 1.0 if weight * p >= q else weight * p / q, True
-    lower, upper = shares(weight * p, q, found.low, found.high, found.up, found.down)
-    lower, upper = lower if lower > NEGLIGIBLE else 0.0, upper if upper > NEGLIGIBLE else 0.0
-    ratio = lower * found.low + upper * found.high
-    if ratio <= NEGLIGIBLE:
-        return score, 0.0, False
-    lower, upper = lower / found.below, upper / found.above
-    bottom = np.exp(score.left[-1, 0]) * lower
-    score = sliced(score, found.cell, found.offset, bottom, lower, upper)
-    wanted, won = weight * p, q * ratio
-    return score, 1.0 if wanted >= won else wanted / won, True
+@compiled(fastmath=REASSOCIATE)
+def total(row: FloatArray) -> float:
+    """Sum of a row, in float64."""
+    found = 0.0
+    for x in range(row.size):
+        found += row[x]
+    return found
 
 
 @compiled
-def verify_prefix_tree(
+def _reached(masses: FloatArray, level: float) -> tuple[int, float]:
+    """The mass that a level falls in, never one of 0, and how far it goes there."""
+    last = 0
+    for x in range(masses.size):
+        if masses[x] > 0.0:
+            if level < masses[x]:
+                return x, level
+            level -= masses[x]
+            last = x
+    return last, float(masses[last])
+
+
+@compiled
+def draw(weights: FloatArray, uniform: float) -> int:
+    """Draw an index by inversion, of blocks first: sums are vectorised, a search is not."""
+    sums = np.empty((weights.size + BLOCK - 1) // BLOCK)
+    for block in range(sums.size):
+        sums[block] = total(weights[BLOCK * block : BLOCK * (block + 1)])
+    block, rest = _reached(sums, uniform * sums.sum())
+    return BLOCK * block + _reached(weights[BLOCK * block : BLOCK * (block + 1)], rest)[0]
+
+
+@compiled
+def _child(score: Score, found: ScoreSplit, wanted: float, q: float) -> tuple[Score, float, float]:
+    """Score and weight of a child, and the largest value of its score: -inf if it never wins."""
+    if found.low < found.high:
+        lower, upper = shares(wanted, q, found.low, found.high, found.up, found.down)
+        lower, upper = lower if lower > NEGLIGIBLE else 0.0, upper if upper > NEGLIGIBLE else 0.0
+        q *= lower * found.low + upper * found.high
+        if lower * found.low + upper * found.high <= NEGLIGIBLE:
+            return score, 0.0, -inf
+        lower, upper = lower / found.below, upper / found.above
+        bottom = exp(score.left[-1, 0]) * lower
+        score = sliced(score, found.cell, found.offset, bottom, lower, upper)
+    return score, 1.0 if wanted >= q else wanted / q, float(score.edges[-1])
+
+
+@compiled
+def verify_tree(
     target: FloatArray,
     draft: FloatArray,
     tokens: IntArray,
     branching: IntArray,
+    scoring: FloatArray,
     numbers: FloatArray,
 ) -> tuple[IntArray, int, int]:
     """Select one path of a prefix tree of i.i.d. children and verify it.
@@ -53,96 +85,124 @@ def verify_prefix_tree(
     ----------
     target : ndarray, shape (N + 1, V)
     draft : ndarray, shape (I, V)
-        Weights of the next token after the root and each slot, by depth; those of the draft after
-        the I that have children.  Rows are divided by their sums where they are looked at.
+        Next-token distributions after the root and each slot, by depth, float32 or float64, as
+        stored: each row is taken for itself over its sum in float64.  Those of the draft after the
+        I slots that have children.
     tokens : ndarray of int64, shape (N,)
         Of the slots but the root; the children of one stand together.
     branching : ndarray of int64, shape (L,)
         Children of each slot by depth.
-    numbers : ndarray, shape (N + L + 4,)
-        Uniform in [0, 1), those of `otlp.batched.verify_tree`.
+    scoring : ndarray, shape (K,), float64
+        Uniform in [0, 1): for the scores of the K leaves.
+    numbers : ndarray, shape (L + 2,), float64
+        For the prefixes by length, and for the token that follows.
 
     Returns
     -------
-    path, accepted, token : ndarray of int64 of shape (L,), int, int
-        The slots of the selected path, how many of them are accepted, and the token that follows.
+    path, accepted, token : ndarray of int64 of shape (L + 1,), int, int
+        The slots of the selected path from the root on, how much of it is accepted, and the token
+        that follows.
 
     Notes
     -----
-    Some 10 passes over the vocabulary for each different prefix with children.
+    Some 6 passes over the vocabulary for each different prefix with children, none for those below
+    which no score can exceed the largest so far.  Rows are not divided: the draft's sum is the
+    unit of all masses at a node.
     """
-    length, size = branching.size, tokens.size + 1
-    scores = [
-        Score(
-            np.array([-inf, 0.0]), np.zeros(1), np.ones(1), np.ones(1), np.zeros(0),
-            np.full((1, 1), -inf), np.zeros((0, 1)),
-        )
-    ]  # fmt: skip
-    splits = [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * draft.shape[0]
-    weights, live = np.ones(size), np.ones(size, np.bool_)
-    parents, first = np.zeros(size, np.int64), np.arange(size)
-    p, q = np.empty(target.shape), np.empty(draft.shape)
-    begin, end = 0, 1
-    for level in range(length):
-        children = branching[level]
-        for slot in range(begin, end):
-            known = first[slot]
-            own_p, own_q, weight = p[known], q[known], weights[known]
-            if known == slot:
-                own_p[:], own_q[:] = target[slot], draft[slot]
-                own_p /= own_p.sum()
-                own_q /= own_q.sum()
-                if live[slot]:
-                    scores[slot] = powered(scores[slot], 1.0 / children)
-                    splits[slot] = split(scores[slot], weight, own_p, own_q)
-            for place in range(children):
-                child = end + (slot - begin) * children + place
-                parents[child], token = slot, tokens[child - 1]
-                # equal paths know the same: what the first of them does
-                for other in range(end, child):
-                    same = first[parents[other]] == known
-                    if same and tokens[other - 1] == token:
-                        first[child] = first[other]
-                        break
-                alike = first[child]
-                if alike < child:
-                    scores.append(scores[alike])
-                    weights[child], live[child] = weights[alike], live[alike]
-                elif live[slot]:
-                    score, weights[child], live[child] = _child(
-                        scores[known], splits[known], weight, own_p[token], own_q[token]
+    length, size, inner = branching.size, tokens.size + 1, draft.shape[0]
+    root = Score(
+        np.array([-inf, 0.0]), np.zeros(1), np.ones(1), np.ones(1), np.zeros(0),
+        np.full((1, 1), -inf), np.zeros((0, 1)),
+    )  # fmt: skip
+    scores, splits = [root] * size, [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner
+    weights, tops, first = np.ones(size), np.zeros(size), np.full(size, -1)
+    drafted, units = np.zeros((2, inner))
+    path, walked = np.zeros((2, length + 1), np.int64)
+    best, first[0] = -inf, 0
+    for leaf in range(scoring.size):
+        before, begin, width = 0, 1, 1
+        for level in range(length):
+            slot, children = first[walked[level]], branching[level]
+            if tops[slot] <= best:
+                break
+            p, q = target[slot], draft[slot]
+            if drafted[slot] == 0.0:
+                drafted[slot] = total(q)
+                units[slot] = drafted[slot] / total(p)
+                scores[slot] = powered(scores[slot], 1.0 / children)
+                splits[slot] = split(scores[slot], weights[slot] * units[slot], p, q)
+            width *= children
+            child = begin + leaf * width // scoring.size
+            walked[level + 1] = child
+            if first[child] < 0:
+                token, alike = tokens[child - 1], begin
+                # equal prefixes know the same: what the first of them does
+                while tokens[alike - 1] != token or (
+                    first[before + (alike - begin) // children] != slot
+                ):
+                    alike += 1
+                first[child] = alike
+                if alike == child:
+                    wanted = weights[slot] * units[slot] * p[token]
+                    scores[child], weights[child], tops[child] = _child(
+                        scores[slot], splits[slot], wanted, float(q[token])
                     )
-                    scores.append(score)
-                else:
-                    scores.append(scores[slot])
-                    weights[child], live[child] = 0.0, False
-        begin, end = end, end + (end - begin) * children
-    best, winner = -inf, 0
-    for slot in range(begin, end):
-        place_of = drawn(scores[slot], numbers[slot]) if live[slot] else -inf
-        if place_of > best:
-            best, winner = place_of, slot
-    path, depth = np.full(length, -1), length if winner else 0
-    for at in range(depth - 1, -1, -1):
-        path[at] = winner
-        winner = parents[winner]
+            before, begin = begin, begin + width
+        else:
+            slot = first[walked[length]]
+            if tops[slot] > best:
+                score = drawn(scores[slot], scoring[leaf])
+                if score > best:
+                    best = score
+                    path[:] = walked
+    depth = length if best > -inf else 0
     for accepted in range(depth, -1, -1):
-        slot = first[path[accepted - 1]] if accepted else 0
-        weight, uniform = weights[slot], numbers[size + 1 + accepted]
+        slot = first[path[accepted]]
+        weight, uniform = weights[slot], numbers[accepted]
         if accepted == length:
             if uniform < weight:
                 return path, accepted, draw(target[slot], numbers[-1])
             continue
-        gamma, found = q[slot], splits[slot]
-        if found.low < found.high:
-            gamma = skewed(
-                weight, p[slot], q[slot], found.low, found.high, found.up, found.down
-            )  # fmt: skip
-        left = np.maximum(weight * p[slot] - gamma, 0.0)
-        total = left.sum()
+        p, q, found = target[slot], draft[slot], splits[slot]
+        wanted = weight * units[slot]
+        gamma = skewed(wanted, p, q, found.low, found.high, found.up, found.down)
+        left, missing = positive_part(wanted, p, 1.0, gamma)
         # 1 - w first: next to 1 a tiny mass would be lost
-        if accepted == 0 or uniform * (total + (1.0 - weight)) < total:
-            if total > 0.0:
-                return path, accepted, draw(left, numbers[-1])
-            return path, accepted, draw(p[slot], numbers[-1])
-    return path, 0, 0
+        rest = drafted[slot] * (1.0 - weight)
+        if missing > 0.0 and (accepted == 0 or uniform * (missing + rest) < missing):
+            return path, accepted, draw(left, numbers[-1])
+    return path, 0, draw(target[0], numbers[-1])
+
+
+@compiled
+def verify_trees(
+    target: FloatArray,
+    draft: FloatArray,
+    tokens: IntArray,
+    numbers: FloatArray,
+    branching: IntArray,
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Verify a tree of each text; arguments are those of `verify_tree`, stacked.
+
+    Returns
+    -------
+    output : ndarray of int64, shape (B, L + 1)
+        The accepted tokens and the one that follows, padded with -1.
+    accepted : ndarray of int64, shape (B,)
+    path : ndarray of int64, shape (B, L)
+        Slots of the accepted path, then -1.
+    """
+    batch, length = tokens.shape[0], branching.size
+    leaves = branching.prod()
+    begin = max(numbers.shape[1] - length - 3 - leaves, 0)
+    output, path = np.full((batch, length + 1), -1), np.full((batch, length), -1)
+    accepted = np.empty(batch, np.int64)
+    for row in range(batch):
+        slots, level, token = verify_tree(
+            target[row], draft[row], tokens[row], branching,
+            numbers[row, begin : begin + leaves], numbers[row, -length - 2 :],
+        )  # fmt: skip
+        for at in range(level):
+            path[row, at], output[row, at] = slots[at + 1], tokens[row, slots[at + 1] - 1]
+        accepted[row], output[row, level] = level, token
+    return output, accepted, path

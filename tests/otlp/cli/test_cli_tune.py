@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -121,6 +124,27 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
     decoded = run("decode", "--tuned", config, "--limit", 1, "--tokens", 4)
     assert decoded.exit_code == 0, decoded.output
+
+
+@pytest.mark.slow
+def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
+    """In a process of its own, without a compiler."""
+    found = tmp_path / "found.json"
+    words = (
+        "tune", "--limit", 2, "--text", 8, "--tokens", 4, "--paths", 1, "--length", 1,
+        "--trees", "2-2", "--check", 1, "--config", tmp_path / "t.json", "--json", found,
+    )  # fmt: skip
+    said = subprocess.run(
+        [sys.executable, "-c", "from otlp.cli import main; main()", *map(str, words)],
+        env=os.environ | {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    steps = ["draft", "settle", "target"]
+    wanted = {"plain": ["plain"], "block 1 x 1": steps, "tournament 2-2": steps}
+    assert json.loads(found.read_text())["uncompiled"] == wanted
+    assert "block 1 x 1 was timed with steps that could not be compiled" in said.stdout
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import otlp
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
+    GreedyMultipath,
     MultipathMartingale,
     Sampling,
     TabularModel,
@@ -50,6 +51,7 @@ from otlp.decode.design.profiles import NEGLIGIBLE
 from otlp.decode.design.static_trees import tree_worth
 from otlp.decode.design.text_renewal import renew
 from otlp.decode.laws.round_laws import round_law
+from otlp.decode.verification.path_selection import PathSelection
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from tests.tiny_models import name_of
@@ -99,14 +101,15 @@ def test_accepted_lengths_follow_from_the_text(drafting: Drafting) -> None:
     np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
 
 
+@pytest.mark.parametrize("rule", [MultipathMartingale(), GreedyMultipath()])
 @pytest.mark.parametrize("paths", [1, 2, 3])
-def test_one_pass_gives_every_length(paths: int) -> None:
+def test_one_pass_gives_every_length(paths: int, rule: PathSelection) -> None:
     draft, target = random_pair(3, 4, np.random.default_rng(2))
     texts = every_text(draft, target, 3)
-    profiles = [(path_profile(text, paths, 2), chance) for text, chance in texts]
+    profiles = [(path_profile(text, paths, 2, rule), chance) for text, chance in texts]
     for length in (1, 2):
         found = sum(chance * lengths(profile[:, : length + 1]) for profile, chance in profiles)
-        law = round_law(draft, target, iid_paths(paths, length), MultipathMartingale())
+        law = round_law(draft, target, iid_paths(paths, length), rule)
         np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
 
 

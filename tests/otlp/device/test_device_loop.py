@@ -34,16 +34,14 @@ from otlp.decode import (  # noqa: E402
 )
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.verification.block import next_weight  # noqa: E402
-from otlp.decode.verification.martingale_kernel import BLOCK, draw  # noqa: E402
 from otlp.decode.verification.tournament import LOST, Branch, Standing  # noqa: E402
+from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
     compiling,
     verify_here,
     verify_there,
-    verify_tree_here,
-    verify_tree_there,
 )
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
@@ -121,9 +119,7 @@ def test_the_tokens_of_the_reference(length: int) -> None:
 
 def verifiers(branching: tuple[int, ...]) -> list[Any]:
     """Those that a shape is verified by: on the CPU, and elsewhere."""
-    if max(branching[1:], default=1) == 1:
-        return [verify_here, verify_there]
-    return [partial(one, branching) for one in (verify_tree_here, verify_tree_there)]
+    return [partial(one, branching) for one in (verify_here, verify_there)]
 
 
 @pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
@@ -155,10 +151,11 @@ def test_rows_are_taken_as_stored(paths: int, vocab: int, kind: str) -> None:
     tokens = torch.multinomial(q.flatten(0, 2).float(), 1, generator=seeded)
     tokens = tokens.reshape(batch, paths, length)
     uniform = torch.from_numpy(rng.random((batch, paths + length + 2)))
-    found = verify_here(p, q, tokens, uniform)
+    drafted = tokens.transpose(1, 2).flatten(1)
+    found = verify_here((paths, *[1] * (length - 1)), by_slot(p), by_slot(q), drafted, uniform)
     wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
     for row in range(batch):
-        path, accepted, token = reference(
+        path, accepted, token = reference_on_paths(
             wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
         )
         wanted = [*tokens[row, path, :accepted].tolist(), token, *[-1] * (length - accepted)]
@@ -197,8 +194,6 @@ def prefixes(branching: tuple[int, ...], tokens) -> list[list[int]]:
 
 def by_slot(rows):
     """Rows of K paths, (B, K, l, V), as those of a tree's slots, level by level."""
-    if rows.ndim == 3:
-        return rows
     return torch.cat([rows[:, :1, 0], rows[:, :, 1:].transpose(1, 2).flatten(1, 2)], 1)
 
 
@@ -236,11 +231,9 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
     given = torch.cat([drawing, rest], 1)
     loop.decode([prompt] * len(tokens), 1, iter([given]))
     p, q, drafted, _ = seen[-1]
-    if drafted.ndim == 3:
-        drafted = drafted.transpose(1, 2).flatten(1)
     assert (drafted == tokens).all()
-    assert float((by_slot(p) - wanted_p).abs().max()) < 1e-6  # rows are float32
-    assert float((by_slot(q) - wanted_q).abs().max()) < 1e-6
+    assert float((p - wanted_p).abs().max()) < 1e-6  # rows are float32
+    assert float((q - wanted_q).abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("branching", [(1, 1), (3, 1), (2, 3), (1, 2, 1)])
@@ -251,12 +244,11 @@ def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
 
     def checking(p, q, tokens, numbers):
         found = verify(p, q, tokens, numbers)
-        drafted = tokens.transpose(1, 2).flatten(1) if tokens.ndim == 3 else tokens
-        for slot, prefix in enumerate(prefixes(branching, drafted[0])):
+        for slot, prefix in enumerate(prefixes(branching, tokens[0])):
             here = text + prefix
-            assert float((by_slot(p)[0, slot] - law(target, here)).abs().max()) < 1e-6
-            if slot < by_slot(q).shape[1]:
-                assert float((by_slot(q)[0, slot] - law(draft, here)).abs().max()) < 1e-6
+            assert float((p[0, slot] - law(target, here)).abs().max()) < 1e-6
+            if slot < q.shape[1]:
+                assert float((q[0, slot] - law(draft, here)).abs().max()) < 1e-6
         lengths.append(int(found.accepted))
         text.extend(found.tokens[0, : lengths[-1] + 1].tolist())
         return found
@@ -301,7 +293,8 @@ class ReadBacks(TorchDispatchMode):
 def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
     target, draft = pair(vocab_size=vocab)
     loop = DeviceLoop(
-        Llama(target), Llama(draft), length=3, compiled=False, verify=verify_there
+        Llama(target), Llama(draft), length=3, compiled=False,
+        verify=partial(verify_there, (1, 1, 1)),
     )  # fmt: skip
     counts = []
     for tokens in (1, 25):
@@ -381,6 +374,7 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     print(loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0].tolist())
 print(len([w for w in said if "not compiled" in str(w.message)]))
+print(*loop.uncompiled)
 """
 
 
@@ -397,7 +391,8 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
         text=True,
         check=True,
     )
-    assert said.stdout.splitlines() == [str(wanted.tolist()), "1"]
+    assert said.stdout.splitlines() == [str(wanted.tolist()), "1", "draft settle target"]
+    assert loop.uncompiled == []  # nothing was to be compiled
 
 
 @pytest.mark.slow
@@ -454,7 +449,7 @@ def test_what_is_refused() -> None:
             free.decode(prompts, 10)
 
 
-def reference(p, q, tokens, uniform) -> tuple[int, int, int]:
+def reference_on_paths(p, q, tokens, uniform) -> tuple[int, int, int]:
     """One verification by the rule's own parts in NumPy, with its numbers given."""
     rule = MultipathMartingale()
     paths, length = tokens.shape
@@ -487,7 +482,7 @@ def reference(p, q, tokens, uniform) -> tuple[int, int, int]:
 
 
 def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
-    """As `reference`, by the parts of `Tournament`: slots of the path, accepted, and the token."""
+    """Slots of the path, accepted, and the token: by the parts of `Tournament`."""
     parents = prefix_tree(branching).shape
     standings, branches = [Standing(root_score(), 1.0)], {}
     for slot, parent in enumerate(parents[1:], start=1):
@@ -517,6 +512,18 @@ def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], in
     raise AssertionError
 
 
+def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
+    """Slots of the path, accepted, and the token: by the martingale rule on paths."""
+    if max(branching[1:], default=1) > 1:
+        return reference_on_a_tree(branching, p, q, tokens, uniform)
+    paths, length = branching[0], len(branching)
+    own = [[1 + k + paths * level for level in range(length)] for k in range(paths)]
+    p, q = (np.stack([rows[[0, *slots][: (len(rows) - 1) // paths + 1]] for slots in own])
+            for rows in (p, q))  # fmt: skip
+    path, accepted, token = reference_on_paths(p, q, tokens.reshape(length, paths).T, uniform)
+    return own[path], accepted, token
+
+
 def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
     """Every verification of some texts' rounds is the reference's, by both verifiers."""
     played = 0
@@ -527,13 +534,9 @@ def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
         wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
         for row in range(len(tokens)):
             parts = wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
-            if tokens.ndim == 3:
-                path, accepted, token = reference(*parts)
-                kept = tokens[row, path, :accepted]
-            else:
-                slots, accepted, token = reference_on_a_tree(branching, *parts)
-                kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
-                assert found.path[row, :accepted].tolist() == slots[:accepted]
+            slots, accepted, token = reference(branching, *parts)
+            kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
+            assert found.path[row, :accepted].tolist() == slots[:accepted]
             for one in (found, there):
                 assert int(one.accepted[row]) == accepted
                 assert int(one.tokens[row, accepted]) == token

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from otlp.decode import ALGORITHMS, RandomChooser, TopTree, random_pair, tree_shape
+from otlp.decode import (
+    ALGORITHMS,
+    RandomChooser,
+    ShapedDrafting,
+    TopTree,
+    prefix_tree,
+    random_pair,
+    tree_shape,
+)
 from otlp.decode.design import Renewal, WrittenText
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
+from otlp.studies.plan_profiles import top_down_profile
 from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
 from otlp.studies.trees import blended, gain, top_tree_renewal, write_text
 
 SAMPLES = 60
+DISTINCT_TREE, IID_TREE = tree_shape([-1, 0, 0, 1, 1]), prefix_tree([3, 2])
+
+Profile = Callable[[WrittenText, np.random.Generator], FloatArray]
 
 
 def every_text(size: int, length: int, seed: int) -> tuple[list[tuple[WrittenText, float]], object]:
@@ -32,16 +46,29 @@ def every_text(size: int, length: int, seed: int) -> tuple[list[tuple[WrittenTex
     return found, (draft, target)
 
 
-@pytest.mark.parametrize("rule", ["recursive-rejection", "traversal"])
-def test_rejections_are_sampled_without_bias(
-    rule: Literal["recursive-rejection", "traversal"],
+def top_down(text: WrittenText, rng: np.random.Generator) -> FloatArray:
+    return top_down_profile(text, IID_TREE, 2, rng)
+
+
+def rejecting(rule: Literal["recursive-rejection", "traversal"]) -> Profile:
+    return lambda text, rng: rejection_profile(text, DISTINCT_TREE, 2, rule, rng)
+
+
+@pytest.mark.parametrize(
+    ("rule", "drafting", "profile"),
+    [
+        ("recursive-rejection", DISTINCT_TREE, rejecting("recursive-rejection")),
+        ("traversal", DISTINCT_TREE, rejecting("traversal")),
+        ("top-down", IID_TREE, top_down),
+    ],
+)
+def test_siblings_are_sampled_without_bias(
+    rule: str, drafting: ShapedDrafting, profile: Profile
 ) -> None:
     texts, pair = every_text(3, 3, 1)
-    drafting = tree_shape([-1, 0, 0, 1, 1])
     rng = np.random.default_rng(2)
     found = np.array([
-        sum(chance * rejection_profile(text, drafting, 2, rule, rng)[0] for text, chance in texts)
-        for _ in range(SAMPLES)
+        sum(chance * profile(text, rng)[0] for text, chance in texts) for _ in range(SAMPLES)
     ])  # fmt: skip
     exact = round_law(*pair, drafting, ALGORITHMS[rule]).lengths  # type: ignore[misc]
     reached = exact[::-1].cumsum()[::-1]
