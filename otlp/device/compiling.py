@@ -61,7 +61,7 @@ def _unguarded(step: Any) -> Callable[..., Any]:
     own = FunctionType(
         step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
     )
-    options: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    options: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards), "cpp.enable_floating_point_contract_flag": "fast"}
     return torch.compile(own, fullgraph=True, dynamic=False, options=options)
 
 
