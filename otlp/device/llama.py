@@ -24,6 +24,7 @@ FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 
 FEW = 3
 MANY = 7
+ATT = True
 """Tokens that a product with a matrix (out, in) takes in the time of one, measured with MKL."""
 
 TRIED = 12
@@ -43,11 +44,8 @@ class _Product(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         count = x.shape[:-1].numel()
-        if torch.compiler.is_compiling() and count <= MANY and not x.is_cuda:
-            width = x.shape[-1]
-            rows = [x.as_strided((width,), (1,), width * row) for row in range(count)]
-            sums = [(row * self.matrix).sum(-1) for row in rows]
-            found = torch.stack(sums).view(*x.shape[:-1], -1)
+        if _fuses(x, count):
+            found = product_in_sums(x, self.matrix)
             return found if self.bias is None else found + self.bias
         if count <= FEW:
             return linear(x, self.matrix, self.bias)
@@ -161,14 +159,9 @@ class Llama:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
-            mixed = scaled_dot_product_attention(
-                _turned(q, cos, sin).transpose(1, 2),
-                keys,
-                values,
-                attn_mask=sees[:, None],
-                enable_gqa=self.heads != self.key_heads,
-            )
-            hidden = hidden + layer.out(mixed.transpose(1, 2).flatten(2))
+            attend = attention_in_sums if ATT and _fuses(q, batch * count) else attention
+            mixed = attend(_turned(q, cos, sin), keys, values, sees)
+            hidden = hidden + layer.out(mixed)
             gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
             hidden = hidden + layer.down(silu(gate) * up)
         return hidden
@@ -179,6 +172,68 @@ class Llama:
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self.epsilon)
+
+
+def _fuses(x: Tensor, count: int) -> bool:
+    """Whether so many tokens are multiplied in loops that the compiler writes."""
+    exact = x.dtype in (torch.float32, torch.float64)
+    return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= MANY
+
+
+def product_in_sums(x: Tensor, matrix: Tensor) -> Tensor:
+    """Compute x @ matrix.T by a sum for each token, which compiles to one pass over the matrix.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., in)
+    matrix : Tensor, shape (out, in)
+
+    Returns
+    -------
+    Tensor, shape (..., out)
+    """
+    rows = _stored(x).flatten(0, -2).unbind()
+    return torch.stack([(row * matrix).sum(-1) for row in rows]).unflatten(0, x.shape[:-1])
+
+
+def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
+    """Attend to the slots that each token sees.
+
+    Parameters
+    ----------
+    q : Tensor, shape (B, Q, heads, head width)
+    keys, values : Tensor, shape (B, key heads, S, head width)
+    sees : Tensor of bool, shape (B, Q, S)
+
+    Returns
+    -------
+    Tensor, shape (B, Q, heads * head width)
+    """
+    grouped = q.shape[2] != keys.shape[1]
+    found = scaled_dot_product_attention(
+        q.transpose(1, 2), keys, values, attn_mask=sees[:, None], enable_gqa=grouped
+    )
+    return found.transpose(1, 2).flatten(2)
+
+
+def attention_in_sums(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
+    """Attend as `attention`, by sums for each token, which compile to few passes over the cache."""
+    batch, count, heads, width = q.shape
+    q = _stored(q * width**-0.5).view(batch, count, keys.shape[1], -1, width)
+    each = [(token, head) for token in range(count) for head in range(q.shape[3])]
+    scores = torch.stack([(q[:, token, :, head, None] * keys).sum(-1) for token, head in each], 1)
+    scores = scores.unflatten(1, (count, -1)).masked_fill(~sees[:, :, None, None], -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    total = weights.sum(-1)
+    found = [(weights[:, token, head, :, :, None] * values).sum(2) for token, head in each]
+    found = torch.stack(found, 1).unflatten(1, (count, -1)) / total[..., None]
+    return found.transpose(2, 3).flatten(2)
+
+
+def _stored(x: Tensor) -> Tensor:
+    """Have a compiler store these values, that it would work out anew in each pass over them."""
+    x = x.contiguous()
+    return x.as_strided(x.shape, x.stride())
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
