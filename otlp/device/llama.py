@@ -2,8 +2,10 @@
 
 The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
 that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
-one call compiles to one graph; and on a CPU matrices lie both ways round, as a processor multiplies
-few tokens in the time of one if they lie (out, in), and some more in little longer if (in, out).
+one call compiles to one graph.  On a CPU few tokens take the time of one, which is that of reading
+the matrices: compiled, products and attention are sums that a compiler makes loops of, each reading
+a matrix once for all tokens.  As it is, or for more tokens, matrices lie both ways round: (out, in)
+for few tokens and (in, out) for more, as the libraries are fastest.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the text."""
 
 FEW = 3
-MANY = 7
-ATT = True
 """Tokens that a product with a matrix (out, in) takes in the time of one, measured with MKL."""
+
+SUMMED = 7
+"""Tokens that are multiplied in compiled sums; from 8 on registers and fusion run out."""
 
 TRIED = 12
 """Tokens of the text that a model is tried on."""
@@ -44,7 +47,7 @@ class _Product(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         count = x.shape[:-1].numel()
-        if _fuses(x, count):
+        if _in_sums(x, count):
             found = product_in_sums(x, self.matrix)
             return found if self.bias is None else found + self.bias
         if count <= FEW:
@@ -159,7 +162,7 @@ class Llama:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
-            attend = attention_in_sums if ATT and _fuses(q, batch * count) else attention
+            attend = attention_in_sums if _in_sums(q, batch * count) else attention
             mixed = attend(_turned(q, cos, sin), keys, values, sees)
             hidden = hidden + layer.out(mixed)
             gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
@@ -174,10 +177,10 @@ class Llama:
         return rms_norm(x, weight.shape, weight, self.epsilon)
 
 
-def _fuses(x: Tensor, count: int) -> bool:
-    """Whether so many tokens are multiplied in loops that the compiler writes."""
+def _in_sums(x: Tensor, count: int) -> bool:
+    """Whether so many tokens are multiplied by loops that a compiler writes."""
     exact = x.dtype in (torch.float32, torch.float64)
-    return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= MANY
+    return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= SUMMED
 
 
 def product_in_sums(x: Tensor, matrix: Tensor) -> Tensor:
@@ -192,8 +195,8 @@ def product_in_sums(x: Tensor, matrix: Tensor) -> Tensor:
     -------
     Tensor, shape (..., out)
     """
-    rows = _stored(x).flatten(0, -2).unbind()
-    return torch.stack([(row * matrix).sum(-1) for row in rows]).unflatten(0, x.shape[:-1])
+    rows = _stored(x).view(-1, x.shape[-1]).unbind()
+    return torch.stack([(row * matrix).sum(-1) for row in rows]).view(*x.shape[:-1], -1)
 
 
 def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
@@ -218,7 +221,7 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
 
 def attention_in_sums(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """Attend as `attention`, by sums for each token, which compile to few passes over the cache."""
-    batch, count, heads, width = q.shape
+    batch, count, _, width = q.shape
     q = _stored(q * width**-0.5).view(batch, count, keys.shape[1], -1, width)
     each = [(token, head) for token in range(count) for head in range(q.shape[3])]
     scores = torch.stack([(q[:, token, :, head, None] * keys).sum(-1) for token, head in each], 1)
