@@ -221,16 +221,19 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
 
 def attention_in_sums(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """Attend as `attention`, by sums for each token, which compile to few passes over the cache."""
-    batch, count, _, width = q.shape
-    q = _stored(q * width**-0.5).view(batch, count, keys.shape[1], -1, width)
-    each = [(token, head) for token in range(count) for head in range(q.shape[3])]
+    batch, count, heads, width = q.shape
+    key_heads, slots = keys.shape[1:3]
+    group = heads // key_heads
+    q = _stored(q * width**-0.5).view(batch, count, key_heads, group, width)
+    each = [(token, head) for token in range(count) for head in range(group)]
     scores = torch.stack([(q[:, token, :, head, None] * keys).sum(-1) for token, head in each], 1)
-    scores = scores.unflatten(1, (count, -1)).masked_fill(~sees[:, :, None, None], -torch.inf)
+    scores = scores.view(batch, count, group, key_heads, slots)
+    scores = scores.masked_fill(~sees[:, :, None, None], -torch.inf)
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    total = weights.sum(-1)
     found = [(weights[:, token, head, :, :, None] * values).sum(2) for token, head in each]
-    found = torch.stack(found, 1).unflatten(1, (count, -1)) / total[..., None]
-    return found.transpose(2, 3).flatten(2)
+    mixed = torch.stack(found, 1).view(batch, count, group, key_heads, width)
+    mixed = mixed / weights.sum(-1, keepdim=True)
+    return mixed.transpose(2, 3).flatten(2)
 
 
 def _stored(x: Tensor) -> Tensor:

@@ -586,7 +586,5 @@ def test_a_broken_file_in_the_cache_is_passed_by(tmp_path: Path) -> None:
             check=True,
         )
         assert said.stdout.split() == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0] True".split()
-        libraries = list(tmp_path.rglob("*.so"))
-        assert libraries
-        for one in libraries:
-            os.truncate(one, 100)
+        # the step's own is the largest; the others ask what the processor can
+        os.truncate(max(tmp_path.rglob("*.so"), key=lambda one: one.stat().st_size), 100)
