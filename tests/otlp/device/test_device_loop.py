@@ -573,10 +573,7 @@ print(step(torch.ones(3)).tolist(), step(torch.ones(3)).tolist(), step.compiled)
 @pytest.mark.slow
 def test_a_broken_file_in_the_cache_is_passed_by(tmp_path: Path) -> None:
     """As a process that is killed while it writes leaves one."""
-    environment = os.environ | {
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
-        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-    }
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     for _ in range(2):
         said = subprocess.run(
             [sys.executable, "-W", "error::RuntimeWarning", "-c", IN_A_CACHE],
