@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
 pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
+from otlp.device.compiling import CompiledStep  # noqa: E402
 from otlp.device.llama import Llama, attention, attention_in_sums, product_in_sums  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
@@ -44,13 +45,14 @@ def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
         places = torch.arange(count).expand(batch, -1)
         sees = torch.ones(batch, count, 12, dtype=torch.bool).tril()
 
-        def logits(cache, tokens=tokens, places=places, sees=sees):
-            return model.logits(model.read(cache, tokens, places, places, sees))
+        def logits(cache, *given):
+            return model.logits(model.read(cache, *given))
 
         with torch.inference_mode():
             caches = [model.new_cache(batch, 12) for _ in range(2)]
-            compiled = torch.compile(logits, fullgraph=True, dynamic=False)
-            found, wanted = compiled(caches[0]), logits(caches[1])
+            step, given = CompiledStep(logits), (tokens, places, places, sees)
+            found, wanted = step(caches[0], *given), logits(caches[1], *given)
+            assert step.compiled
             assert torch.allclose(found, wanted, rtol=0, atol=1e-6)
             for one, other in zip(*caches, strict=True):
                 assert torch.allclose(torch.stack(one), torch.stack(other), rtol=0, atol=1e-6)
