@@ -45,12 +45,27 @@ class CompiledStep:
         try:
             self._step = _unguarded(plain)
             return self._step(*arguments)
-        except Exception as error:  # compilers fail in many ways, each with its own type
+        except Exception:  # compilers fail in many ways, each with its own type
+            return self._tried_again(plain, arguments)
+        finally:
+            self.seconds = perf_counter() - begin
+
+    def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Do the step, compiled in a fresh cache if that works.
+
+        A process that was killed may leave half a library in the compiler's cache, and none that
+        comes later replaces it.
+        """
+        try:
+            from torch._inductor.utils import fresh_inductor_cache  # which takes a second
+
+            with fresh_inductor_cache():
+                self._step = _unguarded(plain)
+                return self._step(*arguments)
+        except Exception as error:
             self._step, self.compiled = plain, False
             say_once("the steps are not compiled, decoding is slower", error)
             return plain(*arguments)
-        finally:
-            self.seconds = perf_counter() - begin
 
 
 def _unguarded(step: Any) -> Callable[..., Any]:
@@ -61,7 +76,10 @@ def _unguarded(step: Any) -> Callable[..., Any]:
     own = FunctionType(
         step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
     )
-    options: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    options: dict[str, Any] = {
+        "guard_filter_fn": lambda guards: [False] * len(guards),
+        "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum in one go
+    }
     return torch.compile(own, fullgraph=True, dynamic=False, options=options)
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -560,3 +561,30 @@ def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("branching", [(1, 1), (3, 1), (3, 2, 1)])
 def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
     played_alike(branching, 100, 100)
+
+
+IN_A_CACHE = """
+import torch
+from otlp.device.compiling import CompiledStep
+def doubled(values):
+    return values + values
+step = CompiledStep(doubled)
+print(step(torch.ones(3)).tolist(), step(torch.ones(3)).tolist(), step.compiled)
+"""
+
+
+@pytest.mark.slow
+def test_a_broken_file_in_the_cache_is_passed_by(tmp_path: Path) -> None:
+    """As a process that is killed while it writes leaves one."""
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):
+        said = subprocess.run(
+            [sys.executable, "-W", "error::RuntimeWarning", "-c", IN_A_CACHE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stdout.split() == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0] True".split()
+        # the step's own is the largest; the others ask what the processor can
+        os.truncate(max(tmp_path.rglob("*.so"), key=lambda one: one.stat().st_size), 100)
