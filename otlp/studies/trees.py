@@ -120,7 +120,7 @@ class Scheme:
     drafting : Drafting
     rule : str
         ``"paths"`` (the two-slice rule; block verification for one), ``"greedy-multipath"``,
-        ``"tournament"``, ``"top-down"``, ``"recursive-rejection"``, ``"traversal"`` or
+        ``"tournament"``, ``"optimal"``, ``"recursive-rejection"``, ``"traversal"`` or
         ``"target-only"``.
     nodes : float
         Drafted tokens a round: the most, or for adaptive depth the mean.
@@ -215,7 +215,7 @@ def value(
     if scheme.rule in ("paths", "greedy-multipath"):
         kept, own = drafting.length + 1, GreedyMultipath() if scheme.rule != "paths" else None
         return Renewal.of(path_profile(t, drafting.paths, length, own)[:, :kept] for t in texts)
-    if scheme.rule == "top-down":
+    if scheme.rule == "optimal":
         return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
     rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]

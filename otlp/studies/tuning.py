@@ -366,15 +366,15 @@ def other_rules(
     Returns
     -------
     dict of str to Estimate
-        Tokens a call over those of the setting, paired by texts: top-down on the setting's shape,
-        greedy multi-path on as many paths of its length as have no more tokens, rejection on its
-        shape with siblings drawn without replacement, target-only on the likeliest tree of as many
-        tokens.
+        Tokens a call over those of the setting, paired by texts: the optimum at each node of its
+        shape, greedy multi-path on as many paths of its length as have no more tokens, rejection
+        on its shape with siblings drawn without replacement, target-only on the likeliest tree of
+        as many tokens.
     """
     length, nodes = setting.length, setting.nodes
     drawn, distinct = prefix_tree(setting.branching), without_replacement(setting.branching)
     draftings: dict[str, Drafting] = {
-        "top-down": drawn,
+        "optimal": drawn,
         "greedy-multipath": iid_paths(nodes // length, length),
         "recursive-rejection": distinct,
         "traversal": distinct,

@@ -136,7 +136,7 @@ def test_limits_are_a_status():
     assert late.guarantee is Guarantee.LOSSLESS
 
 
-@pytest.mark.parametrize(("size", "n"), [(20_000, 40), (200_000, 4)])
+@pytest.mark.parametrize(("size", "n"), [(20_000, 40), (200_000, 16)])
 def test_the_time_limit_reaches_into_the_oracle(size, n):
     rng = np.random.default_rng(0)
     target, draft = (otlp.softmax(3.0 * rng.standard_normal(size)) for _ in range(2))

@@ -189,8 +189,8 @@ def test_other_rules_are_paired_with_what_the_loop_runs(texts) -> None:
     rng = np.random.default_rng(2)
     one = other_rules(LoopSetting((1, 1, 1)), texts[None], rng)
     # along one path: token by token is less than block verification, which traversal is
-    assert set(one) == {"top-down", "greedy-multipath", "recursive-rejection", "traversal"}
-    for rule in ("top-down", "recursive-rejection"):
+    assert set(one) == {"optimal", "greedy-multipath", "recursive-rejection", "traversal"}
+    for rule in ("optimal", "recursive-rejection"):
         assert one[rule].mean < 1.0
     for rule in ("greedy-multipath", "traversal"):
         assert one[rule].mean == pytest.approx(1.0, abs=1e-9)
