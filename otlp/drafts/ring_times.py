@@ -44,6 +44,7 @@ def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from otlp.drafts.ring_times import ring_times
     >>> times, weights = ring_times(3, 0.5)
     >>> times.shape, float(round((weights * times**2 * np.exp(-0.7 * times)).sum() * 0.7**3, 12))
