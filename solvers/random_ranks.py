@@ -2,7 +2,7 @@
 
 Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
 often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
-(`otlp.solvers.martingale`).  Of the many optimal selections y is the one with y/p as even as
+(`otlp.solvers.martingale`); here a cell is a ring of a clock that may ring more than once.  Of the many optimal selections y is the one with y/p as even as
 possible: on H* it exceeds p, elsewhere it falls short, and by as much the swaps may miss it.  A
 swap moves the chances of the tokens between the two by a little, so what is left is swapped
 again.
@@ -67,8 +67,8 @@ class RandomRanks(Solver):
     A sort, then O(nV) a correction and node of the integral over the clocks
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, the
-    swaps start again in other ways, and in the end `Orderings` does.
+    measured, not proved: where it stalls, as it may where nearly all tokens are drafted,
+    `Orderings` starts anew.
 
     Examples
     --------
@@ -219,12 +219,12 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
 def _swap(
     mass: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Swap places until each token would have `aim`, if clocks could ring often and as they like.
+    """Swap places until each token would have `aim`, if clocks rang on, each ring with a rank.
 
-    Then a place as wide as its token's rings is worth exp(-x) at the depth x, and tokens that swap
-    equal widths leave everyone between them what they had.  Tokens that need more swap, first
-    come, first served, the bottom of their places for the top of those of later ones that need
-    less.  A token has the best rank of all its rings.
+    A token has the best rank of its rings.  A place is as wide as its token rings often: what it
+    is worth falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
+    between them what they had, however likely the two are.  Tokens that need more give the bottom
+    of their places for the top of those of later ones that need less, first come, first served.
 
     Parameters
     ----------
@@ -242,26 +242,29 @@ def _swap(
         Whose rank each is, the lowest first, and how often; K <= 5 M.
     """
     size = order.size
-    need, left, worth = np.empty(size), mass[order], np.empty(size)
+    need, left, bottom = np.empty(size), mass[order], np.empty(size)
+    sure = -np.expm1(-left)
     low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
     moved = np.empty(2 * size)
     begin = np.zeros(size + 1, np.int64)
     swaps, a = 0, 0
     for b in range(size):
         need[b] = aim[order[b]] - alone[order[b]]
-        worth[b] = alone[order[b]] / -np.expm1(-left[b])
+        top = alone[order[b]] / sure[b]
+        bottom[b] = top * (1.0 - sure[b])
         while need[b] < 0.0 and left[b] > 0.0:
             while a < b and (need[a] <= 0.0 or left[a] <= 0.0):
                 a += 1
             if a == b:
                 break
             gain = min(need[a], -need[b])
-            top = worth[b] * np.exp(left[b] - mass[order[b]])
-            bottom = worth[a] * np.exp(-left[a])
-            part, most = _part(gain, top, bottom), min(left[a], left[b])
+            growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
+            part = np.log1p(growth)
             if part > most:
-                part = most
-                gain = min(gain, max(0.0, -top * np.expm1(-part) - bottom * np.expm1(part)))
+                part, growth = most, np.expm1(most)
+                gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
+            top /= 1.0 + growth
+            bottom[a] *= 1.0 + growth
             need[a] -= gain
             need[b] += gain
             left[a] -= part
@@ -282,27 +285,27 @@ def _swap(
             above = mass[token] - left[k]
         else:
             guest[k] = begin[k + 1] - 1
-        tokens[own], shares[own] = token, _share(above, left[k], mass[token])
+        tokens[own], shares[own] = token, _share(above, left[k]) / sure[k]
     for swap in range(swaps):
         a, b, part = low[swap], high[swap], moved[swap]
         for here, other, on in ((a, b, 1), (b, a, -1)):
             token = order[other]
             reached[other] += part
             tokens[guest[here]] = token
-            shares[guest[here]] = _share(mass[token] - reached[other], part, mass[token])
+            shares[guest[here]] = _share(mass[token] - reached[other], part) / sure[other]
             guest[here] += on
     return tokens, shares
 
 
 @compiled
-def _part(gain: float, top: float, bottom: float) -> float:
-    """The width of a swap that gains so much, or infinity if none does."""
+def _growth(gain: float, top: float, bottom: float) -> float:
+    """exp(w) - 1 for the width w of a swap that gains so much, or infinity if none does."""
     half = 0.5 * (top - bottom - gain)
     rest = half * half - bottom * gain
-    return np.log1p(gain / (half + np.sqrt(rest))) if half > 0.0 and rest >= 0.0 else np.inf
+    return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
 
 
 @compiled
-def _share(above: float, part: float, mass: float) -> float:
-    """The chance that the best of a token's rings lies in this part, if it rings at all."""
-    return float(np.exp(-above) * np.expm1(-part) / np.expm1(-mass))
+def _share(above: float, part: float) -> float:
+    """The chance of a ring in this part and of none in what lies above."""
+    return -float(np.exp(-above) * np.expm1(-part))
