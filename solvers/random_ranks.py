@@ -2,10 +2,10 @@
 
 Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
 often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
-(`otlp.solvers.martingale`); here a cell is a ring of a clock that may ring more than once.  Of the many optimal selections y is the one with y/p as even as
-possible: on H* it exceeds p, elsewhere it falls short, and by as much the swaps may miss it.  A
-swap moves the chances of the tokens between the two by a little, so what is left is swapped
-again.
+(`otlp.solvers.martingale`): rings of their clocks, as if these could ring more than once.  Of the
+many optimal selections y is the one with y/p as even as possible: on H* it exceeds p, elsewhere it
+falls short, and by as much the swaps may miss it.  A swap moves the chances of the other tokens
+by a little, so what is left is swapped again.
 """
 
 from __future__ import annotations
