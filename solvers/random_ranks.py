@@ -2,16 +2,15 @@
 
 Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
 often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
-(`otlp.solvers.martingale`).  Of the many optimal selections y is the one with y/p as even as
-possible: on H* it exceeds p, elsewhere it falls short, and by as much the swaps may miss it.  A
-swap moves the chances of the tokens between the two by a little, so what is left is swapped
-again.
+(`otlp.solvers.martingale`): rings of their clocks, as if these could ring more than once.  Of the
+many optimal selections y is the one with y/p as even as possible: on H* it exceeds p, elsewhere it
+falls short, and by as much the swaps may miss it.  A swap moves the chances of the other tokens
+by a little, so what is left is swapped again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -37,12 +36,8 @@ DEPTH = 2
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
-WAYS = ((0.5, inf), (0.5, 1.5), (1.5, inf), (2.5, inf), (3.5, inf))
-"""Then the next way: how many clocks are yet to ring when a place is worth what has rung of it, and
-from what ratio to its aim on a token's chance is corrected by that ratio, not by the difference."""
-
-MOST_TIMES = 4.0
-"""So much a correction by the ratio changes an aim at most."""
+SURE = 40.0
+"""Of more rings than so many, on average, at least one is certain to rounding."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
@@ -72,8 +67,8 @@ class RandomRanks(Solver):
     A sort, then O(nV) a correction and node of the integral over the clocks
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where a few tokens have nearly all of q, the
-    swaps start again in other ways, and in the end `Orderings` does.
+    measured, not proved: where it stalls, as it may where nearly all tokens are drafted,
+    `Orderings` starts anew.
 
     Examples
     --------
@@ -121,31 +116,29 @@ class RandomRanks(Solver):
         small, inverse = Support().apply(problem)
         target, drafts = small.target, small.drafts
         assert isinstance(drafts, WithoutReplacement)
-        order = by_ratio(target, drafts.draft)[::-1]
-        order = order[drafts.draft[order] > 0.0]
+        best_first = by_ratio(target, drafts.draft)
         clock.lap("reduce")
-        light = order[np.argmin(drafts.draft[order])]
-        alone, worth = _alone(drafts, order, light)
+        alone = drafts.priority_marginals(best_first)
+        order = best_first[::-1]
+        order = order[drafts.draft[order] > 0.0]
         delta, subset, wanted = _pool(target, order, alone)
         steps, law = (order, np.ones(order.size)), alone
         least, corrections = _gap(delta, target, law), 0
-        for late, far in WAYS:
-            if least <= self.gap or late > drafts.n:
-                continue
-            rung = _rung(drafts.draft, drafts.n - late)
-            aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
-            while least > self.gap and corrections < self.max_iterations:
-                swapped = _swap(rung, worth / rung[light], order, alone, aims[-1])
-                found = drafts.best_ranked(*swapped)
-                corrections += 1
-                gap = _gap(delta, target, found)
-                if gap < least:
-                    least, law, steps = gap, found, swapped
-                sizes.append(float(np.abs(wanted - found).sum()))
-                if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
-                    break
-                errors = [*errors[-DEPTH:], _error(wanted, found, aims[-1], far)]
-                aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
+        if least > self.gap:
+            mass = np.minimum(drafts.draft * _time(drafts.draft, drafts.n), SURE)
+        aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
+        while least > self.gap and corrections < self.max_iterations:
+            swapped = _swap(mass, order, alone, aims[-1])
+            found = drafts.best_ranked(*swapped)
+            corrections += 1
+            gap = _gap(delta, target, found)
+            if gap < least:
+                least, law, steps = gap, found, swapped
+            errors = [*errors[-DEPTH:], wanted - found]
+            sizes.append(float(np.abs(errors[-1]).sum()))
+            if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
+                break
+            aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
         clock.lap("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
@@ -163,31 +156,8 @@ class RandomRanks(Solver):
         )
 
 
-def _alone(
-    drafts: WithoutReplacement, order: IntArray, light: int
-) -> tuple[FloatArray, FloatArray]:
-    """What each token has without swaps, and what a light one would have there."""
-    tokens, shares = np.repeat(order, 2), np.tile([1.0, 0.0], order.size)
-    tokens[1::2] = light
-    chances = drafts.rank_chances(tokens, shares)
-    alone = np.zeros(drafts.vocab_size)
-    alone[order] = chances[::2]
-    above = chances[1::2]
-    return alone, 0.5 * (above + np.append(0.0, above[:-1]))
-
-
 def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
     return 1.0 - delta - float(np.minimum(target, law).sum())
-
-
-def _error(wanted: FloatArray, found: FloatArray, aim: FloatArray, far: float) -> FloatArray:
-    """What the aim is off by: what is missing, or what the ratio says where that is far from 1."""
-    error = wanted - found
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = wanted / found
-        off = (aim > 0.0) & (np.maximum(ratio, 1.0 / ratio) > far)
-    error[off] = aim[off] * (np.clip(ratio[off], 1.0 / MOST_TIMES, MOST_TIMES) - 1.0)
-    return error
 
 
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
@@ -199,8 +169,9 @@ def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArra
     return found
 
 
-def _rung(draft: FloatArray, count: float) -> FloatArray:
-    """Chance of each clock to have rung by about the time when so many have, on average."""
+def _time(draft: FloatArray, n: int) -> float:
+    """When about n clocks have rung, on average; they never ring all."""
+    count = min(n, np.count_nonzero(draft) - 0.5)
     time = count
     for _ in range(NEWTON_STEPS):
         silent = np.exp(-draft * time)
@@ -208,7 +179,7 @@ def _rung(draft: FloatArray, count: float) -> FloatArray:
         time += step
         if step < ROUGHLY * time:
             break
-    return -np.expm1(-draft * time)
+    return float(time)
 
 
 @compiled
@@ -246,21 +217,20 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
 
 @compiled(error_model="numpy")
 def _swap(
-    rung: FloatArray, worth: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
+    mass: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Swap places until each token would have `aim`, if a swap changed nobody else's chances.
+    """Swap places until each token would have `aim`, if clocks rang on, each ring with a rank.
 
-    Tokens that need more swap with later ones that need less, first come, first served, parts
-    of equal worth of their places.  The guest of a place that is worth too much stands above its
-    owner, of one that is worth too little below.
+    A token has the best rank of its rings.  A place is as wide as its token rings often: what it
+    is worth falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
+    between them what they had, however likely the two are.  Tokens that need more give the bottom
+    of their places for the top of those of later ones that need less, first come, first served.
 
     Parameters
     ----------
-    rung : ndarray, shape (V,)
-        How much of a place a token's whole place is in a swap.
-    worth : ndarray, shape (V,)
-        What a light token would have on each rank, over its `rung`.
-    order : ndarray, shape (V,)
+    mass : ndarray, shape (V,)
+        How often each clock rings, on average.
+    order : ndarray, shape (M,)
         The tokens, the lowest rank first.
     alone : ndarray, shape (V,)
         What each token has without swaps.
@@ -268,52 +238,74 @@ def _swap(
 
     Returns
     -------
-    tokens, shares : ndarray, shape (M,)
-        Whose rank each is, the lowest first, and how often; M <= 3 V.
+    tokens, shares : ndarray, shape (K,)
+        Whose rank each is, the lowest first, and how often; K <= 5 M.
     """
     size = order.size
-    need, left = np.empty(size), np.ones(size)
+    need, left, bottom = np.empty(size), mass[order], np.empty(size)
+    sure = -np.expm1(-left)
     low, high = np.empty(2 * size, np.int64), np.empty(2 * size, np.int64)
     moved = np.empty(2 * size)
-    visitors = np.zeros(size + 1, np.int64)
+    begin = np.zeros(size + 1, np.int64)
     swaps, a = 0, 0
     for b in range(size):
         need[b] = aim[order[b]] - alone[order[b]]
-        while need[b] < 0.0:
-            while a < b and need[a] <= 0.0:
+        top = alone[order[b]] / sure[b]
+        bottom[b] = top * (1.0 - sure[b])
+        while need[b] < 0.0 and left[b] > 0.0:
+            while a < b and (need[a] <= 0.0 or left[a] <= 0.0):
                 a += 1
             if a == b:
                 break
-            one, two = order[a], order[b]
             gain = min(need[a], -need[b])
+            growth, most = _growth(gain, top, bottom[a]), min(left[a], left[b])
+            part = np.log1p(growth)
+            if part > most:
+                part, growth = most, np.expm1(most)
+                gain = min(gain, max(0.0, growth * (top / (1.0 + growth) - bottom[a])))
+            top /= 1.0 + growth
+            bottom[a] *= 1.0 + growth
             need[a] -= gain
             need[b] += gain
-            # Of two places side by side, a heavy token's may seem worth as much as the other.
-            rise = alone[two] / rung[two] - alone[one] / rung[one]
-            rise = max(rise, worth[b] - worth[a])
-            mass = min(left[a] * rung[one], left[b] * rung[two])
-            if gain < rise * mass:
-                mass = gain / rise
-            if mass > 0.0:
-                low[swaps], high[swaps], moved[swaps] = a, b, mass
-                left[a] = max(0.0, left[a] - mass / rung[one])
-                left[b] = max(0.0, left[b] - mass / rung[two])
-                visitors[a] += 1
-                visitors[b] += 1
-                swaps += 1
-    at = np.zeros(size + 1, np.int64)
+            left[a] -= part
+            left[b] -= part
+            low[swaps], high[swaps], moved[swaps] = a, b, part
+            begin[a + 1] += 1
+            begin[b + 1] += 1
+            swaps += 1
     for k in range(size):
-        at[k + 1] = at[k] + visitors[k] + 1
-    tokens, shares = np.empty(at[size], np.int64), np.empty(at[size])
+        begin[k + 1] += begin[k] + 1
+    tokens, shares = np.empty(begin[size], np.int64), np.empty(begin[size])
+    guest, reached = begin[:size].copy(), np.zeros(size)
     for k in range(size):
-        # A token that is drafted nearly always would leave nothing to visitors below it.
-        gives = aim[order[k]] < alone[order[k]]
-        own = at[k] if gives else at[k + 1] - 1
-        tokens[own], shares[own] = order[k], left[k]
-        at[k] += gives
+        token = order[k]
+        own, above = begin[k], 0.0
+        if aim[token] > alone[token]:
+            own, reached[k] = begin[k + 1] - 1, left[k]
+            above = mass[token] - left[k]
+        else:
+            guest[k] = begin[k + 1] - 1
+        tokens[own], shares[own] = token, _share(above, left[k]) / sure[k]
     for swap in range(swaps):
-        for here, other in ((low[swap], high[swap]), (high[swap], low[swap])):
+        a, b, part = low[swap], high[swap], moved[swap]
+        for here, other, on in ((a, b, 1), (b, a, -1)):
             token = order[other]
-            tokens[at[here]], shares[at[here]] = token, moved[swap] / rung[token]
-            at[here] += 1
+            reached[other] += part
+            tokens[guest[here]] = token
+            shares[guest[here]] = _share(mass[token] - reached[other], part) / sure[other]
+            guest[here] += on
     return tokens, shares
+
+
+@compiled
+def _growth(gain: float, top: float, bottom: float) -> float:
+    """exp(w) - 1 for the width w of a swap that gains so much, or infinity if none does."""
+    half = 0.5 * (top - bottom - gain)
+    rest = half * half - bottom * gain
+    return gain / (half + np.sqrt(rest)) if half > 0.0 and rest >= 0.0 else np.inf
+
+
+@compiled
+def _share(above: float, part: float) -> float:
+    """The chance of a ring in this part and of none in what lies above."""
+    return -float(np.exp(-above) * np.expm1(-part))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp import captures
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings
@@ -120,6 +121,16 @@ def test_three_tokens_with_nearly_all_of_the_draft():
     problem = otlp.Problem(p / p.sum(), otlp.WithoutReplacement(q / q.sum(), 4))
     solution = RandomRanks().solve(problem)
     assert solution.guarantee is Guarantee.OPTIMAL and "orderings" not in solution.details
+
+
+@pytest.mark.parametrize(
+    ("temperature", "n", "row"), [(0.6, 3, 120), (0.6, 4, 6), (0.6, 4, 146), (1.0, 4, 93)]
+)
+def test_two_likely_tokens_that_the_target_weighs_otherwise(temperature, n, row):
+    target, draft = captures.builtin().distributions(row=row, temperature=temperature)
+    solution = RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, n)))
+    assert solution.guarantee is Guarantee.OPTIMAL and solution.marginal_error <= 1e-12
+    assert "orderings" not in solution.details and solution.details["corrections"] <= 12
 
 
 @pytest.mark.parametrize("corrections", [1, 3])
