@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from otlp.decode.models.model import Sampling
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
 from otlp.device.steps import Progress, draft_step, own_slots, plain_step, settle, target_step
-from otlp.device.verifying import verify_here, verify_there
+from otlp.device.verifying import verification_here, verify_there
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -80,14 +80,23 @@ class Decoded:
         return sum(text.size for text in self.texts)
 
 
+class _Drafted(NamedTuple):
+    """What is drafted in a round, the distributions of both models, and its verification."""
+
+    tokens: Tensor
+    draft: Tensor
+    target: Tensor
+    drawing: Tensor
+    verify: Callable[[], TreeRound]
+
+
 @dataclass(eq=False)
 class _State:
-    """The tensors that a round works on; its random numbers in whole and in parts."""
+    """The tensors that a round works on, all at their places for good."""
 
     progress: Progress
     numbers: Tensor
-    drafting: Tensor
-    verifying: Tensor
+    drafted: _Drafted | None
     steps: dict[str, Any]
     own: Tensor
     caches: list[Cache]
@@ -122,7 +131,7 @@ class DeviceLoop:
         says so once.
     verify : callable, optional
         `verify_here` or `verify_there`, without their first argument; by default the first on a
-        CPU, the second elsewhere.
+        CPU, as `verification_here`, and the second elsewhere.
     clock : callable
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
@@ -181,8 +190,7 @@ class DeviceLoop:
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
-        here = verify_here if self.device.type == "cpu" else verify_there
-        self.verify: Verify = verify or partial(here, self.branching)
+        self.verify = verify
         self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
         self.clock = clock
         self.capture = capture
@@ -303,8 +311,7 @@ class DeviceLoop:
             state = _State(
                 Progress(text, held, goal, calls, done, self.ends),
                 numbers,
-                numbers[:, : self.nodes],
-                numbers[:, self.nodes :],
+                self._drafted(numbers) if self.length else None,
                 self._steps_of((batch, context)),
                 own_slots(self.tree.shape, context, self.device),
                 [model.new_cache(batch, slots) for model in self.models],
@@ -378,14 +385,16 @@ class DeviceLoop:
         _add(state.parts, target=self.clock() - begin)
 
     def _speculate(self, state: _State) -> None:
+        assert state.drafted is not None
+        tokens, q, p, drawing, verify = state.drafted
         target_cache, draft_cache = state.caches
         here = state.progress.text, state.progress.held, state.own
         begin = self.clock()
-        q, tokens = state.steps["draft"](draft_cache, *here, state.drafting)
+        state.steps["draft"](draft_cache, *here, drawing, q, tokens)
         drafted = self.clock()
-        p = state.steps["target"](target_cache, *here, tokens)
+        state.steps["target"](target_cache, *here, tokens, p)
         scored = self.clock()
-        found = self.verify(p, q, tokens, state.verifying)
+        found = verify()
         verified = self.clock()
         state.steps["settle"](state.caches, state.progress, *found)
         _add(
@@ -395,6 +404,28 @@ class DeviceLoop:
             verification=verified - scored,
             rest=self.clock() - verified,
         )
+
+    def _drafted(self, numbers: Tensor) -> _Drafted:
+        parents = self.tree.shape[1:]
+        slots = 1 + len(parents), 1 + max(parents)
+        p, q = (
+            torch.empty(
+                (len(numbers), count, model.vocab_size),
+                dtype=torch.promote_types(model.dtype, torch.float32),
+                device=self.device,
+            )
+            for count, model in zip(slots, self.models, strict=True)
+        )
+        tokens = torch.empty((len(numbers), self.nodes), dtype=torch.long, device=self.device)
+        drawing, verifying = numbers[:, : self.nodes], numbers[:, self.nodes :]
+        verify: Callable[[], TreeRound]
+        if self.verify is not None:
+            verify = partial(self.verify, p, q, tokens, verifying)
+        elif self.device.type == "cpu":
+            verify = verification_here(self.branching, p, q, tokens, numbers)
+        else:
+            verify = partial(verify_there, self.branching, p, q, tokens, verifying)
+        return _Drafted(tokens, q, p, drawing, verify)
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)

@@ -101,15 +101,16 @@ def own_slots(parents: Sequence[int], context: int, device: torch.device) -> Ten
 
 
 def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
-    """The step that drafts the tree, level by level.
+    """The step that drafts the tree, level by level, into tensors that are given.
 
     At the root the last two tokens go through the model: after a path that was accepted whole its
     last token has not been seen yet.
     """
 
     def step(
-        cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor,
+        laws_after: Tensor, drafted: Tensor,
+    ) -> None:  # fmt: skip
         batch, context = text.shape
         at = torch.arange(cache[0][0].shape[2], device=text.device)
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
@@ -134,16 +135,19 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
             prefixes = torch.cat([prefixes.repeat_interleave(children, 1), drawn], 2)
             levels.append(drawn[..., 0])
             so_far += width * children
-        return torch.cat(rows, 1), torch.cat(levels, 1)
+        laws_after.copy_(torch.cat(rows, 1))
+        drafted.copy_(torch.cat(levels, 1))
 
     return step
 
 
 def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> Step:
-    """The step that gives the target's distributions after each drafted prefix."""
+    """The step that writes the target's distributions after each drafted prefix."""
     widths = list(accumulate(branching, mul))
 
-    def step(cache: Cache, text: Tensor, held: Tensor, own: Tensor, drafted: Tensor) -> Tensor:
+    def step(
+        cache: Cache, text: Tensor, held: Tensor, own: Tensor, drafted: Tensor, laws_after: Tensor
+    ) -> None:
         batch, context = text.shape
         last = held[:, None] - 1
         levels = torch.split(drafted, widths, 1)
@@ -160,7 +164,7 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
             prefixes = prefixes.repeat_interleave(children, 1)
             prefixes = torch.cat([prefixes, drawn[..., None]], 2)
             found.append(alike(row, prefixes))
-        return torch.cat(found, 1)
+        laws_after.copy_(torch.cat(found, 1))
 
     return step
 

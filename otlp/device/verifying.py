@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from otlp.batched.trees import TreeRound, verify_tree
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.verification.tournament_kernel import verify_trees
 from otlp.device.steps import by_path
-from otlp.distribution import IntArray
 
 KEPT = (torch.float32, torch.float64)
 """What the kernel reads; other rows are taken as float32."""
@@ -54,12 +54,52 @@ def verify_here(
     >>> verify_here((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
-    target, draft = (rows if rows.dtype in KEPT else rows.float() for rows in (target, draft))
-    p, q, drafted, uniform = (
-        part.contiguous().numpy() for part in (target, draft, tokens, numbers)
-    )
-    found = verify_trees(p, q, drafted, uniform, _children(tuple(branching)))
-    return TreeRound(*map(torch.from_numpy, found))
+    rows = (one if one.dtype in KEPT else one.float() for one in (target, draft))
+    parts = [one.contiguous() for one in (*rows, tokens, numbers)]
+    return verification_here(branching, *parts)()
+
+
+def verification_here(
+    branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+) -> Callable[[], TreeRound]:
+    """Verification of tensors that stay where they are: NumPy's views of them are made once.
+
+    Parameters
+    ----------
+    branching, target, draft, tokens, numbers
+        As for `verify_here`, contiguous, the distributions in float32 or float64; in front of the
+        numbers there may be others.
+
+    Returns
+    -------
+    callable
+        Does as `verify_here` on what the tensors hold at that time; each call overwrites the round
+        that the last one returned.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.device import verification_here
+    >>> model = torch.tensor([[[0.5, 0.3, 0.2]]])
+    >>> target, tokens = model.repeat(1, 2, 1), torch.tensor([[0]])
+    >>> verify = verification_here((1,), target, model, tokens, torch.full((1, 4), 0.5).double())
+    >>> verify().accepted.tolist()
+    [1]
+    """
+    length, leaves = len(branching), prod(branching)
+    spare = 0 if is_paths(branching) else 1  # of `otlp.batched.verify_tree`
+    begin = numbers.shape[1] - length - 2 - spare - leaves
+    p, q, drafted, uniform = (part.numpy() for part in (target, draft, tokens, numbers))
+    children, batch = np.array(branching), len(tokens)
+    output, path = np.empty((batch, length + 1), np.int64), np.empty((batch, length), np.int64)
+    accepted = np.empty(batch, np.int64)
+    found = TreeRound(*map(torch.from_numpy, (output, accepted, path)))
+
+    def verify() -> TreeRound:
+        verify_trees(p, q, drafted, uniform, children, begin, output, accepted, path)
+        return found
+
+    return verify
 
 
 def verify_there(
@@ -79,7 +119,7 @@ def verify_there(
     >>> verify_there((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
-    if max(branching[1:], default=1) > 1:
+    if not is_paths(branching):
         pad = torch.nn.functional.pad
         draft = pad(draft, (0, 0, 0, target.shape[1] - draft.shape[1]))
         shape = _shape(tuple(branching), len(tokens))
@@ -94,9 +134,9 @@ def verify_there(
     return TreeRound(found.tokens, found.accepted, path)
 
 
-@cache
-def _children(branching: tuple[int, ...]) -> IntArray:
-    return np.array(branching)
+def is_paths(branching: Sequence[int]) -> bool:
+    """Whether a tree branches at the root alone."""
+    return all(children == 1 for children in branching[1:])
 
 
 @cache

@@ -181,23 +181,27 @@ def verify_trees(
     tokens: IntArray,
     numbers: FloatArray,
     branching: IntArray,
-) -> tuple[IntArray, IntArray, IntArray]:
+    begin: int,
+    output: IntArray,
+    accepted: IntArray,
+    path: IntArray,
+) -> None:
     """Verify a tree of each text; arguments are those of `verify_tree`, stacked.
 
-    Returns
-    -------
+    Parameters
+    ----------
+    begin : int
+        Where the numbers of a row that are for scores begin; those for prefixes are the last.
     output : ndarray of int64, shape (B, L + 1)
-        The accepted tokens and the one that follows, padded with -1.
+        Overwritten: the accepted tokens and the one that follows, padded with -1.
     accepted : ndarray of int64, shape (B,)
+        Overwritten.
     path : ndarray of int64, shape (B, L)
-        Slots of the accepted path, then -1.
+        Overwritten: slots of the accepted path, then -1.
     """
-    batch, length = tokens.shape[0], branching.size
-    leaves = branching.prod()
-    begin = max(numbers.shape[1] - length - 3 - leaves, 0)
-    output, path = np.full((batch, length + 1), -1), np.full((batch, length), -1)
-    accepted = np.empty(batch, np.int64)
-    for row in range(batch):
+    length, leaves = branching.size, branching.prod()
+    for row in range(tokens.shape[0]):
+        output[row], path[row] = -1, -1
         slots, level, token = verify_tree(
             target[row], draft[row], tokens[row], branching,
             numbers[row, begin : begin + leaves], numbers[row, -length - 2 :],
@@ -205,4 +209,3 @@ def verify_trees(
         for at in range(level):
             path[row, at], output[row, at] = slots[at + 1], tokens[row, slots[at + 1] - 1]
         accepted[row], output[row, level] = level, token
-    return output, accepted, path
