@@ -12,6 +12,8 @@ import torch
 
 from otlp.errors import clean
 
+CPU = torch.device("cpu")
+
 _said: set[str] = set()
 
 
@@ -23,6 +25,8 @@ class CompiledStep:
     step : function
         Of tensors; changes nothing before it is compiled.  All calls are to have tensors of the
         same shapes: nothing looks.
+    device : torch.device, optional
+        Of the tensors; the CPU by default.
 
     Attributes
     ----------
@@ -32,8 +36,9 @@ class CompiledStep:
         Whether compilation worked.
     """
 
-    def __init__(self, step: Callable[..., Any]) -> None:
+    def __init__(self, step: Callable[..., Any], device: torch.device = CPU) -> None:
         self._step = step
+        self._device = device
         self.seconds = 0.0
         self.compiled = True
 
@@ -43,7 +48,7 @@ class CompiledStep:
             return self._step(*arguments)
         begin, plain = perf_counter(), self._step
         try:
-            self._step = _unguarded(plain)
+            self._step = _unguarded(plain, self._device)
             return self._step(*arguments)
         except Exception:  # compilers fail in many ways, each with its own type
             return self._tried_again(plain, arguments)
@@ -60,7 +65,7 @@ class CompiledStep:
             from torch._inductor.utils import fresh_inductor_cache  # which takes a second
 
             with fresh_inductor_cache():
-                self._step = _unguarded(plain)
+                self._step = _unguarded(plain, self._device)
                 return self._step(*arguments)
         except Exception as error:
             self._step, self.compiled = plain, False
@@ -68,7 +73,7 @@ class CompiledStep:
             return plain(*arguments)
 
 
-def _unguarded(step: Any) -> Callable[..., Any]:
+def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:
     """Compile without checks before each call, which took a tenth of a millisecond.
 
     Compiled code is kept by code object, so each step gets one of its own.
@@ -79,6 +84,8 @@ def _unguarded(step: Any) -> Callable[..., Any]:
     options: dict[str, Any] = {
         "guard_filter_fn": lambda guards: [False] * len(guards),
         "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum in one go
+        # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
+        "cpp_wrapper": device.type == "cpu",
     }
     return torch.compile(own, fullgraph=True, dynamic=False, options=options)
 

@@ -191,7 +191,9 @@ class DeviceLoop:
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         self.verify = verify
-        self._wrap: Callable[[Any], Any] = CompiledStep if compiled else _as_it_is
+        self._wrap: Callable[[Any], Any] = (
+            partial(CompiledStep, device=self.device) if compiled else _as_it_is
+        )
         self.clock = clock
         self.capture = capture
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
