@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
 pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
 from otlp.device.compiling import CompiledStep  # noqa: E402
-from otlp.device.llama import Llama, attention, attention_in_sums, product_in_sums  # noqa: E402
+from otlp.device.llama import Llama, attention, attention_in_products, product_in_sums  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
 
@@ -23,7 +23,7 @@ def test_a_product_in_sums(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (4, 4), (6, 2), (3, 1)])
 @pytest.mark.parametrize(("batch", "count"), [(1, 1), (1, 5), (2, 3)])
-def test_attention_in_sums(batch: int, count: int, heads: int, key_heads: int) -> None:
+def test_attention_in_products(batch: int, count: int, heads: int, key_heads: int) -> None:
     """Scores of any size, tokens that see themselves only, and some that see all."""
     slots, width = 11, 8
     q = 100.0 * random(batch, count, heads, width)
@@ -31,7 +31,7 @@ def test_attention_in_sums(batch: int, count: int, heads: int, key_heads: int) -
     sees = random(batch, count, slots) < 0.0
     sees[:, 0], sees[:, -1] = False, True
     sees[:, :, 0] = True
-    found, wanted = (one(q, keys, values, sees) for one in (attention_in_sums, attention))
+    found, wanted = (one(q, keys, values, sees) for one in (attention_in_products, attention))
     assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
 
 
