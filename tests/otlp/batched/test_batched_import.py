@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -24,3 +26,11 @@ except otlp.errors.EngineNotFoundError as error:
     print(error)
 """
     assert 'pip install "otlp[torch]"' in run(code)
+
+
+@pytest.mark.parametrize("module", ["otlp.batched", "otlp.device"])
+def test_the_compiler_is_not_imported_with_torch(module: str) -> None:
+    """It takes seconds, and with it Triton settles whether it compiles or interprets."""
+    pytest.importorskip("torch")
+    heavy = "{'torch._dynamo', 'torch._inductor', 'triton'}"
+    assert run(f"import sys, {module}; print({heavy} & set(sys.modules))").strip() == "set()"
