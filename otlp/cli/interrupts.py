@@ -2,7 +2,8 @@
 
 Python raises KeyboardInterrupt between any two instructions.  Raised in a callback from C it is
 printed and dropped; raised while a compiled module is imported it becomes an ImportError, which
-may pass for a package that is not installed.  So it is tried again a little later.
+may pass for a package that is not installed.  So it is tried again a little later; for some
+seconds only, since a file that is imported may run for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import _thread
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,13 +21,16 @@ from typing import Any
 AGAIN = 0.05
 """Seconds to the next try."""
 
+PATIENCE = 10.0
+"""Seconds that an import gets to finish."""
+
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
     """Within, Ctrl-C raises KeyboardInterrupt where it is heard.
 
-    An import is finished first.  Where somebody else handles the signal, or in another thread than
-    the main one, nothing changes.
+    An import is finished first, if it takes no longer than `PATIENCE`.  Where somebody else
+    handles the signal, or in another thread than the main one, nothing changes.
 
     Examples
     --------
@@ -40,11 +45,13 @@ def interrupts_arrive() -> Iterator[None]:
     ):
         yield
         return
-    heard = threading.Event()
+    heard = 0.0
 
     def hear(number: int, frame: FrameType | None) -> None:
-        heard.set()
-        if _importing(frame):
+        nonlocal heard
+        now = time.monotonic()
+        heard = heard or now
+        if now - heard < PATIENCE and _importing(frame):
             _try_again()
         else:
             raise KeyboardInterrupt
@@ -52,7 +59,7 @@ def interrupts_arrive() -> Iterator[None]:
     def dropped(found: Any) -> None:
         if found.exc_type is KeyboardInterrupt:
             _try_again()
-        elif not heard.is_set():
+        elif not heard:
             hook(found)
 
     signal.signal(signal.SIGINT, hear)
@@ -61,7 +68,7 @@ def interrupts_arrive() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if not heard.is_set():  # else the process ends, and what was begun is dropped half made
+        if not heard:  # else the process ends, and what was begun is dropped half made
             sys.unraisablehook = hook
 
 

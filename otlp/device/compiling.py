@@ -81,13 +81,23 @@ def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:
     own = FunctionType(
         step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
     )
-    options: dict[str, Any] = {
-        "guard_filter_fn": lambda guards: [False] * len(guards),
-        "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum in one go
-        # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
-        "cpp_wrapper": device.type == "cpu",
-    }
-    return torch.compile(own, fullgraph=True, dynamic=False, options=options)
+    return torch.compile(own, fullgraph=True, dynamic=False, options=_options(device))
+
+
+def _options(device: torch.device) -> dict[str, Any]:
+    """What the compiler is asked for, as far as this version of PyTorch knows it."""
+    from torch._inductor import config  # which takes a second
+
+    # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
+    options: dict[str, Any] = {"cpp_wrapper": device.type == "cpu"}
+    # a product and a sum in one go; in older versions the option is a switch
+    contract = "cpp.enable_floating_point_contract_flag"
+    known = config.get_config_copy()
+    if contract in known:
+        options[contract] = True if isinstance(known[contract], bool) else "fast"
+    if torch.torch_version.TorchVersion(torch.__version__) >= (2, 8):
+        options["guard_filter_fn"] = lambda guards: [False] * len(guards)
+    return options
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

@@ -30,8 +30,8 @@ class Kernel(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
         self.function, self.known = function, False
-        self.slp = options.pop("slp", False)
-        self.options = options
+        self.options = {name: value for name, value in options.items() if name != "slp"}
+        self.slp = options.get("slp", False)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -100,14 +100,16 @@ def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
 
     def compile_vectors(signature: Any) -> Any:
         from numba import config
+        from numba.core.compiler_lock import global_compiler_lock
 
         switches: Any = config
-        before = switches.SLP_VECTORIZE
-        switches.SLP_VECTORIZE = 1
-        try:
-            return compile_for(signature)
-        finally:
-            switches.SLP_VECTORIZE = before
+        with global_compiler_lock:  # so that no other thread compiles with it, or turns it back
+            before = switches.SLP_VECTORIZE
+            switches.SLP_VECTORIZE = 1
+            try:
+                return compile_for(signature)
+            finally:
+                switches.SLP_VECTORIZE = before
 
     return compile_vectors
 
