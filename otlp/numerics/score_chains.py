@@ -303,6 +303,7 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     first, last = a, b
     u, before = a + START * (b - a), inf
     at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
+    seen_end = False
     for _ in range(60):
         means = _means(score, log(u) / power)
         found = clipped(weight, p, q, means.low, means.high)
@@ -311,13 +312,15 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
         if found.excess < 0.0:
             a, at_a = u, means
         else:
-            b, at_b = u, means
-        middle = 0.5 * (a + b)
+            b, at_b, seen_end = u, means, True
         solvable = _modelled(found, means, at_a) < 0.0 < _modelled(found, means, at_b)
         if solvable and abs(found.excess) <= 0.5 * before:
             u = _vanishing(score, power, a, b, u, found, means)
+        elif found.excess < 0.0 and not seen_end:
+            # a path that the target hardly wants: the place is near the end, or the end
+            u, seen_end = b, True
         else:
-            u = middle
+            u = 0.5 * (a + b)
         before = abs(found.excess)
     if clipped_from_below(weight, p, q, means.low) <= SETTLED:
         least, most = wanted_ratios(weight, p, q)
