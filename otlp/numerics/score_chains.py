@@ -305,7 +305,8 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
     at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
     seen_end = False
     for _ in range(60):
-        means = _means(score, log(u) / power)
+        # next to the end what lies above would be rounding
+        means = _means(score, log(u) / power) if u < b else at_b
         found = clipped(weight, p, q, means.low, means.high)
         if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
             break
