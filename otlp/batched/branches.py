@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.numerics import TINY, bracket, rising_root
+from otlp.batched.numerics import TINY, between_knees, bracket, rising_root
 from otlp.batched.score_chains import (
     ChainScores,
     Place,
@@ -322,7 +322,8 @@ def _threshold(scores: ChainScores, ratio: Tensor, q: Tensor) -> Place:
     start = torch.where(whole <= 1.0 + WHOLE, last_low, first)
     stop = torch.where(whole >= 1.0 - WHOLE, first_high, last)
     free = ((whole - 1.0).abs() <= WHOLE) & (first_high <= last_low)
-    root = rising_root(excess, torch.minimum(start, stop), torch.maximum(start, stop))
+    a, b = torch.minimum(start, stop), torch.maximum(start, stop)
+    root = rising_root(excess, *between_knees(excess, a, b, (power * scores.edges).exp()))
     return _place(scores, torch.where(free, 0.5 * (first_high + last_low), root))
 
 

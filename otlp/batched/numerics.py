@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 TINY = 1e-300
 """Keeps 0 / 0 from being NaN."""
@@ -147,6 +148,31 @@ def bracket(short: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> tuple[Te
         count = short(points[:, 1:-1]).sum(1, keepdim=True)
         a, b = points.gather(1, count), points.gather(1, count + 1)
     return a, b
+
+
+def between_knees(
+    excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, knees: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Narrow the bracket of a rising function's root to what lies between two neighbouring knees.
+
+    Parameters
+    ----------
+    excess : callable
+        The function, from points (B, 1).
+    a, b : Tensor, shape (B, 1)
+    knees : Tensor, shape (B, M)
+        Where its slope may jump, ascending, the first at most a.  Over a knee chords creep.
+    """
+    steps = (knees.shape[1] - 1).bit_length()
+    spare = 2**steps + 1 - knees.shape[1]
+    points = pad(knees, (0, spare), value=torch.inf).minimum(b).maximum(a)
+    low = torch.zeros_like(a, dtype=torch.long)
+    high = low + 2**steps
+    for _ in range(steps):
+        middle = (low + high) // 2
+        short = excess(points.gather(1, middle)) < 0
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    return points.gather(1, low), points.gather(1, high)
 
 
 def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:

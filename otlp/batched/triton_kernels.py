@@ -43,7 +43,8 @@ def two_slice_kernel(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths:
     _two_slice[(triton.cdiv(nodes, rows),)](
         law.edges.contiguous(), law.density.contiguous(), law.gain, law.weight,
         target.contiguous(), draft.contiguous(), found, nodes, cells, size,
-        K=paths, R=rows, D=triton.next_power_of_2(cells), BLOCK=block,
+        K=paths, R=rows, D=triton.next_power_of_2(cells), HALVINGS=(cells - 1).bit_length(),
+        BLOCK=block,
     )  # fmt: skip
     threshold, lower, upper, lower_mean, upper_mean, lower_scale, upper_scale = found.unbind()
     return TwoSlice(
@@ -162,7 +163,8 @@ def _share(p, q, weight, lower, upper, m0, m1):
 @triton.jit
 def _two_slice(
     edges, densities, gains, weights, target, draft, found, nodes, cells, size,
-    K: tl.constexpr, R: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, D: tl.constexpr, HALVINGS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * R + tl.arange(0, R)[:, None]).to(tl.int64)
     live = row < nodes
@@ -189,8 +191,21 @@ def _two_slice(
     _, first_high = _bracket(most, left, right, density, gain, K, UPPER=True)
     whole = weight >= 1.0
 
-    # regula falsi with bisections: see otlp.batched.numerics.rising_root
+    # between two knees: see otlp.batched.numerics.between_knees
     a, b = last_low, tl.where(whole, first_high, 1.0)
+    knees = tl.maximum(tl.minimum(tl.sum(left, 1), b), a)
+    first = tl.zeros((R, 1), tl.int32)
+    end = first + D
+    for _ in range(HALVINGS):
+        middle = (first + end) // 2
+        u = tl.sum(tl.where(cell == middle, knees, 0.0), 1)[:, None]
+        value = _excess(
+            u, left, right, density, gain, weight, target, draft, row, live, size, K, BLOCK
+        )  # fmt: skip
+        first, end = tl.where(value < 0, middle, first), tl.where(value < 0, end, middle)
+    a = tl.sum(tl.where(cell == first, knees, 0.0), 1)[:, None]
+    b = tl.where(end < D, tl.sum(tl.where(cell == end, knees, 0.0), 1)[:, None], b)
+    # regula falsi with bisections: see otlp.batched.numerics.rising_root
     low = _excess(
         a, left, right, density, gain, weight, target, draft, row, live, size, K, BLOCK
     )  # fmt: skip

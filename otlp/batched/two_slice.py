@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from otlp.batched.checks import check_floats
-from otlp.batched.numerics import TINY, bracket, invert, mean_of_powers, rising_root
+from otlp.batched.numerics import (
+    TINY,
+    between_knees,
+    bracket,
+    invert,
+    mean_of_powers,
+    rising_root,
+)
 from otlp.errors import InvalidInputError
 
 MOST_PATHS = 10_000
@@ -141,7 +148,8 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     The threshold solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  The
     solutions are an interval only if w = 1 and no child is clipped; its ends then follow from
     the least and the largest p / q alone, and its midpoint is taken.  Otherwise these ends
-    bracket the root, which at most 26 passes over (B, V) find.
+    bracket the root, which at most 26 passes over (B, V) find, and one more for each time that
+    the law's cells can be halved.
 
     Source: the rule is this library's own; selection of a path followed by block verification
     is Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
@@ -293,4 +301,4 @@ def _solve_threshold(
         clipped = torch.maximum(wanted, cut.lower_mean * draft)
         return torch.minimum(clipped, cut.upper_mean * draft).sum(1, keepdim=True) - 1.0
 
-    return rising_root(excess, a, b)
+    return rising_root(excess, *between_knees(excess, a, b, law.edges[:, :-1]))

@@ -139,6 +139,29 @@ def test_sampled_rounds() -> None:
         assert (found.tokens[found.accepted < i, i] == -1).all()
 
 
+@pytest.mark.parametrize("paths", [2, 4, 8])
+def test_thresholds_are_solved_for(paths: int) -> None:
+    """On laws with empty cells and cells of tiny mass, where the excess has knees and is flat."""
+    rng, nodes, cells, vocab = np.random.default_rng(paths), 500, 5, 20
+    inner = np.sort(rng.random((nodes, cells - 1)), 1)
+    edges = np.concatenate([np.zeros((nodes, 1)), inner, np.ones((nodes, 1))], 1)
+    mass = rng.dirichlet(np.full(cells, 0.5), nodes) * rng.choice([1, 1, 0, 1e-14, 1e-8], cells)
+    mass[np.arange(nodes), rng.integers(0, cells, nodes)] += 0.1
+    density = mass / mass.sum(1, keepdims=True) / np.diff(edges)
+    gain = (density * np.diff(edges**paths)).sum(1, keepdims=True)
+    weight = np.where(rng.random((nodes, 1)) < 0.5, 1.0, rng.random((nodes, 1)))
+    law = batched.BatchedScoreLaw(*map(torch.from_numpy, (edges, density, gain, weight)))
+    p, q = torch.from_numpy(rng.dirichlet(np.full(vocab, 0.3), (2, nodes)))
+    found = batched.two_slice_step(law, p, q, paths)
+    passed = torch.minimum(
+        torch.maximum(law.weight * p, found.lower_mean * q), found.upper_mean * q
+    )
+    least = torch.minimum(found.lower, found.upper).minimum(found.upper_mean - found.lower_mean)
+    told_apart = least[:, 0] > 1e-12
+    assert int(told_apart.sum()) > nodes // 2
+    assert float((passed.sum(1) - 1.0)[told_apart].abs().max()) < 1e-9
+
+
 def test_scores_follow_their_law() -> None:
     p, q = tabular(3, 2, 3, "plain")
     leaves = enumerate_round(p, q, 2, 3, 3).leaves
