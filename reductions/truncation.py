@@ -13,14 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import REASSOCIATE, compiled
 from otlp.numerics.inclusion import inclusion_probability
 
 MOST_CUTS = 2**40
 """Finer cuts of the ratio than this would only split hairs of rounding."""
-
-REASSOCIATE = {"reassoc", "nsz", "contract"}
-"""Lets the compiler vectorise sums of positive terms."""
 
 
 def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
@@ -128,7 +125,7 @@ def lump(
     tokens : ndarray of int64
         The tokens to lump, of positive q, by w/q ascending; rounding may disturb the order.
     tolerance : float
-        Mismatch to stay below.
+        Mismatch to stay below, above 0.
     limit : int
         Most lumps; with that many the mismatch may stay above the tolerance.
 
@@ -165,7 +162,7 @@ def _lump(
 @compiled(error_model="numpy")
 def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
     """Where each lump begins among the tokens in order, and the mismatch."""
-    first, mismatch = np.zeros(1, np.int64), _mismatch(q, w)
+    first, mismatch = np.zeros(min(q.size, 1), np.int64), _mismatch(q, w)
     if mismatch <= tolerance:
         return first, mismatch
     position, low, high = _position(q, w), 0, 1

@@ -13,7 +13,7 @@ from otlp.certificate import Answer
 from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
 from otlp.drafts import IID
 from otlp.errors import Capability
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
@@ -207,7 +207,7 @@ def least_division_factor(target: FloatArray, draft: FloatArray, n: int) -> floa
     return high
 
 
-@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
+@compiled(fastmath=WITHOUT_NAN)
 def _passed(p: FloatArray, q: FloatArray, rho: float) -> float:
     """Sum of min(q, p / rho)."""
     total, share = 0.0, 1.0 / rho

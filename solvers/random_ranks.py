@@ -146,12 +146,13 @@ class RandomRanks(Solver):
         lifted, dual = Support().invert(PrimalDual(plan, subset), inverse)
         clock.lap("recover")
         solved = least <= self.gap
+        ended = "stalled" if corrections < self.max_iterations else "stopped"
         return Answer(
             lifted,
             Guarantee.OPTIMAL if least <= PROVABLE else Guarantee.LOSSLESS,
             dual,
             Status.SOLVED if solved else Status.ITERATION_LIMIT,
-            "" if solved else f"stopped at a gap of {least:.3g}; the plan is lossless",
+            "" if solved else f"the swaps {ended} at a gap of {least:.3g}; the plan is lossless",
             {"corrections": corrections, "ranks": steps[0].size},
         )
 

@@ -183,7 +183,7 @@ def check_different(tokens: Tensor, padding: int) -> None:
         at = _first(twice)
         raise ZeroProbabilityError(
             f"draft_tokens row {at[0]} holds token {int(ordered[:, 1:][at])} twice: drafts without "
-            "replacement are different (for i.i.d. drafts use recursive_rejection)"
+            "replacement are different (for i.i.d. drafts use verify or recursive_rejection)"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import click
 
@@ -75,6 +76,8 @@ class LazyGroup(click.Group):
             fail(f"{type(error).__name__}: {error or 'take fewer rows, tokens or drafts'}")
         except KeyboardInterrupt:
             warn("interrupted")
+            # the process ends, and what was begun is dropped half made
+            sys.unraisablehook = lambda found: None
             raise SystemExit(130) from None
 
 

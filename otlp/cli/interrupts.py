@@ -27,7 +27,7 @@ PATIENCE = 10.0
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
-    """Within, Ctrl-C raises KeyboardInterrupt where it is heard.
+    """Within, Ctrl-C raises KeyboardInterrupt where it is heard, at the latest on leaving.
 
     An import is finished first, if it takes no longer than `PATIENCE`.  Where somebody else
     handles the signal, or in another thread than the main one, nothing changes.
@@ -46,19 +46,26 @@ def interrupts_arrive() -> Iterator[None]:
         yield
         return
     heard = 0.0
+    pending: threading.Timer | None = None
+
+    def try_again() -> None:
+        nonlocal pending
+        pending = threading.Timer(AGAIN, _thread.interrupt_main)
+        pending.daemon = True
+        pending.start()
 
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal heard
         now = time.monotonic()
         heard = heard or now
         if now - heard < PATIENCE and _importing(frame):
-            _try_again()
+            try_again()
         else:
             raise KeyboardInterrupt
 
     def dropped(found: Any) -> None:
         if found.exc_type is KeyboardInterrupt:
-            _try_again()
+            try_again()
         elif not heard:
             hook(found)
 
@@ -68,8 +75,10 @@ def interrupts_arrive() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if not heard:  # else the process ends, and what was begun is dropped half made
-            sys.unraisablehook = hook
+        sys.unraisablehook = hook
+        if pending is not None and pending.is_alive():
+            pending.cancel()
+            raise KeyboardInterrupt
 
 
 def _importing(frame: FrameType | None) -> bool:
@@ -78,9 +87,3 @@ def _importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _try_again() -> None:
-    timer = threading.Timer(AGAIN, _thread.interrupt_main)
-    timer.daemon = True
-    timer.start()

@@ -2,8 +2,7 @@
 
 `Llama` is the model as a function of tensors, `DeviceLoop` decodes with it: plainly, with a chain
 and block verification, with K paths and the martingale rule, or with a prefix tree and the
-tournament.  `import otlp` imports neither
-this package nor torch.
+tournament.  `import otlp` imports neither this package nor torch.
 """
 
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch

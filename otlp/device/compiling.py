@@ -46,16 +46,17 @@ class CompiledStep:
         """Do the step."""
         if self.seconds:
             return self._step(*arguments)
-        begin, plain = perf_counter(), self._step
+        begin = perf_counter()
         try:
-            self._step = _unguarded(plain, self._device)
-            return self._step(*arguments)
+            compiled = _unguarded(self._step, self._device)
+            found = compiled(*arguments)
+            self._step = compiled
         except Exception:  # compilers fail in many ways, each with its own type
-            return self._tried_again(plain, arguments)
-        finally:
-            self.seconds = perf_counter() - begin
+            found = self._tried_again(arguments)
+        self.seconds = perf_counter() - begin
+        return found
 
-    def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def _tried_again(self, arguments: tuple[Any, ...]) -> Any:
         """Do the step, compiled in a fresh cache if that works.
 
         A process that was killed may leave half a library in the compiler's cache, and none that
@@ -65,12 +66,14 @@ class CompiledStep:
             from torch._inductor.utils import fresh_inductor_cache  # which takes a second
 
             with fresh_inductor_cache():
-                self._step = _unguarded(plain, self._device)
-                return self._step(*arguments)
+                compiled = _unguarded(self._step, self._device)
+                found = compiled(*arguments)
+            self._step = compiled
+            return found
         except Exception as error:
-            self._step, self.compiled = plain, False
+            self.compiled = False
             say_once("the steps are not compiled, decoding is slower", error)
-            return plain(*arguments)
+            return self._step(*arguments)
 
 
 def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:

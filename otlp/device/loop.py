@@ -322,12 +322,13 @@ class DeviceLoop:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            size = sum(model.slot_bytes for model in self.models)
+            size = slots * sum(model.slot_bytes for model in self.models)
+            size += sum(count * tokens * kind.itemsize for count, tokens, kind in self._laws())
             raise SizeLimitError(
-                f"{self.device} has no room for {batch} texts in caches of {slots} slots, "
-                f"{batch * slots * size / 2**20:,.0f} MiB ({slots * size / 2**20:,.1f} MiB a "
-                "text): decode fewer or shorter texts at a time, or load the models in half "
-                "precision"
+                f"{self.device} has no room for {batch} texts: caches of {slots} slots and the "
+                f"distributions of a round take {batch * size / 2**20:,.0f} MiB "
+                f"({size / 2**20:,.1f} MiB a text): decode fewer or shorter texts at a time, or "
+                "load the models in half precision"
             ) from error
         self._kept = (batch, context), state, self.capture(lambda: self._round(state), self.device)
         return self._kept[1:]
@@ -407,16 +408,19 @@ class DeviceLoop:
             rest=self.clock() - verified,
         )
 
-    def _drafted(self, numbers: Tensor) -> _Drafted:
+    def _laws(self) -> list[tuple[int, int, torch.dtype]]:
+        """What a round keeps of each model: distributions, their tokens, and the type."""
+        if not self.length:
+            return []
         parents = self.tree.shape[1:]
-        slots = 1 + len(parents), 1 + max(parents)
+        kinds = [torch.promote_types(model.dtype, torch.float32) for model in self.models]
+        sizes = [model.vocab_size for model in self.models]
+        return list(zip((1 + len(parents), 1 + max(parents)), sizes, kinds, strict=True))
+
+    def _drafted(self, numbers: Tensor) -> _Drafted:
         p, q = (
-            torch.empty(
-                (len(numbers), count, model.vocab_size),
-                dtype=torch.promote_types(model.dtype, torch.float32),
-                device=self.device,
-            )
-            for count, model in zip(slots, self.models, strict=True)
+            torch.empty((len(numbers), count, size), dtype=kind, device=self.device)
+            for count, size, kind in self._laws()
         )
         tokens = torch.empty((len(numbers), self.nodes), dtype=torch.long, device=self.device)
         drawing, verifying = numbers[:, : self.nodes], numbers[:, self.nodes :]

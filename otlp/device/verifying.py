@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from otlp.batched.trees import TreeRound, verify_tree
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.verification.tournament_kernel import verify_trees
 from otlp.device.steps import by_path
+from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 KEPT = (torch.float32, torch.float64)
 """What the kernel reads; other rows are taken as float32."""
@@ -44,6 +47,13 @@ def verify_here(
         The same decisions as those of `otlp.batched.verify_tree`, or of `verify_paths`, for the
         same numbers.
 
+    Raises
+    ------
+    InvalidInputError
+        If a shape or a type is another.
+    TokenOutOfRangeError
+        If a token is not in the vocabulary.
+
     Examples
     --------
     >>> import torch
@@ -55,8 +65,12 @@ def verify_here(
     [2]
     """
     rows = (one if one.dtype in KEPT else one.float() for one in (target, draft))
-    parts = [one.contiguous() for one in (*rows, tokens, numbers)]
-    return verification_here(branching, *parts)()
+    parts = [one.detach().contiguous() for one in (*rows, tokens, numbers)]
+    verify = verification_here(branching, *parts)
+    size = target.shape[2]
+    if bool(((tokens < 0) | (tokens >= size)).any()):
+        raise TokenOutOfRangeError(f"tokens must lie within 0 to {size - 1}, the vocabulary")
+    return verify()
 
 
 def verification_here(
@@ -76,6 +90,11 @@ def verification_here(
         Does as `verify_here` on what the tensors hold at that time; each call overwrites the round
         that the last one returned.
 
+    Raises
+    ------
+    InvalidInputError
+        If a shape or a type is another.
+
     Examples
     --------
     >>> import torch
@@ -88,7 +107,8 @@ def verification_here(
     """
     length, leaves = len(branching), prod(branching)
     spare = 0 if is_paths(branching) else 1  # of `otlp.batched.verify_tree`
-    begin = numbers.shape[1] - length - 2 - spare - leaves
+    begin = numbers.shape[-1] - length - 2 - spare - leaves
+    _check(branching, target, draft, tokens, numbers)
     p, q, drafted, uniform = (part.numpy() for part in (target, draft, tokens, numbers))
     children, batch = np.array(branching), len(tokens)
     output, path = np.empty((batch, length + 1), np.int64), np.empty((batch, length), np.int64)
@@ -100,6 +120,34 @@ def verification_here(
         return found
 
     return verify
+
+
+def _check(
+    branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+) -> None:
+    """Raise `InvalidInputError` where the kernel, which looks at no shape, would read beyond."""
+    widths = list(accumulate(branching, mul, initial=1))
+    slots, batch = sum(widths), len(tokens)
+    wanted = {
+        "target": (target, (batch, slots, target.shape[-1]), KEPT),
+        "draft": (draft, (batch, slots - widths[-1], target.shape[-1]), KEPT),
+        "tokens": (tokens, (batch, slots - 1), (torch.int64,)),
+        "numbers": (numbers, (batch, numbers.shape[-1]), (torch.float64,)),
+    }
+    for name, (values, shape, types) in wanted.items():
+        if values.shape != shape or values.dtype not in types or not values.is_contiguous():
+            known = " or ".join(str(kind).removeprefix("torch.") for kind in types)
+            raise InvalidInputError(
+                f"{name} is {values.dtype} of shape {tuple(values.shape)}: for a tree of branching "
+                f"{tuple(branching)} it must be {known} of shape {shape}, contiguous"
+            )
+    length = len(branching)
+    taken = branching[0] + length + 2 if is_paths(branching) else slots + length + 3
+    if numbers.shape[-1] < taken:
+        raise InvalidInputError(
+            f"numbers has {numbers.shape[-1]} columns: a tree of branching {tuple(branching)} "
+            f"takes {taken}"
+        )
 
 
 def verify_there(

@@ -17,6 +17,12 @@ from otlp.timing import uncounted
 
 PACKAGE = Path(__file__).parent.parent
 
+REASSOCIATE = {"reassoc", "nsz", "contract"}
+"""`fastmath` of sums whose terms may come in any order: these are vectorised."""
+
+WITHOUT_NAN = REASSOCIATE | {"nnan"}
+"""The same where no NaN comes in and none is made: comparisons are vectorised, too."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from otlp.distribution import FloatArray
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 
 
-@compiled(fastmath={"reassoc", "nnan", "nsz", "contract"})
+@compiled(fastmath=WITHOUT_NAN)
 def positive_part(
     weight: float, p: FloatArray, scale: float, q: FloatArray
 ) -> tuple[FloatArray, float]:

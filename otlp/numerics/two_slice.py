@@ -12,10 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otlp.distribution import FloatArray
-from otlp.numerics.compiled import compiled
-
-REASSOCIATE = {"reassoc", "nnan", "nsz", "contract"}
-"""Lets the compiler vectorise sums; no NaN comes in, and the order of the terms is free."""
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 
 
 class Clipped(NamedTuple):
@@ -34,7 +31,7 @@ class Clipped(NamedTuple):
     beyond: float
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=WITHOUT_NAN)
 def clipped(weight: float, p: FloatArray, q: FloatArray, low: float, high: float) -> Clipped:
     """Clip what the tokens want to what the slices can give."""
     excess = beneath = beyond = 0.0
@@ -52,7 +49,7 @@ def modelled(found: Clipped, low: float, high: float, new_low: float, new_high: 
     return found.excess + found.beneath * (new_low - low) + found.beyond * (new_high - high)
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=WITHOUT_NAN)
 def clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
     """Mass that the lower slice's mean forces upon tokens beyond w p."""
     total = 0.0
@@ -73,7 +70,7 @@ def wanted_ratios(weight: float, p: FloatArray, q: FloatArray) -> tuple[float, f
     return least, most
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=WITHOUT_NAN)
 def balance(
     weight: float, p: FloatArray, q: FloatArray, below: float, above: float, low: float, high: float
 ) -> tuple[float, float]:
@@ -106,7 +103,7 @@ def shares(
     return 1.0 - upper, upper
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=WITHOUT_NAN)
 def skewed(
     weight: float, p: FloatArray, q: FloatArray, low: float, high: float, up: float, down: float
 ) -> FloatArray:

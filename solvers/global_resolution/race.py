@@ -18,7 +18,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray
 from otlp.drafts.token_sets import pascal
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import REASSOCIATE, compiled
 
 TAIL = 3.8
 """How far the quadrature goes beyond the fastest and the slowest race."""
@@ -28,9 +28,6 @@ NEWTON_STEP = 1.0
 
 WIDTH = 8
 """Nodes that are worked on together: the vectors of the processor."""
-
-REASSOCIATE = {"reassoc", "nsz", "contract"}
-"""Lets the compiler vectorise sums of positive terms."""
 
 LARGEST = 690.0
 """Logarithm of a number that is as good as infinite, but whose product with zero is zero."""

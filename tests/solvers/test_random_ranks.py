@@ -1,6 +1,7 @@
 """Random ranks: the optimum for draws without replacement, by swaps in one ordering."""
 
 import itertools
+from math import comb
 
 import numpy as np
 import pytest
@@ -59,6 +60,25 @@ def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
                 wanted[step] += mass * np.prod(below[members[members != token]])
             below[token] += shares[step]
     assert drafts.rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(("size", "n"), [(17, 16), (20, 18), (33, 32), (50, 48), (66, 64)])
+def test_nearly_all_tokens_are_drafted(size: int, n: int) -> None:
+    """Every set of a uniform draft has the same mass: the chances are positive sums."""
+    rng = np.random.default_rng(n)
+    tokens, drafts = rng.permutation(size), otlp.WithoutReplacement(np.full(size, 1 / size), n)
+    tokens = np.concatenate([tokens, rng.permutation(size)])
+    first = rng.random(size)
+    shares = np.where(np.arange(2 * size) < size, first[tokens], 1.0 - first[tokens])
+    below, wanted = np.zeros(size), np.zeros(2 * size)
+    for step, token in enumerate(tokens):
+        sums = np.eye(1, n)[0]
+        for other in np.delete(below, token):
+            sums[1:] += other * sums[:-1]
+        wanted[step] = sums[-1] / comb(size, n)
+        below[token] += shares[step]
+    assert drafts.rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-13)
+    assert drafts.inclusion == pytest.approx(np.full(size, n / size), abs=1e-13)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6])

@@ -12,10 +12,10 @@ from math import exp, inf
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
-from otlp.numerics.compiled import compiled
+from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
 from otlp.numerics.score_chains import Score, ScoreSplit, drawn, powered, sliced, split
-from otlp.numerics.two_slice import REASSOCIATE, shares, skewed
+from otlp.numerics.two_slice import shares, skewed
 
 BLOCK = 256
 """Tokens that a draw steps over at once."""
@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-15
 """A share that is as good as none, as in `tournament`."""
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath=WITHOUT_NAN)
 def total(row: FloatArray) -> float:
     """Sum of a row, in float64."""
     found = 0.0

@@ -46,7 +46,7 @@ from otlp.device import (  # noqa: E402
 )
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
-from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from otlp.errors import InvalidInputError, OTLPError, UnsupportedProblemError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
 from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
@@ -448,6 +448,32 @@ def test_what_is_refused() -> None:
     for prompts, words in (([], "no prompts"), ([[]], "prompt 1 is empty"), ([[64]], "token 64")):
         with pytest.raises(InvalidInputError, match=words):
             free.decode(prompts, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("target", lambda rows: rows[:, :-1]),
+        ("draft", lambda rows: rows[:, :-1]),
+        ("draft", lambda rows: rows[..., :-1]),
+        ("tokens", lambda rows: rows.int()),
+        ("tokens", lambda rows: rows + 3),
+        ("tokens", lambda rows: rows - 3),
+        ("tokens", lambda rows: rows.repeat(2, 1)),
+        ("numbers", lambda rows: rows[:, :5]),
+        ("numbers", lambda rows: rows.float()),
+    ],
+)
+def test_verification_reads_no_other_memory(name: str, change: Any) -> None:
+    """The kernel looks at no shape and no bound."""
+    law = torch.tensor([0.5, 0.3, 0.2])
+    parts = {
+        "target": law.repeat(1, 7, 1), "draft": law.repeat(1, 3, 1),
+        "tokens": torch.tensor([[0, 1, 0, 2, 1, 1]]), "numbers": torch.full((1, 12), 0.5).double(),
+    }  # fmt: skip
+    assert verify_here((2, 2), **parts).accepted.tolist() == [2]
+    with pytest.raises(OTLPError, match=r"must (be|lie)|takes"):
+        verify_here((2, 2), **parts | {name: change(parts[name])})
 
 
 def reference_on_paths(p, q, tokens, uniform) -> tuple[int, int, int]:
