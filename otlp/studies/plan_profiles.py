@@ -43,7 +43,7 @@ def top_down_profile(
     Returns
     -------
     ndarray, shape (T - length, length + 1)
-        Unbiased; rows are independent.
+        Unbiased, but that a row ends where it falls below `NEGLIGIBLE`; rows are independent.
     """
     rule = TopDown() if rule is None else rule
     profile = np.zeros((text.starts(length), length + 1))

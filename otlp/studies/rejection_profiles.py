@@ -78,7 +78,7 @@ def rejection_profile(
     Returns
     -------
     ndarray, shape (T - length, length + 1)
-        Unbiased; rows are independent.
+        Unbiased, but that a row ends where it falls below `NEGLIGIBLE`; rows are independent.
     """
     profile = np.zeros((text.starts(length), length + 1))
     profile[:, 0] = 1.0
