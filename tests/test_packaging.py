@@ -34,3 +34,12 @@ def test_the_conda_recipe_asks_for_what_the_package_asks_for() -> None:
     wanted["ortools-python"] = re.sub(r"^(>=\d+\.\d+).*", r"\1", wanted.pop("ortools"))
     assert asked == wanted
     assert f"- otlp = {PROJECT['scripts']['otlp']}" in text
+
+
+def test_no_example_needs_what_the_source_distribution_leaves_out() -> None:
+    left_out = re.findall(r"^prune (\S+)$", (ROOT / "MANIFEST.in").read_text(), re.M)
+    assert "bench/data" in left_out
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "otlp").rglob("*.py")]
+    for page in pages:
+        for line in re.findall(r"^ *(?:>>>|\.\.\.) .*", page.read_text(encoding="utf-8"), re.M):
+            assert not any(folder in line for folder in left_out), f"{page.name}: {line}"

@@ -30,15 +30,6 @@ from tests.otlp.batched.batched_rounds import (  # noqa: E402
     tensors,
 )
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 CASES = [
     pytest.param(
         *(seed, vocab, length, paths, kind), marks=[pytest.mark.slow] * (vocab == length == 3)

@@ -70,14 +70,6 @@ SOME: list[tuple[Drafting, int]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():  # type: ignore[no-untyped-def]
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def assert_lossless(pair: Pair, drafting: Drafting, dtype: Any = torch.float64) -> np.ndarray:
     law = tree_law(*pair, drafting, dtype)
     assert np.abs(law.tokens - pair[1].joint(drafting.length + 1)).sum() <= TOLERANCE

@@ -44,14 +44,6 @@ WIDE = 100
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def all_tuples(q: np.ndarray, n: int):
     support = np.flatnonzero(q)
     return torch.tensor(list(product(support.tolist(), repeat=n)))

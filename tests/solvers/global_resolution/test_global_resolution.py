@@ -156,7 +156,10 @@ def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
     check_acceptance(solution, brute_force_optimum(problem), tau)
 
 
-@pytest.mark.parametrize(("vocab", "n"), [(40, 8), (3_000, 5), (100, 200)])
+@pytest.mark.parametrize(
+    ("vocab", "n"),
+    [(40, 8), (3_000, 5), pytest.param(100, 200, marks=pytest.mark.slow)],
+)
 def test_many_drafts_need_no_list_of_sets(vocab, n):
     problem = language_like(vocab, n)
     solution = GlobalResolution(1e-3).solve(problem)
