@@ -12,7 +12,7 @@ from otlp.batched.histogram import FRACTION_BITS, histogram_plan
 from otlp.batched.martingale import BatchedPlan, martingale_plan
 from otlp.batched.numerics import power
 from otlp.batched.rows import Rows, by_rows, prepare
-from otlp.batched.without_replacement import cell_plan, widest
+from otlp.batched.without_replacement import rank_plan, widest
 
 
 class Certificate(NamedTuple):
@@ -132,7 +132,7 @@ def acceptance_without_replacement(
     """
 
     def certified(rows: Rows) -> tuple[Tensor, Tensor]:
-        plan = cell_plan(rows)
+        plan = rank_plan(rows)
         p, _ = rows.normalised()
         return torch.minimum(p, plan.selection).sum(1), plan.bound
 

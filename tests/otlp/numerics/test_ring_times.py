@@ -5,7 +5,7 @@ from math import lgamma
 import numpy as np
 import pytest
 
-from otlp.drafts.ring_times import ring_times
+from otlp.numerics.ring_times import ring_times
 from otlp.numerics.lanes import LANES
 
 

@@ -1,0 +1,137 @@
+"""Tokens that swap rings of their clocks, and with them ranks, until each has what it should.
+
+Every token has a place in one ordering, as wide as its clock rings often, if it rang on, and the
+best rank of its rings.  What a place is worth falls by exp(-x) over the width x, so two tokens that
+swap equal widths leave those between them what they had, however likely the two are.  Tokens that
+need more give the bottom of their places for the top of those of later ones that need less, first
+come, first served: partners are where two prefix sums of the needs agree.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from otlp.batched.clocks import Ranks
+from otlp.batched.martingale import sort_rows
+from otlp.batched.numerics import TINY, before
+
+SURE = 40.0
+"""Of more rings than so many, on average, at least one is certain to rounding."""
+
+NEWTON_STEPS = 8
+"""The time need not be exact: any will do, some sooner than others."""
+
+PASSES = 2
+"""How wide a swap is depends on what the two gave before, a little: from the last pass."""
+
+
+def ring_masses(draft: Tensor, n: Tensor) -> Tensor:
+    """How often each clock rings, on average, (B, V), while about n of them ring; `SURE` at most.
+
+    Parameters
+    ----------
+    draft : Tensor, shape (B, V), float64
+        q.
+    n : Tensor, shape (B, 1), float64
+    """
+    drawn = (draft > 0).sum(1, keepdim=True)
+    count = torch.minimum(n.clamp(min=1.0), drawn - 0.5)
+    time = count
+    for _ in range(NEWTON_STEPS):
+        rung = -torch.expm1(-draft * time)
+        slope = (draft * (1.0 - rung)).sum(1, keepdim=True).clamp(min=TINY)
+        time = time + (count - rung.sum(1, keepdim=True)) / slope
+    return (draft * time).clamp(max=SURE)
+
+
+def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
+    """Swap until each token would have `aim`, if what is swapped changed nobody else's chances.
+
+    Parameters
+    ----------
+    mass : Tensor, shape (B, V), float64
+        How often each clock rings, on average; the tokens are ordered, the lowest rank first.
+    alone, aim : Tensor, shape (B, V), float64
+        What each token has without swaps, and should have.
+
+    Returns
+    -------
+    Ranks
+        Of S = 3 V; one for each place, and two a swap, of which there are V at most.
+    """
+    need, size = aim - alone, mass.shape[1]
+    gives = need > 0.0
+    up, down = need.clamp(min=0.0).cumsum(1), (-need).clamp(min=0.0).cumsum(1)
+    stop, _ = sort_rows(torch.where(gives, up, down))
+    start = pad(stop[:, :-1], (1, 0))
+    gain = stop - start
+    low, high = (torch.searchsorted(part, start, right=True) for part in (up, down))
+    useful = (gain > 0.0) & (low < high) & (high < size)
+    low, high = low.clamp(max=size - 1), high.clamp(max=size - 1)
+    firsts = tuple(torch.searchsorted(side, side) for side in (low, high))
+    rings, widths = _widths(gain * useful, useful, (low, high), firsts, mass, alone)
+
+    none = torch.zeros_like(low)
+    count = none.scatter_add(1, low, useful.long()).scatter_add_(1, high, useful.long())
+    end = (count + 1).cumsum(1)
+    begin = end - count - 1
+    given = torch.zeros_like(mass).scatter_add(1, low, widths[0]).scatter_add_(1, high, widths[1])
+    left = (mass - given).clamp(min=0.0)
+    # from its lowest ring up, a token has what it kept of the top of its place, then what it got
+    token = torch.cat([torch.arange(size, device=low.device).expand_as(low), low, high], 1)
+    ring = torch.cat([given.masked_fill(gives, 0.0), left.gather(1, low) + rings[0], rings[1]], 1)
+    width = torch.cat([left, *widths], 1)
+    nth = [_earlier(useful.long(), first) for first in firsts]
+    rank = torch.cat(
+        [
+            torch.where(gives, end - 1, begin),
+            (end.gather(1, high) - 1 - nth[1]).masked_fill(~useful, 3 * size),
+            (begin.gather(1, low) + nth[0]).masked_fill(~useful, 3 * size),
+        ],
+        1,
+    )
+    every = torch.expm1(mass).clamp(min=TINY).gather(1, token)
+    parts = token, torch.expm1(ring) / every, torch.exp(ring) * torch.expm1(width) / every
+    return Ranks(
+        *(part.new_zeros(len(part), 3 * size + 1).scatter_(1, rank, part)[:, :-1] for part in parts)
+    )
+
+
+Sides = tuple[Tensor, Tensor]
+
+
+def _widths(
+    gain: Tensor, useful: Tensor, sides: Sides, firsts: Sides, mass: Tensor, alone: Tensor
+) -> tuple[Sides, Sides]:
+    """Solve gain = top (1 - exp(-w)) - bottom (exp(w) - 1) for the width w of each swap.
+
+    Returns
+    -------
+    rings, widths : (Tensor, Tensor), shape (B, V) each
+        How many rings each of the two has got before, and in this swap.
+    """
+    worth = alone / -torch.expm1(-mass).clamp(max=-TINY)
+    bottom, top = (worth * torch.exp(-mass)).gather(1, sides[0]), worth.gather(1, sides[1])
+    room = [mass.gather(1, side) for side in sides]
+    width = torch.zeros_like(gain)
+    for _ in range(PASSES):
+        low, high = (_earlier(width, first) for first in firsts)
+        rise, fall = bottom * torch.exp(low), top * torch.exp(-high)
+        half = 0.5 * (fall - rise - gain)
+        rest = half * half - rise * gain
+        growth = gain / (half + rest.clamp(min=0.0).sqrt()).clamp(min=TINY)
+        growth = growth.masked_fill((half <= 0.0) | (rest < 0.0), torch.inf)
+        width = torch.minimum(room[0] - low, room[1] - high).minimum(torch.log1p(growth))
+        width = width.clamp(min=0.0) * useful
+    rings = [_earlier(width, first) for first in firsts]
+    starts = [torch.minimum(ring, most) for ring, most in zip(rings, room, strict=True)]
+    stops = [torch.minimum(ring + width, most) for ring, most in zip(rings, room, strict=True)]
+    return (starts[0], starts[1]), (stops[0] - starts[0], stops[1] - starts[1])
+
+
+def _earlier(values: Tensor, first: Tensor) -> Tensor:
+    """Sums of a token's earlier values, where each token's begin at `first`."""
+    upto = values.cumsum(1)
+    return upto - values - before(upto, first)
