@@ -1,4 +1,4 @@
-"""Different drafts as alarm clocks: how likely all of them are to lie below a bar over random ranks.
+"""Different drafts as alarm clocks: how likely all of them are to lie below a bar.
 
 Give each token a clock that rings at an exponential time of rate q_i: the first n to ring are the
 drafts, in order.  At a fixed time the clocks are independent, and so are the tokens' ranks, so what
@@ -22,8 +22,11 @@ from otlp.numerics.ring_times import ring_times
 FIRST, REACH, STEP = -3.5, 41.0, 0.22
 """First node, nodes before the last one, and between two, in x, where t = exp(x - exp(-x))."""
 
-SLICE, LONG_SLICE = 8, 32
-"""Nodes at once: few stay in a processor's cache; a compiler unrolls one loop for each slice."""
+CACHED = 2**16
+"""Entries that are worked on at once on a CPU: a few such arrays stay in its cache."""
+
+SLICE = 32
+"""Nodes at once elsewhere, where a compiler would unroll a loop over all of them."""
 
 
 class DraftClocks(NamedTuple):
@@ -133,7 +136,7 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
         for head, real in zip(clocks.heads.unbind(1), clocks.real.unbind(1), strict=True)
     ]
     result = torch.zeros_like(rate)[:, None]
-    size = SLICE if looks(rate) else LONG_SLICE
+    size = max(1, CACHED // max(1, rate.numel())) if looks(rate) else SLICE
     for some in zip(clocks.times.split(size, 1), clocks.weights.split(size, 1), strict=True):
         times, weights = (part[..., None] for part in some)
         count, flow = _light(torch.expm1(rate[:, None] * times), rate, rises)
@@ -172,23 +175,17 @@ def _rises(ranks: Ranks, most: int) -> list[Tensor]:
 
 def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Elementary symmetric functions of the odds below the bar, by Newton's identities."""
-    rate, power, sums = rate[:, None], odds, list[Tensor]()
-    flows = [(rate * rises[0]).cumsum(2)]
+    rate, odds = rate[:, None], -odds
+    power = odds
+    sums, flows = list[Tensor](), [(rate * rises[0]).cumsum(2)]
     count, flow = [torch.ones_like(rate)], flows[:]
     for m in range(1, len(rises)):
+        power = power * odds if m > 1 else power
         sums.append((power * rises[m - 1]).cumsum(2))
         flows.append((power * (rate * rises[m])).cumsum(2))
-        count.append(_alternating(count, sums) / m)
-        flow.append(_alternating(count, flows))
-        power = power * odds
+        count.append(_product(sums, count, m - 1).mul_(-1.0 / m))
+        flow.append(_product(flows, count, m))
     return count, flow
-
-
-def _alternating(values: list[Tensor], sums: list[Tensor]) -> Tensor:
-    result = values[-1] * sums[0]
-    for k in range(1, len(sums)):
-        result = torch.addcmul(result, values[-1 - k], sums[k], value=(-1.0) ** k)
-    return result
 
 
 def _heads(
@@ -211,8 +208,8 @@ def _heads(
 
 def _product(one: list[Tensor], two: list[Tensor], degree: int) -> Tensor:
     """Coefficient of a product of two polynomials."""
-    low = max(0, degree + 1 - len(two))
+    low, high = max(0, degree + 1 - len(two)), min(degree + 1, len(one))
     result = one[low] * two[degree - low]
-    for m in range(low + 1, min(degree + 1, len(one))):
-        result = torch.addcmul(result, one[m], two[degree - m])
+    for m in range(low + 1, high):
+        result += one[m] * two[degree - m]
     return result

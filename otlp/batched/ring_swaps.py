@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from otlp.batched.clocks import Ranks
 from otlp.batched.martingale import sort_rows
-from otlp.batched.numerics import TINY, before
+from otlp.batched.numerics import TINY
 
 SURE = 40.0
 """Of more rings than so many, on average, at least one is certain to rounding."""
@@ -71,19 +71,22 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
     useful = (gain > 0.0) & (low < high) & (high < size)
     low, high = low.clamp(max=size - 1), high.clamp(max=size - 1)
     firsts = tuple(torch.searchsorted(side, side) for side in (low, high))
-    rings, widths = _widths(gain * useful, useful, (low, high), firsts, mass, alone)
+    starts, stops = _rings(gain * useful, useful, (low, high), firsts, mass, alone)
 
     none = torch.zeros_like(low)
     count = none.scatter_add(1, low, useful.long()).scatter_add_(1, high, useful.long())
     end = (count + 1).cumsum(1)
     begin = end - count - 1
-    given = torch.zeros_like(mass).scatter_add(1, low, widths[0]).scatter_add_(1, high, widths[1])
-    left = (mass - given).clamp(min=0.0)
+    given = torch.zeros_like(mass)
+    for side, ring in zip((low, high), stops, strict=True):
+        given.scatter_reduce_(1, side, ring, "amax")
     # from its lowest ring up, a token has what it kept of the top of its place, then what it got
+    left = (mass - given).clamp(min=0.0)
     token = torch.cat([torch.arange(size, device=low.device).expand_as(low), low, high], 1)
-    ring = torch.cat([given.masked_fill(gives, 0.0), left.gather(1, low) + rings[0], rings[1]], 1)
-    width = torch.cat([left, *widths], 1)
-    nth = [_earlier(useful.long(), first) for first in firsts]
+    above = left.gather(1, low)
+    start = torch.cat([given.masked_fill(gives, 0.0), above + starts[0], starts[1]], 1)
+    stop = torch.cat([torch.where(gives, left, mass), above + stops[0], stops[1]], 1)
+    nth = [_span(useful.long(), first)[0] for first in firsts]
     rank = torch.cat(
         [
             torch.where(gives, end - 1, begin),
@@ -93,7 +96,8 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
         1,
     )
     every = torch.expm1(mass).clamp(min=TINY).gather(1, token)
-    parts = token, torch.expm1(ring) / every, torch.exp(ring) * torch.expm1(width) / every
+    below = torch.expm1(start) / every
+    parts = token, below, torch.expm1(stop) / every - below
     return Ranks(
         *(part.new_zeros(len(part), 3 * size + 1).scatter_(1, rank, part)[:, :-1] for part in parts)
     )
@@ -102,22 +106,22 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
 Sides = tuple[Tensor, Tensor]
 
 
-def _widths(
+def _rings(
     gain: Tensor, useful: Tensor, sides: Sides, firsts: Sides, mass: Tensor, alone: Tensor
-) -> tuple[Sides, Sides]:
+) -> tuple[list[Tensor], list[Tensor]]:
     """Solve gain = top (1 - exp(-w)) - bottom (exp(w) - 1) for the width w of each swap.
 
     Returns
     -------
-    rings, widths : (Tensor, Tensor), shape (B, V) each
-        How many rings each of the two has got before, and in this swap.
+    starts, stops : list of two Tensors, shape (B, V)
+        From which to which of the rings that it gives in all each of the two gives in this swap.
     """
     worth = alone / -torch.expm1(-mass).clamp(max=-TINY)
     bottom, top = (worth * torch.exp(-mass)).gather(1, sides[0]), worth.gather(1, sides[1])
     room = [mass.gather(1, side) for side in sides]
     width = torch.zeros_like(gain)
     for _ in range(PASSES):
-        low, high = (_earlier(width, first) for first in firsts)
+        low, high = (_span(width, first)[0] for first in firsts)
         rise, fall = bottom * torch.exp(low), top * torch.exp(-high)
         half = 0.5 * (fall - rise - gain)
         rest = half * half - rise * gain
@@ -125,13 +129,17 @@ def _widths(
         growth = growth.masked_fill((half <= 0.0) | (rest < 0.0), torch.inf)
         width = torch.minimum(room[0] - low, room[1] - high).minimum(torch.log1p(growth))
         width = width.clamp(min=0.0) * useful
-    rings = [_earlier(width, first) for first in firsts]
-    starts = [torch.minimum(ring, most) for ring, most in zip(rings, room, strict=True)]
-    stops = [torch.minimum(ring + width, most) for ring, most in zip(rings, room, strict=True)]
-    return (starts[0], starts[1]), (stops[0] - starts[0], stops[1] - starts[1])
+    spans = [_span(width, first) for first in firsts]
+    starts, stops = (
+        [torch.minimum(part, most) for part, most in zip(parts, room, strict=True)]
+        for parts in zip(*spans, strict=True)
+    )
+    return starts, stops
 
 
-def _earlier(values: Tensor, first: Tensor) -> Tensor:
-    """Sums of a token's earlier values, where each token's begin at `first`."""
+def _span(values: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of a token's values before each, and with it; a token's values begin at `first`."""
     upto = values.cumsum(1)
-    return upto - values - before(upto, first)
+    earlier = pad(upto[:, :-1], (1, 0))
+    base = earlier.gather(1, first)
+    return earlier - base, upto - base

@@ -30,7 +30,7 @@ from otlp.batched.sampling import uniforms
 CORRECTIONS = 8
 """Swaps at most, each aimed past the wanted law by what the last one missed."""
 
-ENOUGH = 1e-7
+ENOUGH = 5e-7
 """Acceptance that is not worth another correction."""
 
 DEPTH = 2
@@ -82,7 +82,7 @@ def verify_without_replacement(
 
 def widest(rows: Rows) -> int:
     """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
-    return 3 * SLICE * rows.tokens.shape[1]
+    return SLICE * rows.tokens.shape[1]
 
 
 def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,8 +150,8 @@ def rank_plan(rows: Rows) -> RankPlan:
         errors = [*errors[-DEPTH:], aim - found]
         goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)
-    bound = bound.masked_fill(rows.n == 0, 0.0)[:, 0]
-    return RankPlan(place, kept, law.gather(1, place).clamp_(min=0.0), bound)
+    selection = law.gather(1, place).clamp(min=0.0).masked_fill(rows.n == 0, 0.0)
+    return RankPlan(place, kept, selection, bound.masked_fill(rows.n == 0, 0.0)[:, 0])
 
 
 def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,10 @@ from tests.instances import brute_force_optimum
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.clocks import best_scored, set_clocks, within  # noqa: E402
-from otlp.batched.numerics import best_of  # noqa: E402
+from otlp.batched import clocks  # noqa: E402
 from otlp.batched.rejection import accept_or_replace  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.without_replacement import CellPlan, cell_plan  # noqa: E402
+from otlp.batched.without_replacement import RankPlan, rank_plan  # noqa: E402
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,21 +42,39 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return p / p.sum(), q / q.sum()
 
 
-def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """What is selected, and verified, over all drafted sets, from the shares alone."""
+def repeated(plan: RankPlan, count: int) -> RankPlan:
+    """One row's plan for many rows."""
+    place, ranks, *rest = plan
+    many = [part.expand(count, *part.shape[1:]) for part in (place, *ranks, *rest)]
+    return RankPlan(many[0], clocks.Ranks(*many[1:4]), *many[4:])
+
+
+def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is selected, and verified, over all drafted sets and all ranks of their tokens."""
     sets = otlp.WithoutReplacement(q, n).enumerate_sets()
-    mass, tokens = torch.tensor(sets.mass), torch.tensor(sets.members.reshape(-1, n))
-    rows = (torch.tensor(law).expand(1, -1) for law in (p, q))
-    plan = cell_plan(prepare(*rows, tokens[:1], True))
-    shares = plan.shares[0, plan.place[0, tokens]]
-    chance = mass[:, None] * best_of(shares, torch.ones(tokens.shape, dtype=torch.bool))
-    selected = torch.zeros(p.size, dtype=torch.float64).index_add(0, tokens.ravel(), chance.ravel())
-    y = plan.selection[0]
-    accepted = selected * (torch.tensor(p) / torch.maximum(torch.tensor(p), y).clamp(min=1e-300))
-    left = (torch.tensor(p) - y).clamp(min=0.0)
-    if float(left.sum()) > 0:
-        left = left / left.sum()
-    return selected.numpy(), (accepted + left * (1.0 - accepted.sum())).numpy(), y.numpy()
+    laws = torch.tensor(np.stack([p, q]))[:, None]
+    plan = rank_plan(prepare(*laws, torch.tensor(sets.members[None, :n]), True))
+    token, below, share = (part[0] for part in plan.ranks)
+    steps = []
+    for place in plan.place[0]:
+        starts = below[(token == place) & (share > 0.0)].numpy()
+        steps.append([*pairwise([*starts, 1.0])])
+        assert starts.size == 0 or starts[0] == 0.0
+    drafts, numbers, chances = [], [], []
+    for members, mass in zip(sets.members.reshape(-1, n), sets.mass, strict=True):
+        for drawn in product(*(steps[i] for i in members)):
+            drafts.append(members)
+            numbers.append([0.5 * (a + b) for a, b in drawn])
+            chances.append(mass * np.prod([b - a for a, b in drawn]))
+    tokens = torch.tensor(np.array(drafts))
+    rows = prepare(*laws.expand(-1, len(tokens), -1), tokens, True)
+    chosen = repeated(plan, len(tokens)).select(rows, torch.tensor(numbers))[:, 0]
+    selected = np.bincount(chosen.numpy(), weights=chances, minlength=p.size)
+    y = plan.selection[0].numpy()
+    accepted = selected * (p / np.maximum(np.maximum(p, y), 1e-300))
+    left = np.maximum(p - y, 0.0)
+    left = left / max(left.sum(), 1e-300)
+    return selected, accepted + left * (1.0 - accepted.sum()), y
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -85,20 +104,20 @@ def check_law(seed: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_the_best_score_as_by_the_plan_of_random_ranks(n: int) -> None:
+def test_below_the_bar_as_by_the_priorities(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""
     rng = np.random.default_rng(n)
     for heavy in (0.0, 0.9, 1.0 - 1e-9):
         q = (1.0 - heavy) * rng.dirichlet(np.full(200, 0.5))
         q[7] += heavy
-        order = rng.permutation(200)
-        q = q[order] / q.sum()
+        q = q[rng.permutation(200)] / q.sum()
         wanted = otlp.WithoutReplacement(q, n).priority_marginals(np.arange(200)[::-1].copy())
-        clocks = set_clocks(torch.tensor(q)[None], torch.full((1, 1), float(n)), n + 1)
-        mass = torch.eye(200, dtype=torch.float64)[None]
-        below = torch.ones_like(mass).triu(1)
-        assert np.abs(best_scored(clocks, mass, below)[0].numpy() - wanted).sum() < 1e-12
-        assert np.abs(within(clocks)[0].numpy() - np.cumsum(wanted)).max() < 1e-12
+        draft = torch.tensor(q)[None]
+        for looked in (True, False):
+            monkeypatch.setattr(clocks, "looks", lambda _, looked=looked: looked)
+            found = clocks.set_clocks(draft, torch.full((1, 1), float(n)), n + 1)
+            inside = clocks.within(found, clocks.alone(draft))[0].numpy()
+            assert np.abs(np.diff(inside, prepend=0.0) - wanted).sum() < 1e-12
 
 
 def laws(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,11 +150,11 @@ def test_the_output_follows_the_target() -> None:
     count = 20_000
     p, q = (torch.tensor(law, dtype=torch.float32)[None] for law in laws(50, 3))
     drafts = batched.sample_without_replacement(q.expand(count, -1), 3, generator)
-    plan = cell_plan(prepare(p, q, drafts[:1], True))
-    everywhere = CellPlan(*(part.expand(count, *part.shape[1:]) for part in plan))
+    plan = rank_plan(prepare(p, q, drafts[:1], True))
+    everywhere = repeated(plan, count)
     rows = prepare(p.expand(count, -1), q.expand(count, -1), drafts, True)
     numbers = batched.uniforms(drafts, generator)
-    selected = everywhere.select(rows, numbers[:, :6])
+    selected = everywhere.select(rows, numbers[:, :3])
     tokens, _ = accept_or_replace(
         rows, everywhere.selection, selected, numbers[:, -2], numbers[:, -1]
     )
