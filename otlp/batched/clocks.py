@@ -151,8 +151,8 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
 def best_ranked(clocks: DraftClocks, ranks: Ranks) -> Tensor:
     """Distribution of the draft of the best rank, (B, V)."""
     if looks(ranks.share):
-        last = int((ranks.share > 0.0).any(0).nonzero().amax()) + 1
-        ranks = Ranks(*(part[:, :last] for part in ranks))
+        used = torch.arange(1, ranks.share.shape[1] + 1) * (ranks.share > 0.0)
+        ranks = Ranks(*(part[:, : int(used.amax())] for part in ranks))
     inside = within(clocks, ranks)
     chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
     return torch.zeros_like(clocks.light).scatter_add_(1, ranks.token, chance)
@@ -176,8 +176,8 @@ def _rises(ranks: Ranks, most: int) -> list[Tensor]:
 def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Elementary symmetric functions of the odds below the bar, by Newton's identities."""
     rate, odds = rate[:, None], -odds
-    power = odds
-    sums, flows = list[Tensor](), [(rate * rises[0]).cumsum(2)]
+    sums: list[Tensor] = []
+    flows, power = [(rate * rises[0]).cumsum(2)], odds
     count, flow = [torch.ones_like(rate)], flows[:]
     for m in range(1, len(rises)):
         power = power * odds if m > 1 else power
@@ -192,7 +192,8 @@ def _heads(
     clocks: DraftClocks, times: Tensor, raised: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Multiply the heads' factors, as chances."""
-    count, flow = [torch.ones_like(times)], list[Tensor]()
+    count = [torch.ones_like(times)]
+    flow: list[Tensor] = []
     for h, below in enumerate(raised):
         real, rate = clocks.real[:, h, None, None], clocks.rates[:, h, None, None]
         silent = torch.exp(-rate * times) * real

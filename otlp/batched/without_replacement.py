@@ -23,15 +23,21 @@ from otlp.batched.even_law import even_law
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, looks
 from otlp.batched.rejection import accept_or_replace
-from otlp.batched.ring_swaps import ring_masses, swap_rings
-from otlp.batched.rows import PADDING, Rows, by_rows, prepare
+from otlp.batched.ring_swaps import SURE, ring_masses, swap_rings
+from otlp.batched.rows import CHUNK, PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
 CORRECTIONS = 8
 """Swaps at most, each aimed past the wanted law by what the last one missed."""
 
+PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
+"""How long the clocks ring for the swaps, beside the usual: where one stalls, another may do."""
+
 ENOUGH = 5e-7
 """Acceptance that is not worth another correction."""
+
+FEW = 2**13
+"""Entries that a CPU works on at once: each row of these is corrected until all are done."""
 
 DEPTH = 2
 """Earlier corrections that the next one learns from."""
@@ -82,7 +88,8 @@ def verify_without_replacement(
 
 def widest(rows: Rows) -> int:
     """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
-    return SLICE * rows.tokens.shape[1]
+    most = SLICE * rows.tokens.shape[1]
+    return max(most, CHUNK // FEW) if looks(rows.target) else most
 
 
 def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,19 +143,21 @@ def rank_plan(rows: Rows) -> RankPlan:
     bound = 1.0 - (inside - target.cumsum(1)).amax(1, keepdim=True).clamp(min=0.0)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
     aim, mass = even_law(target, inside), ring_masses(draft, rows.n)
-    goals: list[Tensor] = [aim]
-    errors: list[Tensor] = []
-    for _ in range(CORRECTIONS):
-        if looks(aim) and bool((bound - accepted <= ENOUGH).all()):
-            break
-        swapped = swap_rings(mass, first, goals[-1])
-        found = best_ranked(clocks, swapped)
-        now = torch.minimum(target, found).sum(1, keepdim=True)
-        better = (now > accepted) & (bound - accepted > ENOUGH)
-        kept = Ranks(*map(partial(torch.where, better), swapped, kept))
-        accepted, law = torch.where(better, now, accepted), torch.where(better, found, law)
-        errors = [*errors[-DEPTH:], aim - found]
-        goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
+    for pace in PACES if looks(aim) else PACES[:1]:
+        goals: list[Tensor] = [aim]
+        errors: list[Tensor] = []
+        for _ in range(CORRECTIONS):
+            short = bound - accepted > ENOUGH
+            if looks(aim) and not bool(short.any()):
+                break
+            swapped = swap_rings((pace * mass).clamp(max=SURE), first, goals[-1])
+            found = best_ranked(clocks, swapped)
+            now = torch.minimum(target, found).sum(1, keepdim=True)
+            better = short & (now > accepted)
+            kept = Ranks(*map(partial(torch.where, better), swapped, kept))
+            accepted, law = torch.where(better, now, accepted), torch.where(better, found, law)
+            errors = [*errors[-DEPTH:], aim - found]
+            goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)
     selection = law.gather(1, place).clamp(min=0.0).masked_fill(rows.n == 0, 0.0)
     return RankPlan(place, kept, selection, bound.masked_fill(rows.n == 0, 0.0)[:, 0])
@@ -168,4 +177,5 @@ def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tenso
         length = torch.linalg.vector_norm(change, dim=1, keepdim=True).clamp(min=TINY)
         basis.append((change / length, move / length))
         goal = goal - (error * basis[-1][0]).sum(1, keepdim=True) * basis[-1][1]
-    return goal
+    # where corrections diverge, goals would grow beyond all numbers
+    return goal.clamp(-1.0, 2.0)
