@@ -29,6 +29,13 @@ SLICE = 32
 """Nodes at once elsewhere, where a compiler would unroll a loop over all of them."""
 
 
+EARLY = 1e300
+"""Rate of a clock that rings before all others."""
+
+FULL = 700.0
+"""So often no clock rings that has not; and exp of it is a number."""
+
+
 class DraftClocks(NamedTuple):
     """The clocks of B rows of V tokens.
 
@@ -37,20 +44,21 @@ class DraftClocks(NamedTuple):
     light : Tensor, shape (B, V), float64
         q; 0 for heads.
     heads : Tensor, shape (B, N - 1), int64
-        The likeliest tokens.  A row of n drafts has n - 1 of them, and beside these clocks that
-        rang before all others, of no token: so every row has N drafts.
+        The likeliest tokens.
     rates : Tensor, shape (B, N - 1), float64
-        q of the heads; 0 of the others.
-    real : Tensor, shape (B, N - 1), bool
-        Which are heads.
+        q of the heads.  A row of n drafts has n - 1 of them, and beside these `EARLY` clocks of
+        no token, whose ranks are below all bars: so every row has N drafts.
+    pace : Tensor, shape (B, 1), float64
+        No light clock is faster.  Odds and chances that a clock has rung are multiplied by exp(-t)
+        of it, and that grows with time only as those that none has fall: no number overflows.
     times, weights : Tensor, shape (B, K), float64
-        Nodes of the integral; weights times the chance that no clock but the heads' has rung.
+        Nodes of the integral.
     """
 
     light: Tensor
     heads: Tensor
     rates: Tensor
-    real: Tensor
+    pace: Tensor
     times: Tensor
     weights: Tensor
 
@@ -99,11 +107,14 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
     count = min(most - 1, draft.shape[1])
     rates, heads = (pad(part, (0, most - 1 - count)) for part in draft.topk(count, dim=1))
     real = torch.arange(most - 1, device=draft.device) < n - 1.0
-    rates = rates.masked_fill(~real, 0.0)
-    light = draft.scatter_add(1, heads, -rates)
+    light = draft.scatter_add(1, heads, -rates.masked_fill(~real, 0.0))
+    rates = rates.masked_fill(~real, EARLY)
     left = light.sum(1, keepdim=True)
+    means = torch.cat([left, rates.sort(1).values], 1).cumsum(1)
+    means = means / torch.arange(1, most + 1, device=draft.device)
     times, weights = _nodes(left.clamp(min=TINY), n, most)
-    return DraftClocks(light, heads, rates, real, times, weights * torch.exp(-left * times))
+    times = times.minimum(FULL / left.clamp(min=TINY))
+    return DraftClocks(light, heads, rates, means.amin(1, keepdim=True), times, weights)
 
 
 def _nodes(slowest: Tensor, n: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -130,20 +141,21 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
     below the bar; of a `flow` the rate at which one more does.  Some 5 N^2 passes over (B, K, S).
     """
     most = clocks.rates.shape[1] + 1
-    rate, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
+    own, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
     raised = [
-        torch.where(real[:, None], _reached(ranks, head[:, None]), 1.0)
-        for head, real in zip(clocks.heads.unbind(1), clocks.real.unbind(1), strict=True)
+        torch.where(rate[:, None] < EARLY, _reached(ranks, head[:, None]), 1.0)
+        for head, rate in zip(clocks.heads.unbind(1), clocks.rates.unbind(1), strict=True)
     ]
-    result = torch.zeros_like(rate)[:, None]
-    size = max(1, CACHED // max(1, rate.numel())) if looks(rate) else SLICE
+    result = torch.zeros_like(own)[:, None]
+    size = max(1, CACHED // max(1, own.numel())) if looks(own) else SLICE
     for some in zip(clocks.times.split(size, 1), clocks.weights.split(size, 1), strict=True):
         times, weights = (part[..., None] for part in some)
-        count, flow = _light(torch.expm1(rate[:, None] * times), rate, rises)
+        fall = torch.exp(-clocks.pace[..., None] * times)
+        count, flow = _light(torch.expm1(own[:, None] * times).mul_(fall), own, rises)
         head_count, head_flow = _heads(clocks, times, raised)
-        last = _product(flow, head_count, most - 1)
+        last = _product(flow, head_count, most - 1).mul_(fall)
         if most > 1:
-            last = last + _product(count, head_flow, most - 1)
+            last += _product(count, head_flow, most - 1)
         result += weights.mT @ last
     return result[:, 0]
 
@@ -192,14 +204,15 @@ def _heads(
     clocks: DraftClocks, times: Tensor, raised: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Multiply the heads' factors, as chances."""
-    count = [torch.ones_like(times)]
+    pace, count = clocks.pace[..., None], [torch.ones_like(times)]
     flow: list[Tensor] = []
     for h, below in enumerate(raised):
-        real, rate = clocks.real[:, h, None, None], clocks.rates[:, h, None, None]
-        silent = torch.exp(-rate * times) * real
-        rung = torch.where(real, -torch.expm1(-rate * times), 1.0)
-        factor = [silent, below[:, None] * rung]
-        now = below[:, None] * (rate * silent)
+        rate = clocks.rates[:, h, None, None]
+        risen = torch.minimum(rate, pace)
+        silent = torch.exp((risen - rate) * times)
+        fall = torch.exp((risen - pace) * times)
+        factor = [silent, below[:, None] * (-torch.expm1(-rate * times) * fall)]
+        now = below[:, None] * (rate * torch.exp(-rate * times) * fall)
         flow = [
             now * count[m] + (_product(flow, factor, m) if flow else 0.0) for m in range(len(count))
         ]

@@ -21,10 +21,10 @@ from otlp.distribution import (
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.rank_law import Clocks
-from otlp.numerics.ring_times import ring_times
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
+from otlp.numerics.ring_times import ring_times
 
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
