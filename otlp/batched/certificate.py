@@ -132,7 +132,7 @@ def acceptance_without_replacement(
     """
 
     def certified(rows: Rows) -> tuple[Tensor, Tensor]:
-        plan = rank_plan(rows)
+        plan = rank_plan(rows, validate)
         p, _ = rows.normalised()
         return torch.minimum(p, plan.selection).sum(1), plan.bound
 

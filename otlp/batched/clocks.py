@@ -17,23 +17,23 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otlp.batched.numerics import TINY, looks
+from otlp.batched.rows import CHUNK
 from otlp.numerics.ring_times import ring_times
 
 FIRST, REACH, STEP = -3.5, 41.0, 0.22
 """First node, nodes before the last one, and between two, in x, where t = exp(x - exp(-x))."""
 
-CACHED = 2**16
-"""Entries that are worked on at once on a CPU: a few such arrays stay in its cache."""
-
 SLICE = 32
-"""Nodes at once elsewhere, where a compiler would unroll a loop over all of them."""
+"""Nodes at once, at most: a compiler unrolls the loop over the slices."""
 
+CACHED = 2**16
+"""Entries at once on a CPU, at most: a few such arrays stay in its cache."""
 
 EARLY = 1e300
 """Rate of a clock that rings before all others."""
 
 FULL = 700.0
-"""So often no clock rings that has not; and exp of it is a number."""
+"""A clock that would have rung so often has rung; exp of it is a number."""
 
 
 class DraftClocks(NamedTuple):
@@ -79,6 +79,12 @@ class Ranks(NamedTuple):
     below: Tensor
     share: Tensor
 
+    def used(self) -> Ranks:
+        """Without the last ranks that are nobody's in any row, which waits for the device."""
+        some = (self.share > 0.0).any(0)
+        count = int((torch.arange(1, len(some) + 1, device=some.device) * some).amax())
+        return Ranks(self.token[:, :count], self.below[:, :count], self.share[:, :count])
+
 
 def alone(draft: Tensor) -> Ranks:
     """One rank for each token that can be drafted, in their order; (B, V)."""
@@ -86,7 +92,7 @@ def alone(draft: Tensor) -> Ranks:
     return Ranks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
 
 
-def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
+def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
     """Prepare the clocks.
 
     Parameters
@@ -97,12 +103,13 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
         Number of drafts of each row; without any, a row is like one of one draft.
     most : int
         N >= n.
+    look : bool
+        Take as few nodes as these rows need, not as many as any may need: for N = 4, 8 to 16 where
+        no N - 1 tokens hold most mass, not 188.
 
     Returns
     -------
     DraftClocks
-        With 8 to 16 nodes for N = 4 where no N - 1 tokens hold most mass, and about 170 where
-        values cannot be looked at.
     """
     count = min(most - 1, draft.shape[1])
     rates, heads = (pad(part, (0, most - 1 - count)) for part in draft.topk(count, dim=1))
@@ -112,17 +119,20 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
     left = light.sum(1, keepdim=True)
     means = torch.cat([left, rates.sort(1).values], 1).cumsum(1)
     means = means / torch.arange(1, most + 1, device=draft.device)
-    times, weights = _nodes(left.clamp(min=TINY), n, most)
-    times = times.minimum(FULL / left.clamp(min=TINY))
+    slowest = left.clamp(min=TINY)
+    if look and draft.numel():
+        rule = ring_times(max(1, int(n.min())), float(slowest.min()), most)
+        times, weights = (
+            torch.from_numpy(part.ravel()).to(left).expand(len(n), -1) for part in rule
+        )
+    else:
+        times, weights = _any_times(slowest, most)
+    times = times.minimum(FULL / slowest)
     return DraftClocks(light, heads, rates, means.amin(1, keepdim=True), times, weights)
 
 
-def _nodes(slowest: Tensor, n: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Times and weights, as few as all rows need, or, without a look, as many as any may need."""
-    if looks(slowest) and slowest.numel():
-        rule = ring_times(max(1, int(n.min())), float(slowest.min()), most)
-        times, weights = (torch.from_numpy(part.ravel()).expand(len(n), -1) for part in rule)
-        return times, weights
+def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Nodes of the trapezoidal rule in x, as many as any row needs; (B, K) each."""
     last = torch.log((38.0 + most + 9.0 * most**0.5) / slowest)
     first = (last - REACH).clamp(min=FIRST)
     count = math.ceil(REACH / min(STEP, 0.5 * most**-0.5)) + 1
@@ -137,8 +147,8 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
 
     Notes
     -----
-    Row m of a `count` is the chance, as odds for the light tokens, that m clocks have rung, all
-    below the bar; of a `flow` the rate at which one more does.  Some 5 N^2 passes over (B, K, S).
+    What one step of the bar adds is a difference of two results, exact to some 1e-16: what counts
+    in a distribution.  About 5 N^2 passes over (B, K, S), in slices of nodes.
     """
     most = clocks.rates.shape[1] + 1
     own, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
@@ -147,9 +157,11 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
         for head, rate in zip(clocks.heads.unbind(1), clocks.rates.unbind(1), strict=True)
     ]
     result = torch.zeros_like(own)[:, None]
-    size = max(1, CACHED // max(1, own.numel())) if looks(own) else SLICE
-    for some in zip(clocks.times.split(size, 1), clocks.weights.split(size, 1), strict=True):
-        times, weights = (part[..., None] for part in some)
+    size = max(1, min(SLICE, (CACHED if looks(own) else CHUNK) // max(1, own.numel())))
+    for low in range(0, clocks.times.shape[1], size):
+        times, weights = (
+            part[:, low : low + size, None] for part in (clocks.times, clocks.weights)
+        )
         fall = torch.exp(-clocks.pace[..., None] * times)
         count, flow = _light(torch.expm1(own[:, None] * times).mul_(fall), own, rises)
         head_count, head_flow = _heads(clocks, times, raised)
@@ -161,10 +173,7 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
 
 
 def best_ranked(clocks: DraftClocks, ranks: Ranks) -> Tensor:
-    """Distribution of the draft of the best rank, (B, V)."""
-    if looks(ranks.share):
-        used = torch.arange(1, ranks.share.shape[1] + 1) * (ranks.share > 0.0)
-        ranks = Ranks(*(part[:, : int(used.amax())] for part in ranks))
+    """Distribution of the draft of the best rank, (B, V); see `within`."""
     inside = within(clocks, ranks)
     chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
     return torch.zeros_like(clocks.light).scatter_add_(1, ranks.token, chance)
@@ -186,7 +195,13 @@ def _rises(ranks: Ranks, most: int) -> list[Tensor]:
 
 
 def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Elementary symmetric functions of the odds below the bar, by Newton's identities."""
+    """Of the light clocks, by Newton's identities: what `within` multiplies, as polynomials.
+
+    Returns
+    -------
+    count, flow : list of N Tensors, shape (B, K, S)
+        The odds that m clocks rang, all below the bar; and the rate at which one more does.
+    """
     rate, odds = rate[:, None], -odds
     sums: list[Tensor] = []
     flows, power = [(rate * rises[0]).cumsum(2)], odds
@@ -203,7 +218,7 @@ def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor
 def _heads(
     clocks: DraftClocks, times: Tensor, raised: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Multiply the heads' factors, as chances."""
+    """Of the heads, one by one: N and N - 1 coefficients; see `_light`."""
     pace, count = clocks.pace[..., None], [torch.ones_like(times)]
     flow: list[Tensor] = []
     for h, below in enumerate(raised):

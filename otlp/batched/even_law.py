@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from otlp.batched.numerics import looks
-
 ROUNDS = 20
 """Of the hull; each about halves the steps between the points that it has yet."""
 
@@ -22,7 +20,7 @@ FLAT = 1e-10
 """A point so little above a chord may lie on it."""
 
 
-def even_law(target: Tensor, inside: Tensor) -> Tensor:
+def even_law(target: Tensor, inside: Tensor, look: bool) -> Tensor:
     """Slopes of the majorant times p, (B, V).
 
     Parameters
@@ -31,6 +29,8 @@ def even_law(target: Tensor, inside: Tensor) -> Tensor:
         p, ordered by p / q.
     inside : Tensor, shape (B, V), float64
         F: the probability that all drafts are among the first tokens.
+    look : bool
+        End when no point is above a chord, which waits for the device.
 
     Notes
     -----
@@ -47,7 +47,7 @@ def even_law(target: Tensor, inside: Tensor) -> Tensor:
         over = over - FLAT * width
         highest = torch.zeros_like(up).scatter_reduce(1, left, over, "amax").gather(1, left)
         found = (over == highest) & (over > 0.0)
-        if looks(up) and not bool(found.any()):
+        if look and not bool(found.any()):
             break
         corner = corner | found
         left, right = _chords(corner, places)

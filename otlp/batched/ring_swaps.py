@@ -67,16 +67,19 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
     stop, _ = sort_rows(torch.where(gives, up, down))
     start = pad(stop[:, :-1], (1, 0))
     gain = stop - start
-    low, high = (torch.searchsorted(part, start, right=True) for part in (up, down))
+    found = (torch.searchsorted(part, start, right=True) for part in (up, down))
+    # prefix sums worked out in parallel may fall by rounding
+    low, high = (part.cummax(1).values for part in found)
     useful = (gain > 0.0) & (low < high) & (high < size)
     low, high = low.clamp(max=size - 1), high.clamp(max=size - 1)
-    firsts = tuple(torch.searchsorted(side, side) for side in (low, high))
-    starts, stops = _rings(gain * useful, useful, (low, high), firsts, mass, alone)
+    firsts = [torch.searchsorted(side, side) for side in (low, high)]
+    starts, stops = _rings(gain * useful, useful, [low, high], firsts, mass, alone)
 
-    none = torch.zeros_like(low)
-    count = none.scatter_add(1, low, useful.long()).scatter_add_(1, high, useful.long())
-    end = (count + 1).cumsum(1)
-    begin = end - count - 1
+    places = torch.ones_like(low)
+    for side in (low, high):
+        places.scatter_add_(1, side, useful.long())
+    end = places.cumsum(1)
+    begin = end - places
     given = torch.zeros_like(mass)
     for side, ring in zip((low, high), stops, strict=True):
         given.scatter_reduce_(1, side, ring, "amax")
@@ -103,11 +106,13 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
     )
 
 
-Sides = tuple[Tensor, Tensor]
-
-
 def _rings(
-    gain: Tensor, useful: Tensor, sides: Sides, firsts: Sides, mass: Tensor, alone: Tensor
+    gain: Tensor,
+    useful: Tensor,
+    sides: list[Tensor],
+    firsts: list[Tensor],
+    mass: Tensor,
+    alone: Tensor,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Solve gain = top (1 - exp(-w)) - bottom (exp(w) - 1) for the width w of each swap.
 

@@ -10,7 +10,6 @@ acceptance alone.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -82,20 +81,19 @@ def verify_without_replacement(
     if reads_values(validate, target):
         check_different(rows.tokens, PADDING)
     numbers = uniforms(draft_tokens, generator, validate=validate)
-    tokens, accepted = by_rows(_verified, rows, numbers, most=widest(rows))
+
+    def verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        plan = rank_plan(rows, validate)
+        selected = plan.select(rows, numbers[:, : rows.tokens.shape[1]])
+        return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
+
+    tokens, accepted = by_rows(verified, rows, numbers, most=widest(rows))
     return tokens, accepted
 
 
 def widest(rows: Rows) -> int:
     """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
-    most = SLICE * rows.tokens.shape[1]
-    return max(most, CHUNK // FEW) if looks(rows.target) else most
-
-
-def _verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    plan = rank_plan(rows)
-    selected = plan.select(rows, numbers[:, : rows.tokens.shape[1]])
-    return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
+    return CHUNK // FEW if looks(rows.target) else 3 * SLICE
 
 
 class RankPlan(NamedTuple):
@@ -123,39 +121,49 @@ class RankPlan(NamedTuple):
         token, below, share = self.ranks
         order = torch.arange(token.shape[1], device=token.device)
         best = torch.full_like(rows.tokens, -1)
-        for j, place in enumerate(rows.at_drafts(self.place).split(1, 1)):
-            reached = (token == place) & (share > 0.0) & (below <= numbers[:, j : j + 1])
+        for j, place in enumerate(rows.at_drafts(self.place).unbind(1)):
+            mine = (token == place[:, None]) & (share > 0.0)
+            reached = mine & (below <= numbers[:, j : j + 1])
             best[:, j] = torch.where(reached, order, -1).amax(1)
         best = best.masked_fill(~rows.drafted, -1)
         return rows.tokens.clamp(min=0).gather(1, best.argmax(1, keepdim=True))
 
 
-def rank_plan(rows: Rows) -> RankPlan:
-    """Find the ranks; see the module."""
+def rank_plan(rows: Rows, validate: bool) -> RankPlan:
+    """Find the ranks; see the module.
+
+    Parameters
+    ----------
+    rows : Rows
+    validate : bool
+        Whether values may be looked at, if that waits for the device.
+    """
+    look = looks(rows.target) or reads_values(validate, rows.target)
     p, q = rows.normalised()
     _, order = sort_rows(p / q.clamp(min=TINY))
     target, draft = p.gather(1, order), q.gather(1, order)
-    clocks = set_clocks(draft, rows.n, rows.tokens.shape[1])
+    clocks = set_clocks(draft, rows.n, rows.tokens.shape[1], look)
     kept = alone(draft)
     inside = within(clocks, kept)
     first = law = torch.diff(inside, dim=1, prepend=torch.zeros_like(rows.n))
     kept = Ranks(*(pad(part, (0, 2 * draft.shape[1])) for part in kept))
     bound = 1.0 - (inside - target.cumsum(1)).amax(1, keepdim=True).clamp(min=0.0)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
-    aim, mass = even_law(target, inside), ring_masses(draft, rows.n)
-    for pace in PACES if looks(aim) else PACES[:1]:
+    aim, mass = even_law(target, inside, look), ring_masses(draft, rows.n)
+    for pace in PACES if look else PACES[:1]:
         goals: list[Tensor] = [aim]
         errors: list[Tensor] = []
         for _ in range(CORRECTIONS):
             short = bound - accepted > ENOUGH
-            if looks(aim) and not bool(short.any()):
+            if look and not bool(short.any()):
                 break
             swapped = swap_rings((pace * mass).clamp(max=SURE), first, goals[-1])
-            found = best_ranked(clocks, swapped)
-            now = torch.minimum(target, found).sum(1, keepdim=True)
-            better = short & (now > accepted)
-            kept = Ranks(*map(partial(torch.where, better), swapped, kept))
-            accepted, law = torch.where(better, now, accepted), torch.where(better, found, law)
+            found = best_ranked(clocks, swapped.used() if look else swapped)
+            gained = torch.minimum(target, found).sum(1, keepdim=True)
+            better = short & (gained > accepted)
+            parts = zip(swapped, kept, strict=True)
+            kept = Ranks(*(torch.where(better, now, before) for now, before in parts))
+            accepted, law = torch.where(better, gained, accepted), torch.where(better, found, law)
             errors = [*errors[-DEPTH:], aim - found]
             goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)

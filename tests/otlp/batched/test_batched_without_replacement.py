@@ -53,7 +53,7 @@ def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.nda
     """What is selected, and verified, over all drafted sets and all ranks of their tokens."""
     sets = otlp.WithoutReplacement(q, n).enumerate_sets()
     laws = torch.tensor(np.stack([p, q]))[:, None]
-    plan = rank_plan(prepare(*laws, torch.tensor(sets.members[None, :n]), True))
+    plan = rank_plan(prepare(*laws, torch.tensor(sets.members[None, :n]), True), True)
     token, below, share = (part[0] for part in plan.ranks)
     steps = []
     for place in plan.place[0]:
@@ -104,7 +104,7 @@ def check_law(seed: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_below_the_bar_as_by_the_priorities(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_below_the_bar_as_by_the_priorities(n: int) -> None:
     """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""
     rng = np.random.default_rng(n)
     for heavy in (0.0, 0.9, 1.0 - 1e-9):
@@ -113,9 +113,8 @@ def test_below_the_bar_as_by_the_priorities(n: int, monkeypatch: pytest.MonkeyPa
         q = q[rng.permutation(200)] / q.sum()
         wanted = otlp.WithoutReplacement(q, n).priority_marginals(np.arange(200)[::-1].copy())
         draft = torch.tensor(q)[None]
-        for looked in (True, False):
-            monkeypatch.setattr(clocks, "looks", lambda _, looked=looked: looked)
-            found = clocks.set_clocks(draft, torch.full((1, 1), float(n)), n + 1)
+        for look in (True, False):
+            found = clocks.set_clocks(draft, torch.full((1, 1), float(n)), n + 1, look)
             inside = clocks.within(found, clocks.alone(draft))[0].numpy()
             assert np.abs(np.diff(inside, prepend=0.0) - wanted).sum() < 1e-12
 
@@ -150,7 +149,7 @@ def test_the_output_follows_the_target() -> None:
     count = 20_000
     p, q = (torch.tensor(law, dtype=torch.float32)[None] for law in laws(50, 3))
     drafts = batched.sample_without_replacement(q.expand(count, -1), 3, generator)
-    plan = rank_plan(prepare(p, q, drafts[:1], True))
+    plan = rank_plan(prepare(p, q, drafts[:1], True), True)
     everywhere = repeated(plan, count)
     rows = prepare(p.expand(count, -1), q.expand(count, -1), drafts, True)
     numbers = batched.uniforms(drafts, generator)
