@@ -63,7 +63,7 @@ class DraftClocks(NamedTuple):
     weights: Tensor
 
 
-class Ranks(NamedTuple):
+class BatchedRanks(NamedTuple):
     """Laws of random ranks: every token draws its own, and no two tokens share a rank.
 
     Attributes
@@ -79,17 +79,17 @@ class Ranks(NamedTuple):
     below: Tensor
     share: Tensor
 
-    def used(self) -> Ranks:
+    def used(self) -> BatchedRanks:
         """Without the last ranks that are nobody's in any row, which waits for the device."""
         some = (self.share > 0.0).any(0)
         count = int((torch.arange(1, len(some) + 1, device=some.device) * some).amax())
-        return Ranks(self.token[:, :count], self.below[:, :count], self.share[:, :count])
+        return BatchedRanks(self.token[:, :count], self.below[:, :count], self.share[:, :count])
 
 
-def alone(draft: Tensor) -> Ranks:
+def alone(draft: Tensor) -> BatchedRanks:
     """One rank for each token that can be drafted, in their order; (B, V)."""
     token = torch.arange(draft.shape[1], device=draft.device).repeat(len(draft), 1)
-    return Ranks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
+    return BatchedRanks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
 
 
 def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
@@ -142,7 +142,7 @@ def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
 
 
-def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
+def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
     """Probability that all drafts have ranks up to each of them, for each; shape (B, S).
 
     Notes
@@ -172,19 +172,19 @@ def within(clocks: DraftClocks, ranks: Ranks) -> Tensor:
     return result[:, 0]
 
 
-def best_ranked(clocks: DraftClocks, ranks: Ranks) -> Tensor:
+def best_ranked(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
     """Distribution of the draft of the best rank, (B, V); see `within`."""
     inside = within(clocks, ranks)
     chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
     return torch.zeros_like(clocks.light).scatter_add_(1, ranks.token, chance)
 
 
-def _reached(ranks: Ranks, token: Tensor) -> Tensor:
+def _reached(ranks: BatchedRanks, token: Tensor) -> Tensor:
     """How much of one token, (B, 1), is below the bar."""
     return ranks.share.masked_fill(ranks.token != token, 0.0).cumsum(1)
 
 
-def _rises(ranks: Ranks, most: int) -> list[Tensor]:
+def _rises(ranks: BatchedRanks, most: int) -> list[Tensor]:
     """By how much the k-th power of what is below the bar rises at each rank, for k = 1 .. N."""
     upper = ranks.below + ranks.share
     rises, power = [ranks.share], ranks.below

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from otlp.batched.clocks import Ranks
+from otlp.batched.clocks import BatchedRanks
 from otlp.batched.martingale import sort_rows
 from otlp.batched.numerics import TINY
 
@@ -46,7 +46,7 @@ def ring_masses(draft: Tensor, n: Tensor) -> Tensor:
     return (draft * time).clamp(max=SURE)
 
 
-def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
+def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> BatchedRanks:
     """Swap until each token would have `aim`, if what is swapped changed nobody else's chances.
 
     Parameters
@@ -58,7 +58,7 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
 
     Returns
     -------
-    Ranks
+    BatchedRanks
         Of S = 3 V; one for each place, and two a swap, of which there are V at most.
     """
     need, size = aim - alone, mass.shape[1]
@@ -101,7 +101,7 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> Ranks:
     every = torch.expm1(mass).clamp(min=TINY).gather(1, token)
     below = torch.expm1(start) / every
     parts = token, below, torch.expm1(stop) / every - below
-    return Ranks(
+    return BatchedRanks(
         *(part.new_zeros(len(part), 3 * size + 1).scatter_(1, rank, part)[:, :-1] for part in parts)
     )
 

@@ -2,10 +2,9 @@
 
 Order the tokens by p / q: of drafts of the best rank, the sets that they cannot leave have the
 least chance there is.  Within that ordering some tokens are selected too often and others too
-seldom; they swap parts of their places (`otlp.batched.ring_swaps`), as rows of the
-`random-ranks` solver do, and what a swap moves for others is corrected.  The law of the selected
-token is that of the ranks as they are (`otlp.batched.clocks`), so all that is approximate costs
-acceptance alone.
+seldom; they swap parts of their places (`otlp.batched.ring_swaps`), as by the `random-ranks`
+solver, and what a swap moves for others is corrected.  The law of the selected token is that of the
+ranks as they are (`otlp.batched.clocks`), so all that is approximate costs acceptance alone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import SLICE, Ranks, alone, best_ranked, set_clocks, within
+from otlp.batched.clocks import SLICE, BatchedRanks, alone, best_ranked, set_clocks, within
 from otlp.batched.even_law import even_law
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, looks
@@ -50,7 +49,7 @@ def verify_without_replacement(
     *,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Verify n different drafts a row, losslessly and with nearly the optimal acceptance.
+    """Verify n different drafts a row, losslessly and with the optimal acceptance, as a rule.
 
     Parameters, results and errors are those of `otlp.batched.verify`, but a token that a row
     holds twice has probability 0.  Each row's drafts must have been drawn one by one, each from q
@@ -59,11 +58,16 @@ def verify_without_replacement(
 
     Notes
     -----
-    Lossless to rounding, since the law y of the selection is that of the shares that are used.
-    How much acceptance is lost says `otlp.batched.acceptance_without_replacement`: mostly below
-    1e-6, more where a few tokens hold nearly all of q.  Up to eight passes over (B, V, U), where
-    U is `CELLS` times N / 2, and products with `otlp.batched.clocks.DEGREES` polynomials in each;
-    rows are worked on in chunks.
+    Lossless to rounding, since the law y of the selection is that of the ranks that are used.  The
+    acceptance is within 1e-6 of the optimum as a rule, but no proof says so: the swaps may stall
+    where nearly all tokens are drafted, or few hold nearly all of q (7e-4 is the worst seen, on
+    four tokens).  `otlp.batched.acceptance_without_replacement` tells, row by row.
+
+    A sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps, mostly one or
+    two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens hold most of
+    q.  All this adapts to the rows where values may be looked at: on a CPU, or if `validate` is
+    true.  Elsewhere K is 188 for N = 4, and there are always `CORRECTIONS`; then a gap of 1e-3 is
+    seen on a few rows, and more on less than seven tokens.
 
     Examples
     --------
@@ -96,14 +100,14 @@ def widest(rows: Rows) -> int:
     return CHUNK // FEW if looks(rows.target) else 3 * SLICE
 
 
-class RankPlan(NamedTuple):
+class BatchedRankPlan(NamedTuple):
     """How a draft of each row is selected: by the best of their ranks.
 
     Attributes
     ----------
     place : Tensor, shape (B, V), int64
         Where each token stands in the order by p / q.
-    ranks : Ranks
+    ranks : BatchedRanks
         Of the tokens, by their places.
     selection : Tensor, shape (B, V), float64
         y, the distribution of the selected token; 0 in rows without drafts.
@@ -112,7 +116,7 @@ class RankPlan(NamedTuple):
     """
 
     place: Tensor
-    ranks: Ranks
+    ranks: BatchedRanks
     selection: Tensor
     bound: Tensor
 
@@ -129,7 +133,7 @@ class RankPlan(NamedTuple):
         return rows.tokens.clamp(min=0).gather(1, best.argmax(1, keepdim=True))
 
 
-def rank_plan(rows: Rows, validate: bool) -> RankPlan:
+def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
     """Find the ranks; see the module.
 
     Parameters
@@ -146,7 +150,7 @@ def rank_plan(rows: Rows, validate: bool) -> RankPlan:
     kept = alone(draft)
     inside = within(clocks, kept)
     first = law = torch.diff(inside, dim=1, prepend=torch.zeros_like(rows.n))
-    kept = Ranks(*(pad(part, (0, 2 * draft.shape[1])) for part in kept))
+    kept = BatchedRanks(*(pad(part, (0, 2 * draft.shape[1])) for part in kept))
     bound = 1.0 - (inside - target.cumsum(1)).amax(1, keepdim=True).clamp(min=0.0)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
     aim, mass = even_law(target, inside, look), ring_masses(draft, rows.n)
@@ -162,13 +166,13 @@ def rank_plan(rows: Rows, validate: bool) -> RankPlan:
             gained = torch.minimum(target, found).sum(1, keepdim=True)
             better = short & (gained > accepted)
             parts = zip(swapped, kept, strict=True)
-            kept = Ranks(*(torch.where(better, now, before) for now, before in parts))
+            kept = BatchedRanks(*(torch.where(better, now, before) for now, before in parts))
             accepted, law = torch.where(better, gained, accepted), torch.where(better, found, law)
             errors = [*errors[-DEPTH:], aim - found]
             goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
     place = ranks(order)
     selection = law.gather(1, place).clamp(min=0.0).masked_fill(rows.n == 0, 0.0)
-    return RankPlan(place, kept, selection, bound.masked_fill(rows.n == 0, 0.0)[:, 0])
+    return BatchedRankPlan(place, kept, selection, bound.masked_fill(rows.n == 0, 0.0)[:, 0])
 
 
 def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:

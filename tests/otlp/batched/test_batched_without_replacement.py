@@ -17,7 +17,7 @@ from otlp.batched import clocks  # noqa: E402
 from otlp.batched.even_law import even_law  # noqa: E402
 from otlp.batched.rejection import accept_or_replace  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
-from otlp.batched.without_replacement import RankPlan, rank_plan  # noqa: E402
+from otlp.batched.without_replacement import BatchedRankPlan, rank_plan  # noqa: E402
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,11 +43,11 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return p / p.sum(), q / q.sum()
 
 
-def repeated(plan: RankPlan, count: int) -> RankPlan:
+def repeated(plan: BatchedRankPlan, count: int) -> BatchedRankPlan:
     """One row's plan for many rows."""
     place, ranks, *rest = plan
     many = [part.expand(count, *part.shape[1:]) for part in (place, *ranks, *rest)]
-    return RankPlan(many[0], clocks.Ranks(*many[1:4]), *many[4:])
+    return BatchedRankPlan(many[0], clocks.BatchedRanks(*many[1:4]), *many[4:])
 
 
 def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
