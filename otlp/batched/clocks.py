@@ -147,8 +147,8 @@ def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
 
     Notes
     -----
-    What one step of the bar adds is a difference of two results, right to some 1e-16: in all 6e-12
-    of a distribution over 128,256 tokens, seen.  About 5 N^2 passes over (B, K, S), in slices of nodes.
+    What one step of the bar adds is a difference of two results, right to some 1e-16: so far off is
+    each token of a distribution.  About 5 N^2 passes over (B, K, S), in slices of nodes.
     """
     most = clocks.rates.shape[1] + 1
     own, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
