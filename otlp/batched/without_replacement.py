@@ -25,8 +25,8 @@ from otlp.batched.ring_swaps import SURE, ring_masses, swap_rings
 from otlp.batched.rows import CHUNK, PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 
-CORRECTIONS = 8
-"""Swaps at most, each aimed past the wanted law by what the last one missed."""
+CORRECTIONS, UNSEEN = 8, 4
+"""Swaps at most, each aimed past the wanted law by what the last one missed; and without a look."""
 
 PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 """How long the clocks ring for the swaps, beside the usual: where one stalls, another may do."""
@@ -66,8 +66,8 @@ def verify_without_replacement(
     A sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps, mostly one or
     two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens hold most of
     q.  All this adapts to the rows where values may be looked at: on a CPU, or if `validate` is
-    true.  Elsewhere K is 188 for N = 4, and there are always `CORRECTIONS`; then a gap of 1e-3 is
-    seen on a few rows, and more on less than seven tokens.
+    true.  Elsewhere K is 165 for N = 4, and there are always four corrections: that costs
+    many times more, and on few rows the gap is up to 2e-3, more on less than seven tokens.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
     for pace in PACES if look else PACES[:1]:
         goals: list[Tensor] = [aim]
         errors: list[Tensor] = []
-        for _ in range(CORRECTIONS):
+        for _ in range(CORRECTIONS if look else UNSEEN):
             short = bound - accepted > ENOUGH
             if look and not bool(short.any()):
                 break
