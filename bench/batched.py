@@ -6,6 +6,9 @@ Every algorithm runs on the same rows in the same process, in turn, and the medi
 rounds is reported, with the ratio to `torch.sort` of the same batch.  The floor is a copy, a
 softmax and a sort of tensors of the same shape.  Bytes are those that the algorithm has to read
 and write at least once (two rows in, a token out), so bytes / time is a lower bound on traffic.
+
+With --capture, instead: by how much different drafts miss the optimum on rows of a capture, and
+milliseconds of the processor for each row, one at a time.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from torch import Tensor
 
 from otlp import batched
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, show, table, write_json
+from otlp.data.captures import load
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "sort": batched.verify,
@@ -166,6 +171,28 @@ def mean_acceptance(
     return hits / (samples * tokens.shape[0])
 
 
+def captured_gaps(path: Path, drafts: list[int], count: int, seed: int) -> None:
+    """Print what `verify_without_replacement` misses on some rows of a capture."""
+    capture = load(path)
+    size = len(capture.target_logits)
+    rows = np.random.default_rng(seed).choice(size, min(count, size), replace=False)
+    pairs = [[torch.tensor(law)[None] for law in capture.distributions(row=row)] for row in rows]
+    heads = ("median", "9 of 10", "worst", "ms", "worst ms")
+    made = table("drafts", *heads, title=f"Gaps on {len(rows)} rows of {path.name}")
+    for n in drafts:
+        gaps, milliseconds = [], []
+        for target, draft in pairs:
+            start = time.process_time()
+            found = batched.acceptance_without_replacement(
+                target, draft, torch.arange(n)[None], validate=False
+            )
+            milliseconds.append(1e3 * (time.process_time() - start))
+            gaps.append(float(found.upper_bound - found.acceptance))
+        times = f"{statistics.median(milliseconds):.0f}", f"{max(milliseconds):.0f}"
+        made.add_row(str(n), *(f"{x:.1e}" for x in np.quantile(gaps, [0.5, 0.9, 1.0])), *times)
+    show(made)
+
+
 def report(results: list[Result], title: str) -> None:
     """Print one table for one shape."""
     heads = ("median ms", "least ms", "x torch.sort", "GB/s", "acceptance", "optimum")
@@ -207,11 +234,16 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--seed", default=0)
 @click.option("--validate", is_flag=True, help="Check the values of the input.")
 @click.option("--compile", is_flag=True, help="Under torch.compile.")
+@click.option("--capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--rows", default=200, help="Of the capture, at random.")
 @click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
 @json_option("Write the results to a file.")
 def main(json_path: Path | None, **given: Any) -> None:
     options = SimpleNamespace(**given)
     torch.set_num_threads(options.threads)
+    if options.capture:
+        captured_gaps(options.capture, options.drafts, options.rows, options.seed)
+        return
     shapes = list(product(options.batch, options.vocab, options.drafts))
     # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays
     fits = [s for s in shapes if 32 * s[0] * s[1] + 2**29 <= options.memory * 2**30]

@@ -1,46 +1,39 @@
-"""Different drafts as alarm clocks: which one has the largest of independent scores, exactly.
+"""Different drafts as alarm clocks: how likely all of them are to lie below a bar.
 
 Give each token a clock that rings at an exponential time of rate q_i: the first n to ring are the
-drafts, in order.  At a fixed time the clocks are independent, so what concerns the drafted set is
-a coefficient of a product of one factor a token, integrated over the time of the last ring.  The
-likeliest tokens, the heads, are multiplied one by one; of all others power sums are enough, and
-as their factors are smooth functions of q, those are sums of a few polynomials in q.
+drafts, in order.  At a fixed time the clocks are independent, and so are the tokens' ranks, so what
+concerns the drafted set is a coefficient of a product of one factor a token, integrated over the
+time of the last ring.  The likeliest tokens, the heads, are multiplied one by one; of all others
+power sums are enough, and these are prefix sums while the bar rises.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from otlp.batched.numerics import TINY, looks
+from otlp.batched.rows import CHUNK
+from otlp.numerics.ring_times import ring_times
 
-HEADS = 2
-"""Tokens a draft that are multiplied one by one.
-
-All clocks but these have hardly begun to ring, whenever the last draft rings.
-"""
-
-DEGREES = 14
-"""Polynomials in q that the factors of the other tokens are made of, to rounding."""
-
-FIRST = -3.5
-"""No draft rings before the first node, exp(x - exp(-x)) for this x."""
-
-REACH = 41.0
-"""In log time: earlier than this before the last node, the last draft rings as good as never."""
-
-STEP = 0.2
-"""Between nodes in x, for up to five drafts."""
-
-NODES = 64
-"""About so many there are for most rows; over 200 where values cannot be looked at."""
+FIRST, REACH, STEP = -3.5, 36.0, 0.22
+"""First node, nodes before the last one, and between two, in x, where t = exp(x - exp(-x))."""
 
 SLICE = 32
-"""Nodes that the prefix sums over the vocabulary are worked out for at once."""
+"""Nodes at once, at most: a compiler unrolls the loop over the slices."""
+
+CACHED = 2**16
+"""Entries at once on a CPU, at most: a few such arrays stay in its cache."""
+
+EARLY = 1e300
+"""Rate of a clock that rings before all others."""
+
+FULL = 700.0
+"""A clock that would have rung so often has rung; exp of it is a number."""
 
 
 class DraftClocks(NamedTuple):
@@ -50,36 +43,56 @@ class DraftClocks(NamedTuple):
     ----------
     light : Tensor, shape (B, V), float64
         q; 0 for heads.
-    features : Tensor, shape (B, V, R), float64
-        Of the tokens that are no heads: q times Chebyshev's polynomials in q.
-    points : Tensor, shape (B, R), float64
-        The values of q that interpolate.
-    heads : Tensor, shape (B, H), int64
-    rates : Tensor, shape (B, H), float64
-        q of the heads.
+    heads : Tensor, shape (B, N - 1), int64
+        The likeliest tokens.
+    rates : Tensor, shape (B, N - 1), float64
+        q of the heads.  A row of n drafts has n - 1 of them, and beside these `EARLY` clocks of
+        no token, whose ranks are below all bars: so every row has N drafts.
+    pace : Tensor, shape (B, 1), float64
+        No light clock is faster.  Odds and chances that a clock has rung are multiplied by exp(-t)
+        of it, and that grows with time only as those that none has fall: no number overflows.
     times, weights : Tensor, shape (B, K), float64
-        Nodes of the integral; weights times the chance that no clock but the heads' has rung.
-    slowest : Tensor, shape (B, 1), float64
-        Rate of what is left when all but one of the drafts have rung, at least.
-    missing : Tensor, shape (B, 1), int64
-        N - n.
-    most : int
-        N.
+        Nodes of the integral.
     """
 
     light: Tensor
-    features: Tensor
-    points: Tensor
     heads: Tensor
     rates: Tensor
+    pace: Tensor
     times: Tensor
     weights: Tensor
-    slowest: Tensor
-    missing: Tensor
-    most: int
 
 
-def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
+class BatchedRanks(NamedTuple):
+    """Laws of random ranks: every token draws its own, and no two tokens share a rank.
+
+    Attributes
+    ----------
+    token : Tensor, shape (B, S), int64
+        Whose rank each is, the lowest first.
+    below, share : Tensor, shape (B, S), float64
+        How often the token has a lower rank, and this one; the shares of a token sum to one.
+        Ranks of share 0 are nobody's.
+    """
+
+    token: Tensor
+    below: Tensor
+    share: Tensor
+
+    def used(self) -> BatchedRanks:
+        """Without the last ranks that are nobody's in any row, which waits for the device."""
+        some = (self.share > 0.0).any(0)
+        count = int((torch.arange(1, len(some) + 1, device=some.device) * some).amax())
+        return BatchedRanks(self.token[:, :count], self.below[:, :count], self.share[:, :count])
+
+
+def alone(draft: Tensor) -> BatchedRanks:
+    """One rank for each token that can be drafted, in their order; (B, V)."""
+    token = torch.arange(draft.shape[1], device=draft.device).repeat(len(draft), 1)
+    return BatchedRanks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
+
+
+def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
     """Prepare the clocks.
 
     Parameters
@@ -87,209 +100,146 @@ def set_clocks(draft: Tensor, n: Tensor, most: int) -> DraftClocks:
     draft : Tensor, shape (B, V), float64
         q, of sum one.
     n : Tensor, shape (B, 1), float64
-        Number of drafts of each row.
+        Number of drafts of each row; without any, a row is like one of one draft.
     most : int
         N >= n.
+    look : bool
+        Take as few nodes as these rows need, not as many as any may need: for N = 4, 8 to 16 where
+        no N - 1 tokens hold most mass, not 165.
 
     Returns
     -------
     DraftClocks
-        Some `DEGREES` passes over (B, V).
     """
-    rates, heads = draft.topk(min(HEADS * most, draft.shape[1]), dim=1)
-    light = draft.scatter(1, heads, 0.0)
-    tail = light.sum(1, keepdim=True)
-    # until n clocks have rung, what is left rings at this rate at least
-    places = torch.arange(rates.shape[1], device=draft.device)
-    slowest = tail + rates.masked_fill(places < n - 1.0, 0.0).sum(1, keepdim=True)
-    slowest = slowest.clamp(min=TINY)
-    times, weights = _nodes(slowest, most)
-    widest = light.amax(1, keepdim=True).clamp(min=TINY)
-    angles = (torch.arange(DEGREES, dtype=draft.dtype, device=draft.device) + 0.5) / DEGREES
-    points = 0.5 * widest * (1.0 + torch.cos(torch.pi * angles))
-    place = (2.0 * light / widest - 1.0).clamp(max=1.0)
-    polynomials = [light, light * place]
-    for _ in range(2, DEGREES):
-        polynomials.append(2.0 * place * polynomials[-1] - polynomials[-2])
-    return DraftClocks(
-        light,
-        torch.stack(polynomials, 2),
-        points,
-        heads,
-        rates,
-        times,
-        weights * torch.exp(-tail * times),
-        slowest,
-        (most - n).long(),
-        most,
-    )
+    count = min(most - 1, draft.shape[1])
+    rates, heads = (pad(part, (0, most - 1 - count)) for part in draft.topk(count, dim=1))
+    real = torch.arange(most - 1, device=draft.device) < n - 1.0
+    light = draft.scatter_add(1, heads, -rates.masked_fill(~real, 0.0))
+    rates = rates.masked_fill(~real, EARLY)
+    left = light.sum(1, keepdim=True)
+    means = torch.cat([left, rates.sort(1).values], 1).cumsum(1)
+    means = means / torch.arange(1, most + 1, device=draft.device)
+    slowest = left.clamp(min=TINY)
+    if look and draft.numel():
+        rule = ring_times(max(1, int(n.min())), float(slowest.min()), most)
+        times, weights = (
+            torch.from_numpy(part.ravel()).to(left).expand(len(n), -1) for part in rule
+        )
+    else:
+        times, weights = _any_times(slowest, most)
+    times = times.minimum(FULL / slowest)
+    return DraftClocks(light, heads, rates, means.amin(1, keepdim=True), times, weights)
 
 
-def _nodes(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Times and weights of the trapezoidal rule in x, where t = exp(x - exp(-x)).
-
-    As many as the widest row needs, or, where values cannot be looked at, as any row may need.
-    """
+def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Nodes of the trapezoidal rule in x, as many as any row needs; (B, K) each."""
     last = torch.log((38.0 + most + 9.0 * most**0.5) / slowest)
     first = (last - REACH).clamp(min=FIRST)
-    step = min(STEP, 0.5 * most**-0.5)
-    length = float((last - first).max()) if looks(slowest) and slowest.numel() else REACH
-    count = int(np.ceil(length / step)) + 1
+    count = math.ceil(REACH / min(STEP, 0.5 * most**-0.5)) + 1
     x = torch.linspace(0.0, 1.0, count, dtype=slowest.dtype, device=slowest.device)
     x = first + (last - first) * x
     times = torch.exp(x - torch.exp(-x))
     return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
 
 
-def within(clocks: DraftClocks) -> Tensor:
-    """Probability that all drafts are among the first k tokens, for each k; shape (B, V).
+def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
+    """Probability that all drafts have ranks up to each of them, for each; shape (B, S).
 
     Notes
     -----
-    The others are touched when one of them rings before n of the first k have, a sum over how many
-    have; compared with a clock of the rate `slowest` before which they would ring, as early times
-    have no nodes.  O(N V) a node.
+    What one step of the bar adds is a difference of two results, right to some 1e-16: so far off is
+    each token of a distribution.  About 5 N^2 passes over (B, K, S), in slices of nodes.
     """
-    batch, size = clocks.light.shape
-    most, heads = clocks.most, clocks.heads.shape[1]
-    places, which = clocks.heads.sort(1)
-    rates = clocks.rates.gather(1, which)
-    passed = torch.zeros_like(clocks.heads[:, :1]).expand(batch, size).clone()
-    passed = passed.scatter_(1, places, 1).cumsum_(1)
-    draft = clocks.light.scatter(1, clocks.heads, clocks.rates)
-    outside = pad(draft.flip(1).cumsum(1).flip(1)[:, 1:], (0, 1))
-    tail = clocks.light.sum(1)[:, None, None]
-    compared = (outside + clocks.slowest)[:, None]
-    unrung = 1.0 / compared[:, 0]
-    for low in range(0, clocks.times.shape[1], SLICE):
-        some_nodes = slice(low, low + SLICE)
-        times, weights = clocks.times[:, some_nodes, None], clocks.weights[:, some_nodes, None]
-        silent, rung = torch.exp(-rates[:, None] * times), -torch.expm1(-rates[:, None] * times)
-        later = pad(rates.flip(1).cumsum(1).flip(1), (0, 1))
-        # chances of the first heads to have rung m times, by m, while no later head has
-        count = [(clocks.missing == m).double()[:, None].expand(weights.shape) for m in range(most)]
-        after = [count]
-        for h in range(heads):
-            no, yes = silent[..., h : h + 1], rung[..., h : h + 1]
-            count = [
-                no * now + yes * one
-                for now, one in zip(count, [torch.zeros_like(no), *count], strict=False)
-            ]
-            after.append(count)
-        held = torch.exp(-later[:, None] * times) * weights
-        unrung -= (torch.exp((tail - compared) * times) * weights).sum(1)
-        odds = torch.expm1(clocks.light[:, None] * times)
-        some, index = torch.ones_like(odds), passed[:, None].expand(odds.shape)
-        for m in range(most):
-            upto = torch.cat([torch.stack(each[: most - m]).sum(0) for each in after], 2)
-            unrung += (some * (upto * held).gather(2, index)).sum(1)
-            if m + 1 < most:
-                some = (odds * (pad(some[..., :-1], (1, 0)) if m else 1.0)).cumsum(2)
-    return 1.0 - (outside * unrung).clamp(0.0, 1.0)
+    most = clocks.rates.shape[1] + 1
+    own, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
+    raised = [
+        torch.where(rate[:, None] < EARLY, _reached(ranks, head[:, None]), 1.0)
+        for head, rate in zip(clocks.heads.unbind(1), clocks.rates.unbind(1), strict=True)
+    ]
+    result = torch.zeros_like(own)[:, None]
+    size = max(1, min(SLICE, (CACHED if looks(own) else CHUNK) // max(1, own.numel())))
+    for low in range(0, clocks.times.shape[1], size):
+        times, weights = (
+            part[:, low : low + size, None] for part in (clocks.times, clocks.weights)
+        )
+        fall = torch.exp(-clocks.pace[..., None] * times)
+        count, flow = _light(torch.expm1(own[:, None] * times).mul_(fall), own, rises)
+        head_count, head_flow = _heads(clocks, times, raised)
+        last = _product(flow, head_count, most - 1).mul_(fall)
+        if most > 1:
+            last += _product(count, head_flow, most - 1)
+        result += weights.mT @ last
+    return result[:, 0]
 
 
-def best_scored(clocks: DraftClocks, mass: Tensor, below: Tensor) -> Tensor:
-    """Distribution of the draft with the largest score.
+def best_ranked(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
+    """Distribution of the draft of the best rank, (B, V); see `within`."""
+    inside = within(clocks, ranks)
+    chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
+    return torch.zeros_like(clocks.light).scatter_add_(1, ranks.token, chance)
 
-    Parameters
-    ----------
-    clocks : DraftClocks
-    mass, below : Tensor, shape (B, V, U), float64
-        Probability that a token's score is at each of U bars, and that it lies below.  A score
-        that is uniform in a cell is at the nodes of Gauss's rule with N / 2 nodes or more.
+
+def _reached(ranks: BatchedRanks, token: Tensor) -> Tensor:
+    """How much of one token, (B, 1), is below the bar."""
+    return ranks.share.masked_fill(ranks.token != token, 0.0).cumsum(1)
+
+
+def _rises(ranks: BatchedRanks, most: int) -> list[Tensor]:
+    """By how much the k-th power of what is below the bar rises at each rank, for k = 1 .. N."""
+    upper = ranks.below + ranks.share
+    rises, power = [ranks.share], ranks.below
+    for _ in range(1, most):
+        rises.append(rises[-1] * upper + ranks.share * power)
+        power = power * ranks.below
+    return [rise[:, None] for rise in rises]
+
+
+def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Of the light clocks, by Newton's identities: what `within` multiplies, as polynomials.
 
     Returns
     -------
-    Tensor, shape (B, V), float64
-        2 N products of V by U by `DEGREES`.
+    count, flow : list of N Tensors, shape (B, K, S)
+        The odds that m clocks rang, all below the bar; and the rate at which one more does.
     """
-    most, times, weights = clocks.most, clocks.times[:, None], clocks.weights[:, None]
-    fit = _fit(clocks)
-    rung = torch.expm1(clocks.points[..., None] * times)
-    speed = rung / clocks.points[..., None].clamp(min=TINY)
-    (count, rate), heads = _heads(clocks, mass, below, _others(clocks, below, fit, rung, speed))
-    result, power, factor = torch.zeros_like(clocks.light), mass, weights
-    for m in range(most):
-        c, r = count[:, most - 1 - m].mT, rate[:, most - 1 - m].mT
-        table = (fit @ ((factor * (m + 1)) @ c + (factor * speed) @ r)).mT
-        result += (clocks.features * (power @ table)).sum(2)
-        if m + 1 < most:
-            power, factor = power * below, -factor * rung
-    return result.scatter_(1, clocks.heads, heads)
+    rate, odds = rate[:, None], -odds
+    sums: list[Tensor] = []
+    flows, power = [(rate * rises[0]).cumsum(2)], odds
+    count, flow = [torch.ones_like(rate)], flows[:]
+    for m in range(1, len(rises)):
+        if m > 1:
+            power = power * odds
+        sums.append((power * rises[m - 1]).cumsum(2))
+        flows.append((power * (rate * rises[m])).cumsum(2))
+        count.append(_product(sums, count, m - 1).mul_(-1.0 / m))
+        flow.append(_product(flows, count, m))
+    return count, flow
 
 
 def _heads(
-    clocks: DraftClocks, mass: Tensor, below: Tensor, others: tuple[Tensor, Tensor]
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Multiply the heads' factors in, one by one, and find how often each is the best, (B, H)."""
-    times, weights = clocks.times[:, None], clocks.weights[:, None]
-    index = clocks.heads[..., None].expand(-1, -1, below.shape[2])
-    mass, below = mass.gather(1, index), below.gather(1, index)
-    silent, rung, flow = [], [], []
-    for h in range(clocks.heads.shape[1]):
+    clocks: DraftClocks, times: Tensor, raised: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Of the heads, one by one: N and N - 1 coefficients; see `_light`."""
+    pace, count = clocks.pace[..., None], [torch.ones_like(times)]
+    flow: list[Tensor] = []
+    for h, below in enumerate(raised):
         rate = clocks.rates[:, h, None, None]
-        silent.append(torch.exp(-rate * times))
-        rung.append(-torch.expm1(-rate * times))
-        flow.append(rate * silent[h])
-    steps = [
-        (
-            silent[h][:, None],
-            *((part * below[:, h, :, None])[:, None] for part in (rung[h], flow[h])),
-        )
-        for h in range(len(silent))
-    ]
-    before = [others]
-    for step in steps:
-        before.append(_times(before[-1], *step))
-    one = torch.zeros_like(others[0])
-    one[:, 0] = 1.0
-    after = one, torch.zeros_like(one)
-    found = []
-    for h in reversed(range(len(steps))):
-        (c, r), (d, s) = before[h], (part.flip(1) for part in after)
-        now, earlier = (c * d).sum(1), (r * d + c * s).sum(1)
-        each = (flow[h] * now + rung[h] * earlier) * weights
-        found.append((mass[:, h] * each.sum(2)).sum(1))
-        after = _times(after, *steps[h])
-    return before[-1], torch.stack(found[::-1], 1)
+        risen = torch.minimum(rate, pace)
+        silent = torch.exp((risen - rate) * times)
+        fall = torch.exp((risen - pace) * times)
+        factor = [silent, below[:, None] * (-torch.expm1(-rate * times) * fall)]
+        now = below[:, None] * (rate * torch.exp(-rate * times) * fall)
+        flow = [
+            now * count[m] + (_product(flow, factor, m) if flow else 0.0) for m in range(len(count))
+        ]
+        count = [_product(count, factor, m) for m in range(len(count) + 1)]
+    return count, flow
 
 
-def _others(
-    clocks: DraftClocks, below: Tensor, fit: Tensor, rung: Tensor, speed: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Coefficients (B, N, U, K): chances, as odds, that m rang below the bar; and one rings now."""
-    power, sums, flows, part = below, [], [], torch.ones_like(rung)
-    for _ in range(1, clocks.most):
-        moments = power.mT @ clocks.features @ fit
-        sums.append(moments @ (part * speed))
-        flows.append(moments @ part)
-        power, part = power * below, part * rung
-    ones = below.new_ones(below.shape[0], below.shape[2], clocks.times.shape[1])
-    count, rate = [ones], [torch.zeros_like(ones)]
-    for m in range(1, clocks.most):
-        signed = torch.stack([(-1.0) ** k * count[m - 1 - k] for k in range(m)])
-        count.append((torch.stack(sums[:m]) * signed).sum(0) / m)
-        rate.append((torch.stack(flows[:m]) * signed).sum(0))
-    # a row of fewer drafts than others begins as if some had been drawn already
-    place = torch.arange(clocks.most, device=below.device) - clocks.missing
-    index = place.clamp(min=0)[:, :, None, None].expand(-1, -1, *ones.shape[1:])
-    none = (place < 0)[:, :, None, None]
-    shifted = [torch.stack(part, 1).gather(1, index) for part in (count, rate)]
-    return shifted[0].masked_fill(none, 0.0), shifted[1].masked_fill(none, 0.0)
-
-
-def _times(
-    polynomials: tuple[Tensor, Tensor], silent: Tensor, rung: Tensor, flow: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Multiply a head's factor in."""
-    count, rate = polynomials
-    one, two = (pad(part[:, :-1], (0, 0, 0, 0, 1, 0)) for part in polynomials)
-    return silent * count + rung * one, silent * rate + rung * two + flow * one
-
-
-def _fit(clocks: DraftClocks) -> Tensor:
-    """Matrix (R, R) from values at the points to coefficients of Chebyshev's polynomials."""
-    angles = (np.arange(DEGREES) + 0.5) * np.pi / DEGREES
-    fit = 2.0 / DEGREES * np.cos(np.arange(DEGREES)[:, None] * angles)
-    fit[0] *= 0.5
-    return torch.from_numpy(fit).to(clocks.points)
+def _product(one: list[Tensor], two: list[Tensor], degree: int) -> Tensor:
+    """Coefficient of a product of two polynomials."""
+    low, high = max(0, degree + 1 - len(two)), min(degree + 1, len(one))
+    result = one[low] * two[degree - low]
+    for m in range(low + 1, high):
+        result += one[m] * two[degree - m]
+    return result

@@ -21,10 +21,10 @@ from otlp.distribution import (
 from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.rank_law import Clocks
-from otlp.drafts.ring_times import ring_times
 from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
+from otlp.numerics.ring_times import ring_times
 
 SMALLEST = 1e-305
 """Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
@@ -61,7 +61,7 @@ class WithoutReplacement(OneDraft):
     -----
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals
     with 8 to 16 nodes for n = 4 where no n - 1 tokens hold most mass, some 40 where they hold
-    nearly all (`otlp.drafts.ring_times`), and more for more drafts; their error is below 1e-12.
+    nearly all (`otlp.numerics.ring_times`), and more for more drafts; their error is below 1e-12.
     Then the first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
 
     Examples

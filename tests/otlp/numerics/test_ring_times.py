@@ -1,12 +1,13 @@
 """Nodes of integrals over the time of the n-th ring: exponentials of every rate, to 1e-12."""
 
+from itertools import product
 from math import lgamma
 
 import numpy as np
 import pytest
 
-from otlp.drafts.ring_times import ring_times
 from otlp.numerics.lanes import LANES
+from otlp.numerics.ring_times import ring_times
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 20, 64])
@@ -24,3 +25,11 @@ def test_few_nodes_where_no_token_has_much_and_a_logarithm_more_where_one_has_al
     assert ring_times(4, 0.9)[0].size == LANES
     assert ring_times(4, 0.5)[0].size == 2 * LANES
     assert ring_times(4, 1e-300)[0].size < 500 * LANES
+
+
+@pytest.mark.parametrize("slowest", [0.9, 0.05, 1e-5])
+def test_one_rule_for_several_rings(slowest):
+    times, weights = ring_times(1, slowest, 6)
+    for n, rate in product(range(1, 7), np.geomspace(slowest, 1.0, 9)):
+        density = np.exp(n * np.log(rate) + (n - 1) * np.log(times) - rate * times - lgamma(n))
+        assert (weights * density).sum() == pytest.approx(1.0, abs=1e-12)

@@ -27,7 +27,7 @@ FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
 """First node of the trapezoidal rule by n, and from n = 5 on: no n clocks ring before it."""
 
 
-def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
+def ring_times(n: int, slowest: float, most: int = 0) -> tuple[FloatArray, FloatArray]:
     """Times and weights, in blocks.
 
     Parameters
@@ -36,6 +36,8 @@ def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
         The clock whose ring is waited for, at least 1.
     slowest : float
         Until then the clocks ring at this rate at least; before the first ring, at rate 1.
+    most : int
+        Clocks from the n-th to this one may be waited for, with the same nodes; n by default.
 
     Returns
     -------
@@ -45,28 +47,33 @@ def ring_times(n: int, slowest: float) -> tuple[FloatArray, FloatArray]:
     Examples
     --------
     >>> import numpy as np
-    >>> from otlp.drafts.ring_times import ring_times
+    >>> from otlp.numerics.ring_times import ring_times
     >>> times, weights = ring_times(3, 0.5)
     >>> times.shape, float(round((weights * times**2 * np.exp(-0.7 * times)).sum() * 0.7**3, 12))
     ((2, 8), 2.0)
     """
-    first = FIRST[min(n, len(FIRST) - 1)]
-    length = log((38.0 + n + 9.0 * sqrt(n)) / slowest) - first
-    most = ceil(length / (LANES * min(0.22, 0.5 / sqrt(n))))
+    first, most = FIRST[min(n, len(FIRST) - 1)], max(n, most)
+    length = log((38.0 + most + 9.0 * sqrt(most)) / slowest) - first
+    longest = ceil(length / (LANES * min(0.22, 0.5 / sqrt(most))))
     scale = sqrt(slowest)
     # The error falls about as the power 2 B LANES of this.
     ratio = min(max((1.0 - scale) / (1.0 + scale), 1e-4), 0.99)
     fewest = ceil(0.5 * log(PRECISE) / (LANES * log(ratio)))
-    for blocks in range(fewest, min(most, BLOCKS + 1)):
+    for blocks in range(fewest, min(longest, BLOCKS + 1)):
         times, weights = _laguerre(blocks * LANES, n)
-        density = weights * np.exp((n - 1) * np.log(times) - lgamma(n))
-        rates = scale, 1.0 / scale
-        if all(abs(density @ np.exp(-m * times) * m**n - 1.0) <= PRECISE for m in rates):
+        if all(
+            _error(times, weights, k, m) <= PRECISE for k in {n, most} for m in (scale, 1.0 / scale)
+        ):
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
     # In x, where t = exp(x - exp(-x)); the ring is the sharper in log time the larger n is.
-    x = np.linspace(first, first + length, most * LANES).reshape(-1, LANES)
+    x = np.linspace(first, first + length, longest * LANES).reshape(-1, LANES)
     times = np.exp(x - np.exp(-x))
     return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
+
+
+def _error(times: FloatArray, weights: FloatArray, n: int, rate: float) -> float:
+    density = np.exp(n * log(rate) + (n - 1) * np.log(times) - rate * times - lgamma(n))
+    return abs(float(weights @ density) - 1.0)
 
 
 @cache
