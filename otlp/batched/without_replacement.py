@@ -24,6 +24,10 @@ from otlp.batched.rejection import accept_or_replace
 from otlp.batched.ring_swaps import SURE, ring_masses, swap_rings
 from otlp.batched.rows import CHUNK, PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
+from otlp.errors import SizeLimitError
+
+MOST_DRAFTS = 20
+"""Of a row: of more the law of the selection would lose digits where few others are left."""
 
 CORRECTIONS, UNSEEN = 8, 4
 """Swaps at most, each aimed past the wanted law by what the last one missed; and without a look."""
@@ -54,7 +58,7 @@ def verify_without_replacement(
     Parameters, results and errors are those of `otlp.batched.verify`, but a token that a row
     holds twice has probability 0.  Each row's drafts must have been drawn one by one, each from q
     without the earlier ones, as `otlp.batched.sample_without_replacement` does; their order does
-    not matter.
+    not matter.  A row holds at most 20 drafts, or `SizeLimitError` is raised.
 
     Notes
     -----
@@ -142,11 +146,17 @@ def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
     validate : bool
         Whether values may be looked at, if that waits for the device.
     """
+    most = rows.tokens.shape[1]
+    if most > MOST_DRAFTS:
+        raise SizeLimitError(
+            f"draft_tokens has {most} drafts a row: at most {MOST_DRAFTS} different ones are "
+            "verified here (the solver random-ranks takes 64)"
+        )
     look = looks(rows.target) or reads_values(validate, rows.target)
     p, q = rows.normalised()
     _, order = sort_rows(p / q.clamp(min=TINY))
     target, draft = p.gather(1, order), q.gather(1, order)
-    clocks = set_clocks(draft, rows.n, rows.tokens.shape[1], look)
+    clocks = set_clocks(draft, rows.n, most, look)
     kept = alone(draft)
     inside = within(clocks, kept)
     first = law = torch.diff(inside, dim=1, prepend=torch.zeros_like(rows.n))

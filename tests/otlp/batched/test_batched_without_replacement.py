@@ -241,6 +241,14 @@ def test_a_token_that_is_held_twice_is_refused() -> None:
 
 
 @pytest.mark.slow
+def test_more_drafts_than_digits_allow_are_refused() -> None:
+    draft = torch.full((1, 30), 1 / 30, dtype=torch.float64)
+    for verify in (batched.verify_without_replacement, batched.acceptance_without_replacement):
+        verify(draft, draft, torch.arange(20)[None])
+        with pytest.raises(otlp.errors.SizeLimitError, match="21 drafts a row"):
+            verify(draft, draft, torch.arange(21)[None])
+
+
 def test_compiled_without_graph_breaks() -> None:
     p, q = (torch.tensor(law)[None].repeat(2, 1) for law in laws(20, 8))
     generator = torch.Generator().manual_seed(0)
