@@ -36,6 +36,9 @@ DEPTH = 2
 PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
+PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
+"""How long the clocks ring, beside the usual: where the swaps stall with one, another may do."""
+
 SURE = 40.0
 """Of more rings than so many, on average, at least one is certain to rounding."""
 
@@ -67,8 +70,8 @@ class RandomRanks(Solver):
     A sort, then O(nV) a correction and node of the integral over the clocks
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
-    measured, not proved: where it stalls, as it may where nearly all tokens are drafted,
-    `Orderings` starts anew.
+    measured, not proved: where it stalls, as it may where nearly all tokens are drafted, it begins
+    anew with clocks that ring longer or shorter, and where all have stalled, with `Orderings`.
 
     Examples
     --------
@@ -124,21 +127,21 @@ class RandomRanks(Solver):
         delta, subset, wanted = _pool(target, order, alone)
         steps, law = (order, np.ones(order.size)), alone
         least, corrections = _gap(delta, target, law), 0
-        if least > self.gap:
-            mass = np.minimum(drafts.draft * _time(drafts.draft, drafts.n), SURE)
-        aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
-        while least > self.gap and corrections < self.max_iterations:
-            swapped = _swap(mass, order, alone, aims[-1])
-            found = drafts.best_ranked(*swapped)
-            corrections += 1
-            gap = _gap(delta, target, found)
-            if gap < least:
-                least, law, steps = gap, found, swapped
-            errors = [*errors[-DEPTH:], wanted - found]
-            sizes.append(float(np.abs(errors[-1]).sum()))
-            if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
-                break
-            aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
+        for pace in PACES if least > self.gap else ():
+            mass = np.minimum(pace * _time(drafts.draft, drafts.n) * drafts.draft, SURE)
+            aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
+            while least > self.gap and corrections < self.max_iterations:
+                swapped = _swap(mass, order, alone, aims[-1])
+                found = drafts.best_ranked(*swapped)
+                corrections += 1
+                gap = _gap(delta, target, found)
+                if gap < least:
+                    least, law, steps = gap, found, swapped
+                errors = [*errors[-DEPTH:], wanted - found]
+                sizes.append(float(np.abs(errors[-1]).sum()))
+                if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
+                    break
+                aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
         clock.lap("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
