@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from otlp.device.products import compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
@@ -84,9 +85,10 @@ def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:
     options: dict[str, Any] = {
         "guard_filter_fn": lambda guards: [False] * len(guards),
         "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum in one go
-        # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
-        "cpp_wrapper": device.type == "cpu",
     }
+    if device.type == "cpu":
+        # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
+        options |= {"cpp_wrapper": True, **compiled_products()}
     return torch.compile(own, fullgraph=True, dynamic=False, options=options)
 
 

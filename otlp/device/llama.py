@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
+from otlp.device.products import Product, packed
 from otlp.errors import UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
@@ -23,9 +24,6 @@ KINDS = ("llama", "mistral", "qwen2", "qwen3")
 
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the text."""
-
-FEW = 3
-"""Tokens that a product with a matrix (out, in) takes in the time of one, measured with MKL."""
 
 SUMMED = 7
 """Tokens that are multiplied in compiled sums, measured: seven gain, nine do not."""
@@ -38,33 +36,15 @@ Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
 
 
-class _Product(NamedTuple):
-    """One or several linear layers side by side: a matrix (out, in), as (in, out), and a bias."""
-
-    matrix: Tensor
-    turned: Tensor
-    bias: Tensor | None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        count = x.shape[:-1].numel()
-        if _in_sums(x, count):
-            found = product_in_sums(x, self.matrix)
-            return found if self.bias is None else found + self.bias
-        if count <= FEW:
-            return linear(x, self.matrix, self.bias)
-        found = x @ self.turned
-        return found if self.bias is None else found + self.bias
-
-
 class _Layer(NamedTuple):
     before: Tensor
-    attended: _Product
-    out: _Product
+    attended: Product
+    out: Product
     query_norm: Tensor | None
     key_norm: Tensor | None
     between: Tensor
-    gated: _Product
-    down: _Product
+    gated: Product
+    down: Product
 
 
 class Llama:
@@ -183,22 +163,6 @@ def _in_sums(x: Tensor, count: int) -> bool:
     return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= SUMMED
 
 
-def product_in_sums(x: Tensor, matrix: Tensor) -> Tensor:
-    """Compute x @ matrix.T by a sum for each token, which compiles to one pass over the matrix.
-
-    Parameters
-    ----------
-    x : Tensor, shape (..., in)
-    matrix : Tensor, shape (out, in)
-
-    Returns
-    -------
-    Tensor, shape (..., out)
-    """
-    rows = _stored(x).view(-1, x.shape[-1]).unbind()
-    return torch.stack([(row * matrix).sum(-1) for row in rows]).view(*x.shape[:-1], -1)
-
-
 def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """Attend to the slots that each token sees.
 
@@ -258,13 +222,15 @@ def _layer(one: Any) -> _Layer:
     )
 
 
-def _side_by_side(*parts: Any) -> _Product:
+def _side_by_side(*parts: Any) -> Product:
     """Linear layers of one input as one product; all of them have a bias, or none does."""
-    weights = [one.weight.detach() for one in parts]
-    matrix = weights[0] if len(weights) == 1 else torch.cat(weights)
-    turned = matrix.t() if matrix.is_cuda else matrix.t().contiguous()
+    matrix = torch.cat([one.weight.detach() for one in parts])
     biases = [one.bias.detach() for one in parts if one.bias is not None]
-    return _Product(matrix, turned, torch.cat(biases) if biases else None)
+    bias = torch.cat(biases) if biases else None
+    if matrix.device.type != "cpu":
+        return Product(matrix.t(), None, bias)
+    few = None if matrix.dtype == torch.float64 else packed(matrix)
+    return Product(matrix.t().contiguous(), few, bias)
 
 
 def _check_kind(model: Any, config: Any) -> None:

@@ -1,0 +1,138 @@
+// A few tokens times a matrix that lies in panels of 16 outputs, (out / 16, in, 16).
+//
+// Reading the matrix is what takes time, so it is read once, from four places at a time, which a
+// processor fetches ahead better than one, and what tokens add up stays in registers.
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512F__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr int64_t LANES = 16, AHEAD = 2048;  // bytes fetched ahead
+#if defined(__AVX512F__)
+constexpr int ROOM = 28;  // sums of 16 outputs that fit into registers
+#else
+constexpr int ROOM = 6;
+#endif
+
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
+struct BFloat16 {
+  uint16_t upper;
+};
+
+inline Lanes load(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
+
+inline Lanes load(const _Float16* from) {
+#if defined(__AVX512F__)
+  return (Lanes)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__)
+  __m256 halves[2];
+  for (int at = 0; at < 2; ++at)
+    halves[at] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + at));
+  Lanes found;
+  std::memcpy(&found, halves, sizeof found);
+  return found;
+#else
+  Lanes found;
+  for (int at = 0; at < LANES; ++at) found[at] = from[at];
+  return found;
+#endif
+}
+
+inline Lanes load(const BFloat16* from) {
+  typedef uint16_t Upper __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2)));
+  typedef uint32_t Whole __attribute__((vector_size(LANES * sizeof(uint32_t))));
+  return (Lanes)(__builtin_convertvector(*reinterpret_cast<const Upper*>(from), Whole) << 16);
+}
+
+struct Task {
+  const float* x;
+  float* y;
+  int64_t inner, outer;
+};
+
+template <int TOKENS, int PANELS, typename Entry>
+void panels(const Task& task, const Entry* const matrix[PANELS], const int64_t begin[PANELS]) {
+  Lanes sums[TOKENS][PANELS] = {};
+  for (int64_t at = 0; at < task.inner; ++at) {
+    for (int panel = 0; panel < PANELS; ++panel) {
+      const Entry* from = matrix[panel] + at * LANES;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
+      const Lanes row = load(from);
+#pragma GCC unroll 32
+      for (int token = 0; token < TOKENS; ++token)
+        sums[token][panel] += row * task.x[token * task.inner + at];
+    }
+  }
+  for (int token = 0; token < TOKENS; ++token)
+    for (int panel = 0; panel < PANELS; ++panel)
+      std::memcpy(task.y + token * task.outer + begin[panel], &sums[token][panel],
+                  sizeof(float) * std::min(LANES, task.outer - begin[panel]));
+}
+
+template <int TOKENS, typename Entry>
+void multiply(const Task& task, const Entry* matrix) {
+  constexpr int PANELS = 4 * TOKENS <= ROOM ? 4 : 2 * TOKENS <= ROOM ? 2 : 1;
+  const int64_t all = (task.outer + LANES - 1) / LANES, apart = all / PANELS;
+#pragma omp parallel for
+  for (int64_t one = 0; one < apart; ++one) {
+    const Entry* from[PANELS];
+    int64_t begin[PANELS];
+    for (int panel = 0; panel < PANELS; ++panel) {
+      begin[panel] = (panel * apart + one) * LANES;
+      from[panel] = matrix + begin[panel] * task.inner;
+    }
+    panels<TOKENS, PANELS>(task, from, begin);
+  }
+  for (int64_t one = PANELS * apart; one < all; ++one) {
+    const int64_t begin = one * LANES;
+    const Entry* from = matrix + begin * task.inner;
+    panels<TOKENS, 1>(task, &from, &begin);
+  }
+}
+
+// As many tokens at a time as there is room for.
+template <typename Entry, int TOKENS = ROOM>
+void all_tokens(Task task, int64_t tokens, const Entry* matrix) {
+  for (; tokens >= TOKENS; tokens -= TOKENS) {
+    multiply<TOKENS>(task, matrix);
+    task.x += TOKENS * task.inner;
+    task.y += TOKENS * task.outer;
+  }
+  if constexpr (TOKENS > 1)
+    if (tokens) all_tokens<Entry, TOKENS - 1>(task, tokens, matrix);
+}
+
+}  // namespace
+
+extern "C" AOTITorchError aoti_torch_cpu_few_tokens(
+    AtenTensorHandle x, AtenTensorHandle packed, int64_t outer, AtenTensorHandle* made) {
+  int64_t tokens, sizes[2];
+  void *from, *matrix, *to;
+  int32_t kind;
+  aoti_torch_get_size(x, 0, &tokens);
+  aoti_torch_get_size(x, 1, &sizes[1]);
+  sizes[0] = tokens;
+  const int64_t inner = sizes[1], shape[2] = {tokens, outer}, strides[2] = {outer, 1};
+  aoti_torch_empty_strided(2, shape, strides, aoti_torch_dtype_float32(),
+                           aoti_torch_device_type_cpu(), 0, made);
+  aoti_torch_get_data_ptr(x, &from);
+  aoti_torch_get_data_ptr(packed, &matrix);
+  aoti_torch_get_data_ptr(*made, &to);
+  aoti_torch_get_dtype(packed, &kind);
+  const Task task{static_cast<const float*>(from), static_cast<float*>(to), inner, outer};
+  if (kind == aoti_torch_dtype_float16())
+    all_tokens(task, tokens, static_cast<const _Float16*>(matrix));
+  else if (kind == aoti_torch_dtype_bfloat16())
+    all_tokens(task, tokens, static_cast<const BFloat16*>(matrix));
+  else
+    all_tokens(task, tokens, static_cast<const float*>(matrix));
+  return AOTI_TORCH_SUCCESS;
+}

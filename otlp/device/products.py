@@ -1,0 +1,113 @@
+"""Products with a matrix: of a few tokens, compiled on a CPU, by one pass over its packed entries.
+
+Reading the matrix is what a few tokens cost there, so it lies in the order in which it is read, in
+the smallest format that holds each of its entries exactly; sums are in float32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+LANES = 16
+"""Outputs of a panel; as in few_tokens.cpp."""
+
+FEW = 28
+"""Tokens that gain by the packed matrix, measured against MKL."""
+
+FORMATS = (torch.float16, torch.bfloat16, torch.float32)
+"""What packed entries may be, the first that holds all of them."""
+
+
+class Product(NamedTuple):
+    """One or several linear layers side by side.
+
+    Attributes
+    ----------
+    turned : Tensor, shape (in, out)
+        The matrix.
+    packed : Tensor, shape (ceil(out / 16), in, 16), optional
+        The same for a few tokens; on a CPU, but in float64.
+    bias : Tensor, shape (out,), optional
+    """
+
+    turned: Tensor
+    packed: Tensor | None
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs (..., out) of inputs (..., in)."""
+        count, outputs = x.shape[:-1].numel(), self.turned.shape[1]
+        if self.packed is not None and torch.compiler.is_compiling() and count <= FEW:
+            rows = x.reshape(count, -1).float().contiguous()
+            found = few_tokens(rows, self.packed, outputs).to(x.dtype)
+            found = found.view(*x.shape[:-1], outputs)
+        else:
+            found = x @ self.turned
+        return found if self.bias is None else found + self.bias
+
+
+def packed(matrix: Tensor) -> Tensor:
+    """Reorder a matrix (out, in) into panels of 16 outputs, in the smallest format that is exact.
+
+    Parameters
+    ----------
+    matrix : Tensor, shape (out, in)
+
+    Returns
+    -------
+    Tensor, shape (ceil(out / 16), in, 16)
+        Zeros where there is no output.
+    """
+    kind = next(one for one in FORMATS if torch.equal(matrix.to(one).to(matrix.dtype), matrix))
+    rows = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -len(matrix) % LANES))
+    return rows.view(-1, LANES, rows.shape[1]).transpose(1, 2).contiguous()
+
+
+@torch.library.custom_op("otlp::few_tokens", mutates_args=(), device_types="cpu")
+def few_tokens(x: Tensor, packed: Tensor, outputs: int) -> Tensor:
+    """Compute x @ matrix.T with a packed matrix, which compiled code does in C++.
+
+    Parameters
+    ----------
+    x : Tensor of float32, shape (N, in)
+        Contiguous.
+    packed : Tensor
+        From `packed`.
+    outputs : int
+
+    Returns
+    -------
+    Tensor of float32, shape (N, outputs)
+    """
+    matrix = packed.transpose(1, 2).flatten(0, 1)[:outputs]
+    return x @ matrix.t().float()
+
+
+@few_tokens.register_fake
+def _(x: Tensor, packed: Tensor, outputs: int) -> Tensor:
+    return x.new_empty(len(x), outputs)
+
+
+@cache
+def compiled_products() -> dict[str, object]:
+    """Compile the C++ of `few_tokens`; the options that have a compiler call it.
+
+    Returns
+    -------
+    dict
+        For `torch.compile`.
+    """
+    from torch._inductor.codecache import CppCodeCache  # which takes a second
+
+    library = CppCodeCache.load(Path(__file__).with_name("few_tokens.cpp").read_text("utf-8"))
+    ctypes.CDLL(library._name, ctypes.RTLD_GLOBAL)  # compiled code finds it by its name
+    call = """AOTITorchError aoti_torch_cpu_few_tokens(
+        AtenTensorHandle x, AtenTensorHandle packed, int64_t outputs, AtenTensorHandle* made)"""
+    operator = torch.ops.otlp.few_tokens.default
+    return {"aot_inductor.custom_ops_to_c_shims": {operator: [call]}}
