@@ -52,18 +52,20 @@ inline Lanes load(const BFloat16* from) {
   return (Lanes)(__builtin_convertvector(*reinterpret_cast<const Upper*>(from), Whole) << 16);
 }
 
+// Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16 entries
+// is followed by the next one of the panel `step` entries later; output n begins n `apart` entries on.
 struct Task {
   const float* x;
   float* y;
-  int64_t inner, outer;
+  int64_t inner, outer, step, apart;
 };
 
 template <int TOKENS, int PANELS, typename Entry>
-void panels(const Task& task, const Entry* const matrix[PANELS], const int64_t begin[PANELS]) {
+void panels(const Task& task, const Entry* matrix, const int64_t begin[PANELS]) {
   Lanes sums[TOKENS][PANELS] = {};
   for (int64_t at = 0; at < task.inner; ++at) {
     for (int panel = 0; panel < PANELS; ++panel) {
-      const Entry* from = matrix[panel] + at * LANES;
+      const Entry* from = matrix + begin[panel] * task.apart + at * task.step;
       __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
       const Lanes row = load(from);
 #pragma GCC unroll 32
@@ -80,21 +82,19 @@ void panels(const Task& task, const Entry* const matrix[PANELS], const int64_t b
 template <int TOKENS, typename Entry>
 void multiply(const Task& task, const Entry* matrix) {
   constexpr int PANELS = 4 * TOKENS <= ROOM ? 4 : 2 * TOKENS <= ROOM ? 2 : 1;
-  const int64_t all = (task.outer + LANES - 1) / LANES, apart = all / PANELS;
+  const int64_t all = (task.outer + LANES - 1) / LANES, far = all / PANELS;
+  // where panels are not padded the last one begins early
+  const int64_t last = task.apart == 1 ? task.outer - LANES : task.outer;
 #pragma omp parallel for
-  for (int64_t one = 0; one < apart; ++one) {
-    const Entry* from[PANELS];
+  for (int64_t one = 0; one < far; ++one) {
     int64_t begin[PANELS];
-    for (int panel = 0; panel < PANELS; ++panel) {
-      begin[panel] = (panel * apart + one) * LANES;
-      from[panel] = matrix + begin[panel] * task.inner;
-    }
-    panels<TOKENS, PANELS>(task, from, begin);
+    for (int panel = 0; panel < PANELS; ++panel)
+      begin[panel] = std::min((panel * far + one) * LANES, last);
+    panels<TOKENS, PANELS>(task, matrix, begin);
   }
-  for (int64_t one = PANELS * apart; one < all; ++one) {
-    const int64_t begin = one * LANES;
-    const Entry* from = matrix + begin * task.inner;
-    panels<TOKENS, 1>(task, &from, &begin);
+  for (int64_t one = PANELS * far; one < all; ++one) {
+    const int64_t begin = std::min(one * LANES, last);
+    panels<TOKENS, 1>(task, matrix, &begin);
   }
 }
 
@@ -110,29 +110,51 @@ void all_tokens(Task task, int64_t tokens, const Entry* matrix) {
     if (tokens) all_tokens<Entry, TOKENS - 1>(task, tokens, matrix);
 }
 
+int64_t size(AtenTensorHandle tensor, int64_t axis) {
+  int64_t found;
+  aoti_torch_get_size(tensor, axis, &found);
+  return found;
+}
+
+template <typename Entry = void>
+Entry* data(AtenTensorHandle tensor) {
+  void* found;
+  aoti_torch_get_data_ptr(tensor, &found);
+  return static_cast<Entry*>(found);
+}
+
 }  // namespace
 
 extern "C" AOTITorchError aoti_torch_cpu_few_tokens(
     AtenTensorHandle x, AtenTensorHandle packed, int64_t outer, AtenTensorHandle* made) {
-  int64_t tokens, sizes[2];
-  void *from, *matrix, *to;
-  int32_t kind;
-  aoti_torch_get_size(x, 0, &tokens);
-  aoti_torch_get_size(x, 1, &sizes[1]);
-  sizes[0] = tokens;
-  const int64_t inner = sizes[1], shape[2] = {tokens, outer}, strides[2] = {outer, 1};
+  const int64_t tokens = size(x, 0), inner = size(x, 1);
+  const int64_t shape[2] = {tokens, outer}, strides[2] = {outer, 1};
   aoti_torch_empty_strided(2, shape, strides, aoti_torch_dtype_float32(),
                            aoti_torch_device_type_cpu(), 0, made);
-  aoti_torch_get_data_ptr(x, &from);
-  aoti_torch_get_data_ptr(packed, &matrix);
-  aoti_torch_get_data_ptr(*made, &to);
+  const Task task{data<float>(x), data<float>(*made), inner, outer, LANES, inner};
+  int32_t kind;
   aoti_torch_get_dtype(packed, &kind);
-  const Task task{static_cast<const float*>(from), static_cast<float*>(to), inner, outer};
   if (kind == aoti_torch_dtype_float16())
-    all_tokens(task, tokens, static_cast<const _Float16*>(matrix));
+    all_tokens(task, tokens, data<_Float16>(packed));
   else if (kind == aoti_torch_dtype_bfloat16())
-    all_tokens(task, tokens, static_cast<const BFloat16*>(matrix));
+    all_tokens(task, tokens, data<BFloat16>(packed));
   else
-    all_tokens(task, tokens, static_cast<const float*>(matrix));
+    all_tokens(task, tokens, data<float>(packed));
+  return AOTI_TORCH_SUCCESS;
+}
+
+extern "C" AOTITorchError aoti_torch_cpu_few_each(
+    AtenTensorHandle x, AtenTensorHandle matrices, AtenTensorHandle* made) {
+  const int64_t count = size(x, 0), tokens = size(x, 1), inner = size(x, 2);
+  const int64_t outer = size(matrices, 2);
+  const int64_t shape[3] = {count, tokens, outer}, strides[3] = {tokens * outer, outer, 1};
+  aoti_torch_empty_strided(3, shape, strides, aoti_torch_dtype_float32(),
+                           aoti_torch_device_type_cpu(), 0, made);
+  const float *from = data<float>(x), *matrix = data<float>(matrices);
+  float* to = data<float>(*made);
+#pragma omp parallel for
+  for (int64_t one = 0; one < count; ++one)
+    all_tokens({from + one * tokens * inner, to + one * tokens * outer, inner, outer, outer, 1},
+               tokens, matrix + one * inner * outer);
   return AOTI_TORCH_SUCCESS;
 }

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from otlp.device.products import Product, packed
+from otlp.device.products import FEW, LANES, Product, few_each, packed
 from otlp.errors import UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
@@ -24,9 +24,6 @@ KINDS = ("llama", "mistral", "qwen2", "qwen3")
 
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the text."""
-
-SUMMED = 7
-"""Tokens that are multiplied in compiled sums, measured: seven gain, nine do not."""
 
 TRIED = 12
 """Tokens of the text that a model is tried on."""
@@ -103,9 +100,12 @@ class Llama:
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
-        shape = (batch, self.key_heads, slots, self.width)
-        kind = {"dtype": self.dtype, "device": self.device}
-        return [(torch.zeros(shape, **kind), torch.zeros(shape, **kind)) for _ in self.layers]
+        shape = (2, batch, self.key_heads, slots, self.width)
+        layers = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
+        if self.device.type != "cpu":
+            return [(keys, values) for keys, values in layers]
+        # keys lie with their slots side by side, as a product with queries reads them
+        return [(keys.view(*shape[1:3], -1, slots).mT, values) for keys, values in layers]
 
     def read(
         self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor
@@ -133,6 +133,7 @@ class Llama:
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
         heads = [self.heads, self.key_heads, self.key_heads]
+        attend = attention_in_products if self._few(tokens, cache) else attention
         hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = self._normed(hidden, layer.before)
@@ -142,7 +143,6 @@ class Llama:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
-            attend = attention_in_products if _in_sums(q, batch * count) else attention
             mixed = attend(_turned(q, cos, sin), keys, values, sees)
             hidden = hidden + layer.out(mixed)
             gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
@@ -153,14 +153,14 @@ class Llama:
         """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
         return self.head(self._normed(hidden, self.norm))
 
+    def _few(self, tokens: Tensor, cache: Cache) -> bool:
+        """Whether compiled attention is the project's own, which is faster for few tokens."""
+        fits = min(self.width, cache[0][0].shape[2]) >= LANES and tokens.numel() <= FEW
+        here = self.device.type == "cpu" and self.dtype == torch.float32
+        return fits and here and torch.compiler.is_compiling()
+
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self.epsilon)
-
-
-def _in_sums(x: Tensor, count: int) -> bool:
-    """Whether so many tokens are multiplied by loops that a compiler writes."""
-    exact = x.dtype in (torch.float32, torch.float64)
-    return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= SUMMED
 
 
 def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
@@ -186,16 +186,12 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
 def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """Attend as `attention`, by two products and a softmax, which is faster for few tokens."""
     batch, count, _, width = q.shape
-    grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width)
-    scores = torch.einsum("bqkgw,bksw->bkqgs", grouped, keys)
+    grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width).transpose(1, 2)
+    scores = few_each(grouped.flatten(2, 3).flatten(0, 1), keys.transpose(2, 3).flatten(0, 1))
+    scores = scores.view(*grouped.shape[:-1], -1)
     weights = scores.masked_fill(~sees[:, None, :, None], -torch.inf).softmax(-1)
-    return torch.einsum("bkqgs,bksw->bqkgw", weights, values).flatten(2)
-
-
-def _stored(x: Tensor) -> Tensor:
-    """Have a compiler store these values, that it would work out anew in each pass over them."""
-    x = x.contiguous()
-    return x.as_strided(x.shape, x.stride())
+    found = few_each(weights.view(batch * keys.shape[1], -1, keys.shape[2]), values.flatten(0, 1))
+    return found.view(grouped.shape).transpose(1, 2).flatten(2)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -94,6 +94,28 @@ def _(x: Tensor, packed: Tensor, outputs: int) -> Tensor:
     return x.new_empty(len(x), outputs)
 
 
+@torch.library.custom_op("otlp::few_each", mutates_args=(), device_types="cpu")
+def few_each(x: Tensor, matrices: Tensor) -> Tensor:
+    """Compute x @ matrices for a batch, which compiled code does in C++.
+
+    Parameters
+    ----------
+    x : Tensor of float32, shape (B, N, in)
+    matrices : Tensor of float32, shape (B, in, out)
+        Contiguous, as `x` is; out is at least 16.
+
+    Returns
+    -------
+    Tensor of float32, shape (B, N, out)
+    """
+    return x @ matrices
+
+
+@few_each.register_fake
+def _(x: Tensor, matrices: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:2], matrices.shape[2])
+
+
 @cache
 def compiled_products() -> dict[str, object]:
     """Compile the C++ of `few_tokens`; the options that have a compiler call it.
@@ -107,7 +129,11 @@ def compiled_products() -> dict[str, object]:
 
     library = CppCodeCache.load(Path(__file__).with_name("few_tokens.cpp").read_text("utf-8"))
     ctypes.CDLL(library._name, ctypes.RTLD_GLOBAL)  # compiled code finds it by its name
-    call = """AOTITorchError aoti_torch_cpu_few_tokens(
-        AtenTensorHandle x, AtenTensorHandle packed, int64_t outputs, AtenTensorHandle* made)"""
-    operator = torch.ops.otlp.few_tokens.default
-    return {"aot_inductor.custom_ops_to_c_shims": {operator: [call]}}
+    operators = torch.ops.otlp
+    x, made = "AOTITorchError aoti_torch_cpu_{}(AtenTensorHandle x, ", ", AtenTensorHandle* made)"
+    calls = {
+        operators.few_tokens.default: ("few_tokens", "AtenTensorHandle packed, int64_t outputs"),
+        operators.few_each.default: ("few_each", "AtenTensorHandle matrices"),
+    }
+    shims = {one: [x.format(name) + rest + made] for one, (name, rest) in calls.items()}
+    return {"aot_inductor.custom_ops_to_c_shims": shims}
