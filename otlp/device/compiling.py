@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from operator import is_
 from time import perf_counter
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from otlp.device.products import compiled_products
+from otlp.device.products import CONTRACTED, compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
@@ -40,21 +42,32 @@ class CompiledStep:
     def __init__(self, step: Callable[..., Any], device: torch.device = CPU) -> None:
         self._step = step
         self._device = device
+        self._bound: tuple[Any, ...] = ()
+        self._again: Callable[[], Any]
         self.seconds = 0.0
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Do the step."""
+        if self._bound and all(map(is_, self._bound, arguments)):
+            self._again()
+            return None
         if self.seconds:
-            return self._step(*arguments)
+            return self._called(arguments)
         begin, plain = perf_counter(), self._step
         try:
-            self._step = _unguarded(plain, self._device)
-            return self._step(*arguments)
+            self._step = self._compiled(plain)
+            return self._called(arguments)
         except Exception:  # compilers fail in many ways, each with its own type
             return self._tried_again(plain, arguments)
         finally:
             self.seconds = perf_counter() - begin
+
+    def _called(self, arguments: tuple[Any, ...]) -> Any:
+        found = self._step(*arguments)
+        if found is None:
+            self._bound = arguments
+        return found
 
     def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Do the step, compiled in a fresh cache if that works.
@@ -66,30 +79,44 @@ class CompiledStep:
             from torch._inductor.utils import fresh_inductor_cache  # which takes a second
 
             with fresh_inductor_cache():
-                self._step = _unguarded(plain, self._device)
-                return self._step(*arguments)
+                self._step = self._compiled(plain)
+                return self._called(arguments)
         except Exception as error:
             self._step, self.compiled = plain, False
             say_once("the steps are not compiled, decoding is slower", error)
             return plain(*arguments)
 
+    def _compiled(self, step: Any) -> Callable[..., Any]:
+        """Compile without checks before each call, which took a tenth of a millisecond.
 
-def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:
-    """Compile without checks before each call, which took a tenth of a millisecond.
+        Compiled code is kept by code object, so each step gets one of its own.
+        """
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-    Compiled code is kept by code object, so each step gets one of its own.
-    """
-    own = FunctionType(
-        step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
-    )
-    options: dict[str, Any] = {
-        "guard_filter_fn": lambda guards: [False] * len(guards),
-        "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum in one go
-    }
-    if device.type == "cpu":
-        # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
-        options |= {"cpp_wrapper": True, **compiled_products()}
-    return torch.compile(own, fullgraph=True, dynamic=False, options=options)
+        def inner(*graph: Any, **options: Any) -> Callable[[list[Tensor]], Any]:
+            made = compile_fx_inner(*graph, **options)
+
+            def call(tensors: list[Tensor]) -> Any:
+                kept = tuple(tensors)  # made empties its list
+                self._again = lambda: made(list(kept))
+                return made(tensors)
+
+            call._boxed_call = True  # type: ignore[attr-defined]
+            return call
+
+        def backend(graph: Any, examples: Any) -> Any:
+            return compile_fx(graph, examples, inner, options)
+
+        options = dict(CONTRACTED)
+        if self._device.type == "cpu":
+            # hundreds of small buffers are taken and given back in C++; a GPU replays a graph
+            options |= {"cpp_wrapper": True, **compiled_products()}
+        unguarded = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        code, closure = step.__code__.replace(), step.__closure__
+        own = FunctionType(code, step.__globals__, step.__name__, None, closure)
+        return torch.compile(
+            own, fullgraph=True, dynamic=False, backend=backend, options=unguarded
+        )
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

@@ -63,20 +63,29 @@ struct Task {
 template <int TOKENS, int PANELS, typename Entry>
 void panels(const Task& task, const Entry* matrix, const int64_t begin[PANELS]) {
   Lanes sums[TOKENS][PANELS] = {};
+  const Entry* from[PANELS];
+  for (int panel = 0; panel < PANELS; ++panel) from[panel] = matrix + begin[panel] * task.apart;
   for (int64_t at = 0; at < task.inner; ++at) {
     for (int panel = 0; panel < PANELS; ++panel) {
-      const Entry* from = matrix + begin[panel] * task.apart + at * task.step;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
-      const Lanes row = load(from);
+      __builtin_prefetch(reinterpret_cast<const char*>(from[panel]) + AHEAD);
+      const Lanes row = load(from[panel]);
+      from[panel] += task.step;
 #pragma GCC unroll 32
       for (int token = 0; token < TOKENS; ++token)
         sums[token][panel] += row * task.x[token * task.inner + at];
     }
   }
+#pragma GCC unroll 32
   for (int token = 0; token < TOKENS; ++token)
-    for (int panel = 0; panel < PANELS; ++panel)
-      std::memcpy(task.y + token * task.outer + begin[panel], &sums[token][panel],
-                  sizeof(float) * std::min(LANES, task.outer - begin[panel]));
+#pragma GCC unroll 4
+    for (int panel = 0; panel < PANELS; ++panel) {
+      float* to = task.y + token * task.outer + begin[panel];
+      const int64_t most = task.outer - begin[panel];
+      if (most >= LANES)
+        std::memcpy(to, &sums[token][panel], sizeof(Lanes));
+      else
+        std::memcpy(to, &sums[token][panel], sizeof(float) * most);
+    }
 }
 
 template <int TOKENS, typename Entry>

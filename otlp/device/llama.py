@@ -100,12 +100,16 @@ class Llama:
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
-        shape = (2, batch, self.key_heads, slots, self.width)
-        layers = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
-        if self.device.type != "cpu":
-            return [(keys, values) for keys, values in layers]
-        # keys lie with their slots side by side, as a product with queries reads them
-        return [(keys.view(*shape[1:3], -1, slots).mT, values) for keys, values in layers]
+        kind: Any = {"dtype": self.dtype, "device": self.device}
+        shape = batch, self.key_heads, slots, self.width
+
+        def keys() -> Tensor:
+            if self.device.type != "cpu":
+                return torch.zeros(shape, **kind)
+            # slots side by side, as a product with queries reads them
+            return torch.zeros(*shape[:2], self.width, slots, **kind).mT
+
+        return [(keys(), torch.zeros(shape, **kind)) for _ in self.layers]
 
     def read(
         self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor

@@ -23,6 +23,9 @@ FEW = 28
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)
 """What packed entries may be, the first that holds all of them."""
 
+CONTRACTED = {"cpp.enable_floating_point_contract_flag": "fast"}
+"""Has a product and a sum be one instruction."""
+
 
 class Product(NamedTuple):
     """One or several linear layers side by side.
@@ -125,9 +128,12 @@ def compiled_products() -> dict[str, object]:
     dict
         For `torch.compile`.
     """
+    from torch._inductor import config
     from torch._inductor.codecache import CppCodeCache  # which takes a second
 
-    library = CppCodeCache.load(Path(__file__).with_name("few_tokens.cpp").read_text("utf-8"))
+    source = Path(__file__).with_name("few_tokens.cpp").read_text("utf-8")
+    with config.patch(CONTRACTED):
+        library = CppCodeCache.load(source)
     ctypes.CDLL(library._name, ctypes.RTLD_GLOBAL)  # compiled code finds it by its name
     operators = torch.ops.otlp
     x, made = "AOTITorchError aoti_torch_cpu_{}(AtenTensorHandle x, ", ", AtenTensorHandle* made)"
@@ -136,4 +142,4 @@ def compiled_products() -> dict[str, object]:
         operators.few_each.default: ("few_each", "AtenTensorHandle matrices"),
     }
     shims = {one: [x.format(name) + rest + made] for one, (name, rest) in calls.items()}
-    return {"aot_inductor.custom_ops_to_c_shims": shims}
+    return CONTRACTED | {"aot_inductor.custom_ops_to_c_shims": shims}
