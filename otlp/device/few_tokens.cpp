@@ -11,6 +11,7 @@
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
+#include <omp.h>
 
 namespace {
 
@@ -50,6 +51,16 @@ inline Lanes load(const BFloat16* from) {
   typedef uint16_t Upper __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2)));
   typedef uint32_t Whole __attribute__((vector_size(LANES * sizeof(uint32_t))));
   return (Lanes)(__builtin_convertvector(*reinterpret_cast<const Upper*>(from), Whole) << 16);
+}
+
+template <typename Each>
+void in_threads(int64_t count, const Each& each) {
+  if (omp_get_max_threads() == 1) {  // a team of one takes as long as a small product
+    for (int64_t one = 0; one < count; ++one) each(one);
+    return;
+  }
+#pragma omp parallel for
+  for (int64_t one = 0; one < count; ++one) each(one);
 }
 
 // Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16 entries
@@ -94,13 +105,12 @@ void multiply(const Task& task, const Entry* matrix) {
   const int64_t all = (task.outer + LANES - 1) / LANES, far = all / PANELS;
   // where panels are not padded the last one begins early
   const int64_t last = task.apart == 1 ? task.outer - LANES : task.outer;
-#pragma omp parallel for
-  for (int64_t one = 0; one < far; ++one) {
+  in_threads(far, [&](int64_t one) {
     int64_t begin[PANELS];
     for (int panel = 0; panel < PANELS; ++panel)
       begin[panel] = std::min((panel * far + one) * LANES, last);
     panels<TOKENS, PANELS>(task, matrix, begin);
-  }
+  });
   for (int64_t one = PANELS * far; one < all; ++one) {
     const int64_t begin = std::min(one * LANES, last);
     panels<TOKENS, 1>(task, matrix, &begin);
@@ -161,9 +171,9 @@ extern "C" AOTITorchError aoti_torch_cpu_few_each(
                            aoti_torch_device_type_cpu(), 0, made);
   const float *from = data<float>(x), *matrix = data<float>(matrices);
   float* to = data<float>(*made);
-#pragma omp parallel for
-  for (int64_t one = 0; one < count; ++one)
+  in_threads(count, [&](int64_t one) {
     all_tokens({from + one * tokens * inner, to + one * tokens * outer, inner, outer, outer, 1},
                tokens, matrix + one * inner * outer);
+  });
   return AOTI_TORCH_SUCCESS;
 }

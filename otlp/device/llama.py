@@ -137,7 +137,9 @@ class Llama:
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
         heads = [self.heads, self.key_heads, self.key_heads]
-        attend = attention_in_products if self._few(tokens, cache) else attention
+        few = self._few(tokens, cache)
+        attend = attention_in_products if few else attention
+        seen = _stored(terms_of(sees)) if few else sees
         hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = self._normed(hidden, layer.before)
@@ -147,7 +149,7 @@ class Llama:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
-            mixed = attend(_turned(q, cos, sin), keys, values, sees)
+            mixed = attend(_turned(q, cos, sin), keys, values, seen)
             hidden = hidden + layer.out(mixed)
             gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
             hidden = hidden + layer.down(silu(gate) * up)
@@ -187,15 +189,28 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     return found.transpose(1, 2).flatten(2)
 
 
-def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
-    """Attend as `attention`, by two products and a softmax, which is faster for few tokens."""
+def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Attend as `attention`, by two products and a softmax, which is faster for few tokens.
+
+    What is seen are terms of the scores, from `terms_of`.
+    """
     batch, count, _, width = q.shape
     grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width).transpose(1, 2)
     scores = few_each(grouped.flatten(2, 3).flatten(0, 1), keys.transpose(2, 3).flatten(0, 1))
     scores = scores.view(*grouped.shape[:-1], -1)
-    weights = scores.masked_fill(~sees[:, None, :, None], -torch.inf).softmax(-1)
+    weights = (scores + seen[:, None, :, None]).softmax(-1)
     found = few_each(weights.view(batch * keys.shape[1], -1, keys.shape[2]), values.flatten(0, 1))
     return found.view(grouped.shape).transpose(1, 2).flatten(2)
+
+
+def terms_of(sees: Tensor) -> Tensor:
+    """Terms of scores, 0 for the slots that tokens see and -inf for others."""
+    return torch.zeros_like(sees, dtype=torch.float32).masked_fill(~sees, -torch.inf)
+
+
+def _stored(x: Tensor) -> Tensor:
+    """Have a compiler store these values, that it would work out anew where they are read."""
+    return x.as_strided(x.shape, x.stride())
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
