@@ -114,9 +114,7 @@ class CompiledStep:
         unguarded = {"guard_filter_fn": lambda guards: [False] * len(guards)}
         code, closure = step.__code__.replace(), step.__closure__
         own = FunctionType(code, step.__globals__, step.__name__, None, closure)
-        return torch.compile(
-            own, fullgraph=True, dynamic=False, backend=backend, options=unguarded
-        )
+        return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

@@ -64,11 +64,12 @@ void in_threads(int64_t count, const Each& each) {
 }
 
 // Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16 entries
-// is followed by the next one of the panel `step` entries later; output n begins n `apart` entries on.
+// is followed by the next one of the panel `step` entries later; the panel of output n begins at entry
+// n `apart`, and where panels are not padded the last one begins early, at output `last`.
 struct Task {
   const float* x;
   float* y;
-  int64_t inner, outer, step, apart;
+  int64_t inner, outer, step, apart, last;
 };
 
 template <int TOKENS, int PANELS, typename Entry>
@@ -103,16 +104,14 @@ template <int TOKENS, typename Entry>
 void multiply(const Task& task, const Entry* matrix) {
   constexpr int PANELS = 4 * TOKENS <= ROOM ? 4 : 2 * TOKENS <= ROOM ? 2 : 1;
   const int64_t all = (task.outer + LANES - 1) / LANES, far = all / PANELS;
-  // where panels are not padded the last one begins early
-  const int64_t last = task.apart == 1 ? task.outer - LANES : task.outer;
   in_threads(far, [&](int64_t one) {
     int64_t begin[PANELS];
     for (int panel = 0; panel < PANELS; ++panel)
-      begin[panel] = std::min((panel * far + one) * LANES, last);
+      begin[panel] = std::min((panel * far + one) * LANES, task.last);
     panels<TOKENS, PANELS>(task, matrix, begin);
   });
   for (int64_t one = PANELS * far; one < all; ++one) {
-    const int64_t begin = std::min(one * LANES, last);
+    const int64_t begin = std::min(one * LANES, task.last);
     panels<TOKENS, 1>(task, matrix, &begin);
   }
 }
@@ -150,7 +149,7 @@ extern "C" AOTITorchError aoti_torch_cpu_few_tokens(
   const int64_t shape[2] = {tokens, outer}, strides[2] = {outer, 1};
   aoti_torch_empty_strided(2, shape, strides, aoti_torch_dtype_float32(),
                            aoti_torch_device_type_cpu(), 0, made);
-  const Task task{data<float>(x), data<float>(*made), inner, outer, LANES, inner};
+  const Task task{data<float>(x), data<float>(*made), inner, outer, LANES, inner, outer};
   int32_t kind;
   aoti_torch_get_dtype(packed, &kind);
   if (kind == aoti_torch_dtype_float16())
@@ -172,8 +171,9 @@ extern "C" AOTITorchError aoti_torch_cpu_few_each(
   const float *from = data<float>(x), *matrix = data<float>(matrices);
   float* to = data<float>(*made);
   in_threads(count, [&](int64_t one) {
-    all_tokens({from + one * tokens * inner, to + one * tokens * outer, inner, outer, outer, 1},
-               tokens, matrix + one * inner * outer);
+    const Task task{from + one * tokens * inner, to + one * tokens * outer, inner, outer, outer, 1,
+                    outer - LANES};
+    all_tokens(task, tokens, matrix + one * inner * outer);
   });
   return AOTI_TORCH_SUCCESS;
 }
