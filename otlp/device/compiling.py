@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otlp.device.products import CONTRACTED, compiled_products
+from otlp.device.products import compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
@@ -43,13 +43,13 @@ class CompiledStep:
         self._step = step
         self._device = device
         self._bound: tuple[Any, ...] = ()
-        self._again: Callable[[], Any]
+        self._again: Callable[[], Any] | None = None
         self.seconds = 0.0
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Do the step."""
-        if self._bound and all(map(is_, self._bound, arguments)):
+        if self._again is not None and all(map(is_, self._bound, arguments)):
             self._again()
             return None
         if self.seconds:
@@ -64,9 +64,12 @@ class CompiledStep:
             self.seconds = perf_counter() - begin
 
     def _called(self, arguments: tuple[Any, ...]) -> Any:
+        """Call the step, whose graph says how to call it on the same tensors again."""
+        self._again = None
         found = self._step(*arguments)
-        if found is None:
-            self._bound = arguments
+        self._bound = arguments
+        if found is not None:
+            self._again = None
         return found
 
     def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -91,9 +94,20 @@ class CompiledStep:
 
         Compiled code is kept by code object, so each step gets one of its own.
         """
+        code, closure = step.__code__.replace(), step.__closure__
+        own = FunctionType(code, step.__globals__, step.__name__, None, closure)
+        unguarded: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        backend = self._by_inductor if self._device.type == "cpu" else "inductor"
+        return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
+
+    def _by_inductor(self, graph: Any, examples: Any) -> Any:
+        """Compile a graph for a CPU, and keep the tensors of its last call.
+
+        Those are the weights, too, which Python finds one by one at each call of the step.
+        """
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-        def inner(*graph: Any, **options: Any) -> Callable[[list[Tensor]], Any]:
+        def inner(*graph: Any, **options: Any) -> Any:
             made = compile_fx_inner(*graph, **options)
 
             def call(tensors: list[Tensor]) -> Any:
@@ -104,17 +118,8 @@ class CompiledStep:
             call._boxed_call = True  # type: ignore[attr-defined]
             return call
 
-        def backend(graph: Any, examples: Any) -> Any:
-            return compile_fx(graph, examples, inner, options)
-
-        options = dict(CONTRACTED)
-        if self._device.type == "cpu":
-            # hundreds of small buffers are taken and given back in C++; a GPU replays a graph
-            options |= {"cpp_wrapper": True, **compiled_products()}
-        unguarded = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-        code, closure = step.__code__.replace(), step.__closure__
-        own = FunctionType(code, step.__globals__, step.__name__, None, closure)
-        return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
+        # hundreds of small buffers are taken and given back in C++
+        return compile_fx(graph, examples, inner, {"cpp_wrapper": True, **compiled_products()})
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

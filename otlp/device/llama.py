@@ -199,7 +199,8 @@ def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor)
     scores = few_each(grouped.flatten(2, 3).flatten(0, 1), keys.transpose(2, 3).flatten(0, 1))
     scores = scores.view(*grouped.shape[:-1], -1)
     weights = (scores + seen[:, None, :, None]).softmax(-1)
-    found = few_each(weights.view(batch * keys.shape[1], -1, keys.shape[2]), values.flatten(0, 1))
+    weights = weights.view(batch * keys.shape[1], -1, keys.shape[2])
+    found: Tensor = few_each(weights, values.flatten(0, 1))
     return found.view(grouped.shape).transpose(1, 2).flatten(2)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ FEW = 28
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)
 """What packed entries may be, the first that holds all of them."""
 
-CONTRACTED = {"cpp.enable_floating_point_contract_flag": "fast"}
+CONTRACTED: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 """Has a product and a sum be one instruction."""
 
 
@@ -48,8 +48,8 @@ class Product(NamedTuple):
         count, outputs = x.shape[:-1].numel(), self.turned.shape[1]
         if self.packed is not None and torch.compiler.is_compiling() and count <= FEW:
             rows = x.reshape(count, -1).float().contiguous()
-            found = few_tokens(rows, self.packed, outputs).to(x.dtype)
-            found = found.view(*x.shape[:-1], outputs)
+            found: Tensor = few_tokens(rows, self.packed, outputs)
+            found = found.to(x.dtype).view(*x.shape[:-1], outputs)
         else:
             found = x @ self.turned
         return found if self.bias is None else found + self.bias
@@ -120,7 +120,7 @@ def _(x: Tensor, matrices: Tensor) -> Tensor:
 
 
 @cache
-def compiled_products() -> dict[str, object]:
+def compiled_products() -> dict[str, Any]:
     """Compile the C++ of `few_tokens`; the options that have a compiler call it.
 
     Returns
