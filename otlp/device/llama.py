@@ -196,8 +196,8 @@ def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor)
     """
     batch, count, _, width = q.shape
     grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width).transpose(1, 2)
-    scores = few_each(grouped.flatten(2, 3).flatten(0, 1), keys.transpose(2, 3).flatten(0, 1))
-    scores = scores.view(*grouped.shape[:-1], -1)
+    rows = grouped.flatten(2, 3).flatten(0, 1).contiguous()
+    scores = few_each(rows, keys.transpose(2, 3).flatten(0, 1)).view(*grouped.shape[:-1], -1)
     weights = (scores + seen[:, None, :, None]).softmax(-1)
     weights = weights.view(batch * keys.shape[1], -1, keys.shape[2])
     found: Tensor = few_each(weights, values.flatten(0, 1))
