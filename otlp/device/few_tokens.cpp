@@ -102,7 +102,7 @@ void panels(const Task& task, const Entry* matrix, const int64_t begin[PANELS]) 
 
 template <int TOKENS, typename Entry>
 void multiply(const Task& task, const Entry* matrix) {
-  constexpr int PANELS = 4 * TOKENS <= ROOM ? 4 : 2 * TOKENS <= ROOM ? 2 : 1;
+  constexpr int PANELS = std::min(ROOM / TOKENS, 4);
   const int64_t all = (task.outer + LANES - 1) / LANES, far = all / PANELS;
   in_threads(far, [&](int64_t one) {
     int64_t begin[PANELS];
