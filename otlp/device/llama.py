@@ -3,9 +3,7 @@
 The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
 that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
 one call compiles to one graph.  On a CPU few tokens take the time of one, which is that of reading
-the matrices: compiled, products and attention are sums that a compiler makes loops of, each reading
-a matrix once for all tokens.  As it is, or for more tokens, matrices lie both ways round: (out, in)
-for few tokens and (in, out) for more, as the libraries are fastest.
+the matrices (`otlp.device.products`), in attention as well.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from otlp.device.products import FEW, LANES, Product, few_each, packed
+from otlp.device.products import FEW, LANES, LinearLayer, few_each, packed
 from otlp.errors import UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
@@ -35,13 +33,13 @@ Cache = list[tuple[Tensor, Tensor]]
 
 class _Layer(NamedTuple):
     before: Tensor
-    attended: Product
-    out: Product
+    attended: LinearLayer
+    out: LinearLayer
     query_norm: Tensor | None
     key_norm: Tensor | None
     between: Tensor
-    gated: Product
-    down: Product
+    gated: LinearLayer
+    down: LinearLayer
 
 
 class Llama:
@@ -50,8 +48,8 @@ class Llama:
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Of one of `KINDS`, in evaluation mode.  On a CPU its matrices are held twice, either way
-        round.
+        Of one of `KINDS`, in evaluation mode.  On a CPU its matrices are held twice more, as (in,
+        out) and packed.
 
     Raises
     ------
@@ -238,15 +236,15 @@ def _layer(one: Any) -> _Layer:
     )
 
 
-def _side_by_side(*parts: Any) -> Product:
+def _side_by_side(*parts: Any) -> LinearLayer:
     """Linear layers of one input as one product; all of them have a bias, or none does."""
     matrix = torch.cat([one.weight.detach() for one in parts])
     biases = [one.bias.detach() for one in parts if one.bias is not None]
     bias = torch.cat(biases) if biases else None
     if matrix.device.type != "cpu":
-        return Product(matrix.t(), None, bias)
+        return LinearLayer(matrix.t(), None, bias)
     few = None if matrix.dtype == torch.float64 else packed(matrix)
-    return Product(matrix.t().contiguous(), few, bias)
+    return LinearLayer(matrix.t().contiguous(), few, bias)
 
 
 def _check_kind(model: Any, config: Any) -> None:

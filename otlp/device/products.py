@@ -27,7 +27,7 @@ CONTRACTED: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 """Has a product and a sum be one instruction."""
 
 
-class Product(NamedTuple):
+class LinearLayer(NamedTuple):
     """One or several linear layers side by side.
 
     Attributes

@@ -161,8 +161,8 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
         if is_chain(branching):
             slots, sees = _in_the_text(places, context, at)
         else:
-            own_slots = context + torch.arange(drafted.shape[1], device=text.device)
-            slots = torch.cat([last, own_slots.expand(batch, -1)], 1)
+            drawn_slots = context + torch.arange(drafted.shape[1], device=text.device)
+            slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
             sees = (at < held[:, None, None]) | own
         tokens = torch.cat([text.gather(1, last), drafted], 1)
         hidden = model.read(cache, tokens, places, slots, sees)

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
 from otlp.device.compiling import CompiledStep  # noqa: E402
-from otlp.device.products import Product, few_each, few_tokens, packed  # noqa: E402
+from otlp.device.products import LinearLayer, few_each, few_tokens, packed  # noqa: E402
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -35,7 +35,7 @@ def test_a_product_as_it_is() -> None:
     x, matrix = random(2, 3, 7), random(5, 7)
     assert torch.allclose(few_tokens(x[0], packed(matrix), 5), x[0] @ matrix.t(), atol=1e-5)
     bias = random(5)
-    found = Product(matrix.t(), packed(matrix), bias)(x)
+    found = LinearLayer(matrix.t(), packed(matrix), bias)(x)
     assert torch.allclose(found, x @ matrix.t() + bias, atol=1e-5)
 
 
