@@ -63,8 +63,8 @@ void in_threads(int64_t count, const Each& each) {
   for (int64_t one = 0; one < count; ++one) each(one);
 }
 
-// Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16 entries
-// is followed by the next one of its panel `step` entries later.  The panel of output n begins at
+// Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16
+// entries is followed by the next one of its panel `step` entries later.  The panel of output n begins at
 // entry n `apart`; where panels are not padded the last one begins early, at output `last`.
 struct Task {
   const float* x;
