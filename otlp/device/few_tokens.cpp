@@ -64,8 +64,8 @@ void in_threads(int64_t count, const Each& each) {
 }
 
 // Tokens (count, inner), one after the other, and their outputs (count, outer).  A row of 16
-// entries is followed by the next one of its panel `step` entries later.  The panel of output n begins at
-// entry n `apart`; where panels are not padded the last one begins early, at output `last`.
+// entries is followed by the next one of its panel `step` entries later.  The panel of output n
+// begins at entry n `apart`; where panels are not padded the last one begins early, at `last`.
 struct Task {
   const float* x;
   float* y;
