@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from operator import is_
 from time import perf_counter
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from otlp.device.products import RECENT, compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
@@ -39,24 +42,40 @@ class CompiledStep:
     def __init__(self, step: Callable[..., Any], device: torch.device = CPU) -> None:
         self._step = step
         self._device = device
+        self._bound: tuple[Any, ...] = ()
+        self._again: Callable[[], Any] | None = None
         self.seconds = 0.0
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Do the step."""
+        if self._again is not None and all(map(is_, self._bound, arguments)):
+            self._again()
+            return None
         if self.seconds:
-            return self._step(*arguments)
-        begin = perf_counter()
+            return self._called(arguments)
+        begin, plain = perf_counter(), self._step
         try:
-            compiled = _unguarded(self._step, self._device)
-            found = compiled(*arguments)
-            self._step = compiled
+            self._step = self._compiled(plain)
+            found = self._called(arguments)
         except Exception:  # compilers fail in many ways, each with its own type
-            found = self._tried_again(arguments)
+            found = self._tried_again(plain, arguments)
+        except BaseException:
+            self._step = plain
+            raise
         self.seconds = perf_counter() - begin
         return found
 
-    def _tried_again(self, arguments: tuple[Any, ...]) -> Any:
+    def _called(self, arguments: tuple[Any, ...]) -> Any:
+        """Call the step, whose graph says how to call it on the same tensors again."""
+        self._again = None
+        found = self._step(*arguments)
+        self._bound = arguments
+        if found is not None:
+            self._again = None
+        return found
+
+    def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Do the step, compiled in a fresh cache if that works.
 
         A process that was killed may leave half a library in the compiler's cache, and none that
@@ -66,41 +85,46 @@ class CompiledStep:
             from torch._inductor.utils import fresh_inductor_cache  # which takes a second
 
             with fresh_inductor_cache():
-                compiled = _unguarded(self._step, self._device)
-                found = compiled(*arguments)
-            self._step = compiled
-            return found
+                self._step = self._compiled(plain)
+                return self._called(arguments)
         except Exception as error:
-            self.compiled = False
+            self._step, self.compiled = plain, False
             say_once("the steps are not compiled, decoding is slower", error)
-            return self._step(*arguments)
+            return plain(*arguments)
 
+    def _compiled(self, step: Any) -> Callable[..., Any]:
+        """Compile without checks before each call, which took a tenth of a millisecond.
 
-def _unguarded(step: Any, device: torch.device) -> Callable[..., Any]:
-    """Compile without checks before each call, which took a tenth of a millisecond.
+        Compiled code is kept by code object, so each step gets one of its own.
+        """
+        code, closure = step.__code__.replace(), step.__closure__
+        own = FunctionType(code, step.__globals__, step.__name__, None, closure)
+        if not RECENT:
+            return torch.compile(own, fullgraph=True, dynamic=False)
+        unguarded: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        backend = self._by_inductor if self._device.type == "cpu" else "inductor"
+        return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
 
-    Compiled code is kept by code object, so each step gets one of its own.
-    """
-    own = FunctionType(
-        step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
-    )
-    return torch.compile(own, fullgraph=True, dynamic=False, options=_options(device))
+    def _by_inductor(self, graph: Any, examples: Any) -> Any:
+        """Compile a graph for a CPU, and keep the tensors of its last call.
 
+        Those are the weights, too, which Python finds one by one at each call of the step.
+        """
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-def _options(device: torch.device) -> dict[str, Any]:
-    """What the compiler is asked for, as far as this version of PyTorch knows it."""
-    from torch._inductor import config  # which takes a second
+        def inner(*graph: Any, **options: Any) -> Any:
+            made = compile_fx_inner(*graph, **options)
 
-    # hundreds of small buffers are taken and given back in C++; a GPU replays a graph instead
-    options: dict[str, Any] = {"cpp_wrapper": device.type == "cpu"}
-    # a product and a sum in one go; in older versions the option is a switch
-    contract = "cpp.enable_floating_point_contract_flag"
-    known = config.get_config_copy()
-    if contract in known:
-        options[contract] = True if isinstance(known[contract], bool) else "fast"
-    if torch.__version__ >= "2.8":  # not by letters: PyTorch compares numbers
-        options["guard_filter_fn"] = lambda guards: [False] * len(guards)
-    return options
+            def call(tensors: list[Tensor]) -> Any:
+                kept = tuple(tensors)  # made empties its list
+                self._again = lambda: made(list(kept))
+                return made(tensors)
+
+            call._boxed_call = True  # type: ignore[attr-defined]
+            return call
+
+        # hundreds of small buffers are taken and given back in C++
+        return compile_fx(graph, examples, inner, {"cpp_wrapper": True, **compiled_products()})
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

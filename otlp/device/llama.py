@@ -3,9 +3,7 @@
 The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
 that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
 one call compiles to one graph.  On a CPU few tokens take the time of one, which is that of reading
-the matrices: compiled, products and attention are sums that a compiler makes loops of, each reading
-a matrix once for all tokens.  As it is, or for more tokens, matrices lie both ways round: (out, in)
-for few tokens and (in, out) for more, as the libraries are fastest.
+the matrices (`otlp.device.products`), in attention as well.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
+from otlp.device.products import FEW, LANES, RECENT, LinearLayer, few_each, packed
 from otlp.errors import UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
@@ -23,12 +22,6 @@ KINDS = ("llama", "mistral", "qwen2", "qwen3")
 
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the text."""
-
-FEW = 3
-"""Tokens that a product with a matrix (out, in) takes in the time of one, measured with MKL."""
-
-SUMMED = 7
-"""Tokens that are multiplied in compiled sums, measured: seven gain, nine do not."""
 
 TRIED = 12
 """Tokens of the text that a model is tried on."""
@@ -38,33 +31,15 @@ Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
 
 
-class _Product(NamedTuple):
-    """One or several linear layers side by side: a matrix (out, in), as (in, out), and a bias."""
-
-    matrix: Tensor
-    turned: Tensor
-    bias: Tensor | None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        count = x.shape[:-1].numel()
-        if _in_sums(x, count):
-            found = product_in_sums(x, self.matrix)
-            return found if self.bias is None else found + self.bias
-        if count <= FEW:
-            return linear(x, self.matrix, self.bias)
-        found = x @ self.turned
-        return found if self.bias is None else found + self.bias
-
-
 class _Layer(NamedTuple):
     before: Tensor
-    attended: _Product
-    out: _Product
+    attended: LinearLayer
+    out: LinearLayer
     query_norm: Tensor | None
     key_norm: Tensor | None
     between: Tensor
-    gated: _Product
-    down: _Product
+    gated: LinearLayer
+    down: LinearLayer
 
 
 class Llama:
@@ -73,8 +48,8 @@ class Llama:
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Of one of `KINDS`, in evaluation mode.  On a CPU its matrices are held twice, either way
-        round.
+        Of one of `KINDS`, in evaluation mode.  On a CPU its matrices are held twice more, as (in,
+        out) and packed.
 
     Raises
     ------
@@ -123,9 +98,16 @@ class Llama:
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
-        shape = (batch, self.key_heads, slots, self.width)
-        kind = {"dtype": self.dtype, "device": self.device}
-        return [(torch.zeros(shape, **kind), torch.zeros(shape, **kind)) for _ in self.layers]
+        kind: Any = {"dtype": self.dtype, "device": self.device}
+        shape = batch, self.key_heads, slots, self.width
+
+        def keys() -> Tensor:
+            if self.device.type != "cpu":
+                return torch.zeros(shape, **kind)
+            # slots side by side, as a product with queries reads them
+            return torch.zeros(*shape[:2], self.width, slots, **kind).mT
+
+        return [(keys(), torch.zeros(shape, **kind)) for _ in self.layers]
 
     def read(
         self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor
@@ -153,6 +135,9 @@ class Llama:
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
         heads = [self.heads, self.key_heads, self.key_heads]
+        few = self._few(tokens, cache)
+        attend = attention_in_products if few else attention
+        seen = _stored(terms_of(sees)) if few else sees
         hidden: Tensor = self.embedding[tokens]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = self._normed(hidden, layer.before)
@@ -162,8 +147,7 @@ class Llama:
                 q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
             keys[rows, :, slots] = _turned(k, cos, sin)
             values[rows, :, slots] = v
-            attend = attention_in_products if _in_sums(q, batch * count) else attention
-            mixed = attend(_turned(q, cos, sin), keys, values, sees)
+            mixed = attend(_turned(q, cos, sin), keys, values, seen)
             hidden = hidden + layer.out(mixed)
             gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
             hidden = hidden + layer.down(silu(gate) * up)
@@ -173,30 +157,14 @@ class Llama:
         """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
         return self.head(self._normed(hidden, self.norm))
 
+    def _few(self, tokens: Tensor, cache: Cache) -> bool:
+        """Whether compiled attention is the project's own, which is faster for few tokens."""
+        fits = min(self.width, cache[0][0].shape[2]) >= LANES and tokens.numel() <= FEW
+        here = RECENT and self.device.type == "cpu" and self.dtype == torch.float32
+        return fits and here and torch.compiler.is_compiling()
+
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self.epsilon)
-
-
-def _in_sums(x: Tensor, count: int) -> bool:
-    """Whether so many tokens are multiplied by loops that a compiler writes."""
-    exact = x.dtype in (torch.float32, torch.float64)
-    return torch.compiler.is_compiling() and not x.is_cuda and exact and count <= SUMMED
-
-
-def product_in_sums(x: Tensor, matrix: Tensor) -> Tensor:
-    """Compute x @ matrix.T by a sum for each token, which compiles to one pass over the matrix.
-
-    Parameters
-    ----------
-    x : Tensor, shape (..., in)
-    matrix : Tensor, shape (out, in)
-
-    Returns
-    -------
-    Tensor, shape (..., out)
-    """
-    rows = _stored(x).view(-1, x.shape[-1]).unbind()
-    return torch.stack([(row * matrix).sum(-1) for row in rows]).view(*x.shape[:-1], -1)
 
 
 def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
@@ -219,18 +187,28 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     return found.transpose(1, 2).flatten(2)
 
 
-def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
-    """Attend as `attention`, by two products and a softmax, which is faster for few tokens."""
+def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Attend as `attention`, by two products and a softmax, which is faster for few tokens.
+
+    What is seen are terms of the scores, from `terms_of`.
+    """
     batch, count, _, width = q.shape
-    grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width)
-    scores = torch.einsum("bqkgw,bksw->bkqgs", grouped, keys)
-    weights = scores.masked_fill(~sees[:, None, :, None], -torch.inf).softmax(-1)
-    return torch.einsum("bkqgs,bksw->bqkgw", weights, values).flatten(2)
+    grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width).transpose(1, 2)
+    rows = grouped.flatten(2, 3).flatten(0, 1).contiguous()
+    scores = few_each(rows, keys.transpose(2, 3).flatten(0, 1)).view(*grouped.shape[:-1], -1)
+    weights = (scores + seen[:, None, :, None]).softmax(-1)
+    weights = weights.view(batch * keys.shape[1], -1, keys.shape[2])
+    found: Tensor = few_each(weights, values.flatten(0, 1))
+    return found.view(grouped.shape).transpose(1, 2).flatten(2)
+
+
+def terms_of(sees: Tensor) -> Tensor:
+    """Terms of scores, 0 for the slots that tokens see and -inf for others."""
+    return torch.zeros_like(sees, dtype=torch.float32).masked_fill(~sees, -torch.inf)
 
 
 def _stored(x: Tensor) -> Tensor:
-    """Have a compiler store these values, that it would work out anew in each pass over them."""
-    x = x.contiguous()
+    """Have a compiler store these values, that it would work out anew where they are read."""
     return x.as_strided(x.shape, x.stride())
 
 
@@ -258,13 +236,15 @@ def _layer(one: Any) -> _Layer:
     )
 
 
-def _side_by_side(*parts: Any) -> _Product:
+def _side_by_side(*parts: Any) -> LinearLayer:
     """Linear layers of one input as one product; all of them have a bias, or none does."""
-    weights = [one.weight.detach() for one in parts]
-    matrix = weights[0] if len(weights) == 1 else torch.cat(weights)
-    turned = matrix.t() if matrix.is_cuda else matrix.t().contiguous()
+    matrix = torch.cat([one.weight.detach() for one in parts])
     biases = [one.bias.detach() for one in parts if one.bias is not None]
-    return _Product(matrix, turned, torch.cat(biases) if biases else None)
+    bias = torch.cat(biases) if biases else None
+    if matrix.device.type != "cpu":
+        return LinearLayer(matrix.t(), None, bias)
+    few = packed(matrix) if RECENT and matrix.dtype != torch.float64 else None
+    return LinearLayer(matrix.t().contiguous(), few, bias)
 
 
 def _check_kind(model: Any, config: Any) -> None:

@@ -23,7 +23,15 @@ from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
 from otlp.device.compiling import CompiledStep, captured
 from otlp.device.llama import Cache, Llama
-from otlp.device.steps import Progress, draft_step, own_slots, plain_step, settle, target_step
+from otlp.device.steps import (
+    Progress,
+    draft_step,
+    is_chain,
+    own_slots,
+    plain_step,
+    settle,
+    target_step,
+)
 from otlp.device.verifying import verification_here, verify_there
 from otlp.distribution import IntArray, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
@@ -100,6 +108,7 @@ class _State:
     steps: dict[str, Any]
     own: Tensor
     caches: list[Cache]
+    moving: list[Cache]
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
 
@@ -310,13 +319,15 @@ class DeviceLoop:
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
             numbers = self._numbers(batch)
+            caches = [model.new_cache(batch, slots) for model in self.models]
             state = _State(
                 Progress(text, held, goal, calls, done, self.ends),
                 numbers,
                 self._drafted(numbers) if self.length else None,
                 self._steps_of((batch, context)),
                 own_slots(self.tree.shape, context, self.device),
-                [model.new_cache(batch, slots) for model in self.models],
+                caches,
+                [] if is_chain(self.branching) else caches,
             )
             self._warm_up(state)
         except (RuntimeError, MemoryError) as error:
@@ -399,7 +410,7 @@ class DeviceLoop:
         scored = self.clock()
         found = verify()
         verified = self.clock()
-        state.steps["settle"](state.caches, state.progress, *found)
+        state.steps["settle"](state.moving, state.progress, *found)
         _add(
             state.parts,
             draft=drafted - begin,

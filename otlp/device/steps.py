@@ -3,7 +3,8 @@
 What is drafted is a prefix tree of i.i.d. children, k_1, ..., k_L of each token by depth: K paths
 of L tokens are K, 1, ..., 1.  The cache of a model has C slots for the text, in order, and behind
 them N slots for the drafted tokens, level by level.  A token sees the text and its own path
-(`own_slots`); what is accepted moves to the text.
+(`own_slots`); what is accepted moves to the text.  One path is drafted where its tokens belong in
+the text, and nothing moves.
 """
 
 from __future__ import annotations
@@ -123,9 +124,12 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
             width = prefixes.shape[1]
             if level:
                 places = (held[:, None] + level - 1).expand(-1, width)
-                slots = so_far - width + torch.arange(width, device=text.device)
-                sees = (at < held[:, None, None]) | own[1 + slots]
-                slots = (context + slots).expand(batch, -1)
+                if is_chain(branching):
+                    slots, sees = _in_the_text(places, context, at)
+                else:
+                    slots = so_far - width + torch.arange(width, device=text.device)
+                    sees = (at < held[:, None, None]) | own[1 + slots]
+                    slots = (context + slots).expand(batch, -1)
                 hidden = model.read(cache, prefixes[..., -1], places, slots, sees)
                 q = alike(laws(model.logits(hidden), sampling), prefixes)
                 rows.append(q)
@@ -151,13 +155,17 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
         batch, context = text.shape
         last = held[:, None] - 1
         levels = torch.split(drafted, widths, 1)
-        places = [last, *((last + 1 + at).expand_as(one) for at, one in enumerate(levels))]
-        behind = context + torch.arange(drafted.shape[1], device=text.device)
-        slots = torch.cat([last, behind.expand(batch, -1)], 1)
+        behind = ((last + 1 + at).expand_as(one) for at, one in enumerate(levels))
+        places = torch.cat([last, *behind], 1)
         at = torch.arange(cache[0][0].shape[2], device=text.device)
-        sees = (at < held[:, None, None]) | own
+        if is_chain(branching):
+            slots, sees = _in_the_text(places, context, at)
+        else:
+            drawn_slots = context + torch.arange(drafted.shape[1], device=text.device)
+            slots = torch.cat([last, drawn_slots.expand(batch, -1)], 1)
+            sees = (at < held[:, None, None]) | own
         tokens = torch.cat([text.gather(1, last), drafted], 1)
-        hidden = model.read(cache, tokens, torch.cat(places, 1), slots, sees)
+        hidden = model.read(cache, tokens, places, slots, sees)
         root, *rows = torch.split(laws(model.logits(hidden), sampling), [1, *widths], 1)
         found, prefixes = [root], drafted.new_empty(batch, 1, 0)
         for row, drawn, children in zip(rows, levels, branching, strict=True):
@@ -167,6 +175,17 @@ def target_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> S
         laws_after.copy_(torch.cat(found, 1))
 
     return step
+
+
+def is_chain(branching: Sequence[int]) -> bool:
+    """Whether one path is drafted, whose tokens take their places in the text."""
+    return all(children == 1 for children in branching)
+
+
+def _in_the_text(places: Tensor, context: int, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Slots of tokens at these places, and what they see; texts that are done stay inside."""
+    slots = places.clamp(max=context - 1)
+    return slots, at <= slots[..., None]
 
 
 def plain_step(model: Llama, sampling: Sampling) -> Step:
@@ -187,7 +206,7 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
 def settle(
     caches: list[Cache], progress: Progress, tokens: Tensor, accepted: Tensor, path: Tensor
 ) -> None:
-    """Move what is accepted behind the texts, and append it and a token more."""
+    """Move what is accepted behind the texts, in these caches, and append it and a token more."""
     for cache in caches:
         keep_slots(cache, progress.held, (path - 1).clamp(min=0), progress.text.shape[1])
     append(progress, tokens, accepted + 1)

@@ -7,18 +7,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
 pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
 from otlp.device.compiling import CompiledStep  # noqa: E402
-from otlp.device.llama import Llama, attention, attention_in_products, product_in_sums  # noqa: E402
+from otlp.device.llama import (  # noqa: E402
+    Llama,
+    attention,
+    attention_in_products,
+    terms_of,
+)
 from tests.tiny_models import tiny  # noqa: E402
 
 
 def random(*shape: int):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-
-
-@pytest.mark.parametrize("shape", [(7,), (1, 7), (3, 7), (2, 3, 7)])
-def test_a_product_in_sums(shape: tuple[int, ...]) -> None:
-    x, matrix = random(*shape), random(5, 7)
-    assert torch.allclose(product_in_sums(x, matrix), x @ matrix.t(), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (4, 4), (6, 2), (3, 1)])
@@ -31,28 +30,29 @@ def test_attention_in_products(batch: int, count: int, heads: int, key_heads: in
     sees = random(batch, count, slots) < 0.0
     sees[:, 0], sees[:, -1] = False, True
     sees[:, :, 0] = True
-    found, wanted = (one(q, keys, values, sees) for one in (attention_in_products, attention))
+    found = attention_in_products(q, keys, values, terms_of(sees))
+    wanted = attention(q, keys, values, sees)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
-    """With biases, normed queries and shared keys; tokens of a batch in sums, and more that not."""
-    model = Llama(tiny(kind).double())
-    for batch, count in ((1, 1), (2, 3), (1, 9)):
+    """With biases, normed queries and shared keys; few tokens of a batch, and more than few."""
+    model = Llama(tiny(kind))
+    for batch, count in ((1, 1), (2, 3), (1, 9), (3, 10)):
         tokens = torch.arange(batch * count).view(batch, count)
         places = torch.arange(count).expand(batch, -1)
-        sees = torch.ones(batch, count, 12, dtype=torch.bool).tril()
+        sees = torch.ones(batch, count, 19, dtype=torch.bool).tril()
 
         def logits(cache, *given):
             return model.logits(model.read(cache, *given))
 
         with torch.inference_mode():
-            caches = [model.new_cache(batch, 12) for _ in range(2)]
+            caches = [model.new_cache(batch, 19) for _ in range(2)]
             step, given = CompiledStep(logits), (tokens, places, places, sees)
             found, wanted = step(caches[0], *given), logits(caches[1], *given)
             assert step.compiled
-            assert torch.allclose(found, wanted, rtol=0, atol=1e-6)
+            assert torch.allclose(found, wanted, rtol=0, atol=1e-5)
             for one, other in zip(*caches, strict=True):
-                assert torch.allclose(torch.stack(one), torch.stack(other), rtol=0, atol=1e-6)
+                assert torch.allclose(torch.stack(one), torch.stack(other), rtol=0, atol=1e-5)
