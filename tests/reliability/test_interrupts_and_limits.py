@@ -41,7 +41,7 @@ LONG = {
     "linear program": ("linear-program", 100, 3),
     "linear program with many sets": ("linear-program", 1000, 2),
     "flow": ("max-flow", 240, 3),
-    "two flows": ("slackness", 240, 3),
+    "two flows": ("slackness", 320, 3),
 }
 
 pytestmark = pytest.mark.skipif(
