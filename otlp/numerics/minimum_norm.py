@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.numerics.compiled import REASSOCIATE, compiled
+from otlp.numerics.compiled import compiled
 from otlp.timing import seconds_left
 
 STALLED = 25
@@ -353,7 +353,7 @@ def _mix(vertices: FloatArray, slots: IntArray, weights: FloatArray) -> FloatArr
     return result
 
 
-@compiled(fastmath=REASSOCIATE)
+@compiled(fastmath={"reassoc", "contract"})
 def _inner_products(
     vertices: FloatArray, slots: IntArray, target: FloatArray, offset: FloatArray
 ) -> FloatArray:

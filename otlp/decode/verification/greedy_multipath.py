@@ -12,7 +12,7 @@ import numpy.typing as npt
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.ascending import ascending
-from otlp.numerics.compiled import REASSOCIATE, compiled
+from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 
 BLOCK = 256
@@ -63,7 +63,8 @@ def _ranks(p: FloatArray, q: FloatArray) -> Ranks:
     return ranks
 
 
-@compiled(fastmath=REASSOCIATE, error_model="numpy")
+# with "nsz" the sums are not vectorised
+@compiled(fastmath={"reassoc", "contract"}, error_model="numpy")
 def _mass_below(p: FloatArray, q: FloatArray, token: int) -> tuple[float, int]:
     """Draft mass of the tokens that stand below one, by rank and then by id; and its rank."""
     level, total = _rank(p[token], q[token]), 0.0
