@@ -12,9 +12,20 @@
 #if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
+#include <dlfcn.h>
 #include <omp.h>
 
 namespace {
+
+// PyTorch's function of this name.  This library is open to all; were it linked with PyTorch's, these
+// would be, too, and libraries that hold other versions of what is in them would call theirs.
+template <typename Function>
+Function* of_torch(Function*, const char* name) {
+  static void* const torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  return reinterpret_cast<Function*>(dlsym(torch, name));
+}
+
+#define TORCH(name) ([] { static auto* const found = of_torch((decltype(name)*)nullptr, #name); return found; }())
 
 constexpr int64_t LANES = 16, AHEAD = 2048;  // bytes fetched ahead
 #if defined(__AVX512F__)
@@ -131,14 +142,14 @@ void all_tokens(Task task, int64_t tokens, const Entry* matrix) {
 
 int64_t size(AtenTensorHandle tensor, int64_t axis) {
   int64_t found;
-  aoti_torch_get_size(tensor, axis, &found);
+  TORCH(aoti_torch_get_size)(tensor, axis, &found);
   return found;
 }
 
 template <typename Entry = void>
 Entry* data(AtenTensorHandle tensor) {
   void* found;
-  aoti_torch_get_data_ptr(tensor, &found);
+  TORCH(aoti_torch_get_data_ptr)(tensor, &found);
   return static_cast<Entry*>(found);
 }
 
@@ -148,14 +159,14 @@ extern "C" AOTITorchError aoti_torch_cpu_few_tokens(
     AtenTensorHandle x, AtenTensorHandle packed, int64_t outer, AtenTensorHandle* made) {
   const int64_t tokens = size(x, 0), inner = size(x, 1);
   const int64_t shape[2] = {tokens, outer}, strides[2] = {outer, 1};
-  aoti_torch_empty_strided(2, shape, strides, aoti_torch_dtype_float32(),
-                           aoti_torch_device_type_cpu(), 0, made);
+  TORCH(aoti_torch_empty_strided)(2, shape, strides, TORCH(aoti_torch_dtype_float32)(),
+                           TORCH(aoti_torch_device_type_cpu)(), 0, made);
   const Task task{data<float>(x), data<float>(*made), inner, outer, LANES, inner, outer};
   int32_t kind;
-  aoti_torch_get_dtype(packed, &kind);
-  if (kind == aoti_torch_dtype_float16())
+  TORCH(aoti_torch_get_dtype)(packed, &kind);
+  if (kind == TORCH(aoti_torch_dtype_float16)())
     all_tokens(task, tokens, data<c10::Half>(packed));
-  else if (kind == aoti_torch_dtype_bfloat16())
+  else if (kind == TORCH(aoti_torch_dtype_bfloat16)())
     all_tokens(task, tokens, data<BFloat16>(packed));
   else
     all_tokens(task, tokens, data<float>(packed));
@@ -167,8 +178,8 @@ extern "C" AOTITorchError aoti_torch_cpu_few_each(
   const int64_t count = size(x, 0), tokens = size(x, 1), inner = size(x, 2);
   const int64_t outer = size(matrices, 2);
   const int64_t shape[3] = {count, tokens, outer}, strides[3] = {tokens * outer, outer, 1};
-  aoti_torch_empty_strided(3, shape, strides, aoti_torch_dtype_float32(),
-                           aoti_torch_device_type_cpu(), 0, made);
+  TORCH(aoti_torch_empty_strided)(3, shape, strides, TORCH(aoti_torch_dtype_float32)(),
+                           TORCH(aoti_torch_device_type_cpu)(), 0, made);
   const float *from = data<float>(x), *matrix = data<float>(matrices);
   float* to = data<float>(*made);
   in_threads(count, [&](int64_t one) {

@@ -136,7 +136,7 @@ def compiled_products() -> dict[str, Any]:
 
     source = Path(__file__).with_name("few_tokens.cpp").read_text("utf-8")
     with config.patch(CONTRACTED):
-        library = CppCodeCache.load(source)
+        library = CppCodeCache.load(source, extra_flags=("-Wl,--as-needed",))
     ctypes.CDLL(library._name, ctypes.RTLD_GLOBAL)  # compiled code finds it by its name
     operators = torch.ops.otlp
     x, made = "AOTITorchError aoti_torch_cpu_{}(AtenTensorHandle x, ", ", AtenTensorHandle* made)"
