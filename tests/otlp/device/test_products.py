@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
@@ -74,3 +77,15 @@ def test_compiled_products(threads: int) -> None:
     wanted = [x @ matrix.t() for x, matrix in products] + [x @ one for x, one in each]
     wanted = torch.cat([one.flatten() for one in wanted])
     assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_other_libraries_work_beside_the_kernel() -> None:
+    """Were PyTorch open to all with it, OR-tools would call PyTorch's protobuf, and crash."""
+    code = (
+        "import otlp; from otlp.device.products import compiled_products; compiled_products();"
+        "problem = otlp.Problem([0.5, 0.3, 0.2], otlp.IID([0.2, 0.3, 0.5], 2));"
+        "print(otlp.solve(problem, 'max-flow').guarantee.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "OPTIMAL\n", (done.returncode, done.stderr)
