@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otlp.device.products import RECENT, compiled_products
+from otlp.device.products import NATIVE, compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
@@ -99,10 +99,10 @@ class CompiledStep:
         """
         code, closure = step.__code__.replace(), step.__closure__
         own = FunctionType(code, step.__globals__, step.__name__, None, closure)
-        if not RECENT:
-            return torch.compile(own, fullgraph=True, dynamic=False)
-        unguarded: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-        backend = self._by_inductor if self._device.type == "cpu" else "inductor"
+        backend = self._by_inductor if NATIVE and self._device.type == "cpu" else "inductor"
+        unguarded: dict[str, Any] | None = None
+        if torch.__version__ >= "2.8":
+            unguarded = {"guard_filter_fn": lambda guards: [False] * len(guards)}
         return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
 
     def _by_inductor(self, graph: Any, examples: Any) -> Any:

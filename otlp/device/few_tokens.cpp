@@ -19,13 +19,25 @@ namespace {
 
 // PyTorch's function of this name.  This library is open to all; were it linked with PyTorch's, these
 // would be, too, and libraries that hold other versions of what is in them would call theirs.
+bool complete = true;
+
 template <typename Function>
-Function* of_torch(Function*, const char* name) {
+Function* of_torch(const char* name) {
   static void* const torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  return reinterpret_cast<Function*>(dlsym(torch, name));
+  void* const found = torch ? dlsym(torch, name) : nullptr;
+  complete = complete && found;
+  return reinterpret_cast<Function*>(found);
 }
 
-#define TORCH(name) ([] { static auto* const found = of_torch((decltype(name)*)nullptr, #name); return found; }())
+#define OF_TORCH(name) const auto name = of_torch<decltype(aoti_torch_##name)>("aoti_torch_" #name)
+OF_TORCH(dtype_float16);
+OF_TORCH(dtype_bfloat16);
+OF_TORCH(dtype_float32);
+OF_TORCH(device_type_cpu);
+OF_TORCH(get_size);
+OF_TORCH(get_dtype);
+OF_TORCH(get_data_ptr);
+OF_TORCH(empty_strided);
 
 constexpr int64_t LANES = 16, AHEAD = 2048;  // bytes fetched ahead
 #if defined(__AVX512F__)
@@ -142,31 +154,32 @@ void all_tokens(Task task, int64_t tokens, const Entry* matrix) {
 
 int64_t size(AtenTensorHandle tensor, int64_t axis) {
   int64_t found;
-  TORCH(aoti_torch_get_size)(tensor, axis, &found);
+  get_size(tensor, axis, &found);
   return found;
 }
 
 template <typename Entry = void>
 Entry* data(AtenTensorHandle tensor) {
   void* found;
-  TORCH(aoti_torch_get_data_ptr)(tensor, &found);
+  get_data_ptr(tensor, &found);
   return static_cast<Entry*>(found);
 }
 
 }  // namespace
 
+extern "C" bool few_tokens_can_be_called() { return complete; }
+
 extern "C" AOTITorchError aoti_torch_cpu_few_tokens(
     AtenTensorHandle x, AtenTensorHandle packed, int64_t outer, AtenTensorHandle* made) {
   const int64_t tokens = size(x, 0), inner = size(x, 1);
   const int64_t shape[2] = {tokens, outer}, strides[2] = {outer, 1};
-  TORCH(aoti_torch_empty_strided)(2, shape, strides, TORCH(aoti_torch_dtype_float32)(),
-                           TORCH(aoti_torch_device_type_cpu)(), 0, made);
+  empty_strided(2, shape, strides, dtype_float32(), device_type_cpu(), 0, made);
   const Task task{data<float>(x), data<float>(*made), inner, outer, LANES, inner, outer};
   int32_t kind;
-  TORCH(aoti_torch_get_dtype)(packed, &kind);
-  if (kind == TORCH(aoti_torch_dtype_float16)())
+  get_dtype(packed, &kind);
+  if (kind == dtype_float16())
     all_tokens(task, tokens, data<c10::Half>(packed));
-  else if (kind == TORCH(aoti_torch_dtype_bfloat16)())
+  else if (kind == dtype_bfloat16())
     all_tokens(task, tokens, data<BFloat16>(packed));
   else
     all_tokens(task, tokens, data<float>(packed));
@@ -178,8 +191,7 @@ extern "C" AOTITorchError aoti_torch_cpu_few_each(
   const int64_t count = size(x, 0), tokens = size(x, 1), inner = size(x, 2);
   const int64_t outer = size(matrices, 2);
   const int64_t shape[3] = {count, tokens, outer}, strides[3] = {tokens * outer, outer, 1};
-  TORCH(aoti_torch_empty_strided)(3, shape, strides, TORCH(aoti_torch_dtype_float32)(),
-                           TORCH(aoti_torch_device_type_cpu)(), 0, made);
+  empty_strided(3, shape, strides, dtype_float32(), device_type_cpu(), 0, made);
   const float *from = data<float>(x), *matrix = data<float>(matrices);
   float* to = data<float>(*made);
   in_threads(count, [&](int64_t one) {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from otlp.device.products import FEW, LANES, RECENT, LinearLayer, few_each, packed
+from otlp.device.products import FEW, LANES, NATIVE, LinearLayer, few_each, packed
 from otlp.errors import UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
@@ -160,7 +160,7 @@ class Llama:
     def _few(self, tokens: Tensor, cache: Cache) -> bool:
         """Whether compiled attention is the project's own, which is faster for few tokens."""
         fits = min(self.width, cache[0][0].shape[2]) >= LANES and tokens.numel() <= FEW
-        here = RECENT and self.device.type == "cpu" and self.dtype == torch.float32
+        here = NATIVE and self.device.type == "cpu" and self.dtype == torch.float32
         return fits and here and torch.compiler.is_compiling()
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -243,7 +243,7 @@ def _side_by_side(*parts: Any) -> LinearLayer:
     bias = torch.cat(biases) if biases else None
     if matrix.device.type != "cpu":
         return LinearLayer(matrix.t(), None, bias)
-    few = packed(matrix) if RECENT and matrix.dtype != torch.float64 else None
+    few = packed(matrix) if NATIVE and matrix.dtype != torch.float64 else None
     return LinearLayer(matrix.t().contiguous(), few, bias)
 
 

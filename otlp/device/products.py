@@ -7,12 +7,15 @@ the smallest format that holds each of its entries exactly; sums are in float32.
 from __future__ import annotations
 
 import ctypes
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from otlp.errors import EngineNotFoundError
 
 LANES = 16
 """Outputs of a panel; as in few_tokens.cpp."""
@@ -23,8 +26,8 @@ FEW = 28
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)
 """What packed entries may be, the first that holds all of them."""
 
-RECENT = torch.__version__ >= "2.8"  # not by letters: PyTorch compares numbers
-"""Whether compiled code can call C++ of ours, and skip its guards."""
+NATIVE = torch.__version__ >= "2.8" and sys.platform == "linux"  # a version, not letters
+"""Whether compiled code can call C++ of the project's."""
 
 CONTRACTED: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 """Has a product and a sum be one instruction."""
@@ -70,7 +73,8 @@ def packed(matrix: Tensor) -> Tensor:
     Tensor, shape (ceil(out / 16), in, 16)
         Zeros where there is no output.
     """
-    kind = next(one for one in FORMATS if torch.equal(matrix.to(one).to(matrix.dtype), matrix))
+    exact = (one for one in FORMATS if torch.equal(matrix.to(one).to(matrix.dtype), matrix))
+    kind = next(exact, FORMATS[-1])  # NaN is equal to nothing
     rows = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -len(matrix) % LANES))
     return rows.view(-1, LANES, rows.shape[1]).transpose(1, 2).contiguous()
 
@@ -130,6 +134,11 @@ def compiled_products() -> dict[str, Any]:
     -------
     dict
         For `torch.compile`.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If PyTorch is built in a way that the kernel does not know.
     """
     from torch._inductor import config
     from torch._inductor.codecache import CppCodeCache  # which takes a second
@@ -137,6 +146,8 @@ def compiled_products() -> dict[str, Any]:
     source = Path(__file__).with_name("few_tokens.cpp").read_text("utf-8")
     with config.patch(CONTRACTED):
         library = CppCodeCache.load(source, extra_flags=("-Wl,--as-needed",))
+    if not library.few_tokens_can_be_called():
+        raise EngineNotFoundError("PyTorch's own library is not where a release of it has it")
     ctypes.CDLL(library._name, ctypes.RTLD_GLOBAL)  # compiled code finds it by its name
     operators = torch.ops.otlp
     x, made = "AOTITorchError aoti_torch_cpu_{}(AtenTensorHandle x, ", ", AtenTensorHandle* made)"
