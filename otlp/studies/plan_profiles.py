@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otlp.decode.design.profiles import NEGLIGIBLE
+from otlp.decode.design.profiles import UNSEEN
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import ShapedDrafting
 from otlp.decode.verification import TopDown
@@ -43,7 +43,7 @@ def top_down_profile(
     Returns
     -------
     ndarray, shape (T - length, length + 1)
-        Unbiased, but that a row ends where it falls below `NEGLIGIBLE`; rows are independent.
+        Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
     """
     rule = TopDown() if rule is None else rule
     profile = np.zeros((text.starts(length), length + 1))
@@ -59,7 +59,7 @@ def top_down_profile(
             chance, siblings = _with_token(q, token, len(below), rng)
             plan = rule.plan(IID(q, siblings.size), p)
             row[depth + 1] = row[depth] * chance * plan.conditional(siblings)[token] / p[token]
-            if row[depth + 1] < NEGLIGIBLE:
+            if row[depth + 1] < UNSEEN:
                 break
             slots = [below[at] for at in np.flatnonzero(siblings == token)]
     return profile

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from otlp.decode.design.profiles import NEGLIGIBLE
+from otlp.decode.design.profiles import UNSEEN
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import ShapedDrafting
 from otlp.distribution import FloatArray, invert_cdf
@@ -31,7 +31,7 @@ def _tries(
         chance *= total
         left = np.maximum(-beyond, 0.0)
         missing = float(left.sum())
-        if chance < NEGLIGIBLE * 1e-2 or missing <= 0.0:
+        if chance < UNSEEN * 1e-2 or missing <= 0.0:
             return
         drawn = int(invert_cdf(np.cumsum(rejected), rng.random()))
         p, weight = left / missing, missing / (missing + (1.0 - weight))
@@ -78,7 +78,7 @@ def rejection_profile(
     Returns
     -------
     ndarray, shape (T - length, length + 1)
-        Unbiased, but that a row ends where it falls below `NEGLIGIBLE`; rows are independent.
+        Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
     """
     profile = np.zeros((text.starts(length), length + 1))
     profile[:, 0] = 1.0
@@ -98,10 +98,10 @@ def rejection_profile(
                         # Gamma/P of the child, and the weight that it is tried with
                         tried = accepted / float(draft[token]) if keeps else 1.0
                         reached = mass * chance * accepted / (tried * float(p[token]))
-                        if reached * tried > NEGLIGIBLE * 1e-1:
+                        if reached * tried > UNSEEN * 1e-1:
                             deeper.append((child, reached, tried))
             row[depth + 1] = sum(mass * weight for _, mass, weight in deeper)
             level = deeper
-            if row[depth + 1] < NEGLIGIBLE:
+            if row[depth + 1] < UNSEEN:
                 break
     return profile

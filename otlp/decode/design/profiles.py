@@ -5,10 +5,10 @@ Everything here is the algorithms' own code, asked about the one token that the 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from otlp.distribution import FloatArray, whole_number
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
-NEGLIGIBLE = 1e-4
+UNSEEN = 1e-10
 """Where A/P is less, what follows is left out: it falls with every token."""
 
 Shape = tuple[Any, ...]
@@ -86,7 +86,7 @@ def path_profile(
             skew = rule.skew(state, weight, p, q)
             skewed = float(q[token]) * skew.ratio(token)
             row[depth + 1] = row[depth] * min(1.0, skewed / (weight * float(p[token])))
-            if row[depth + 1] < NEGLIGIBLE:
+            if row[depth + 1] < UNSEEN:
                 break
             weight = next_weight(weight, float(p[token]), skewed)
             state = skew.child(token)
@@ -143,55 +143,56 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     rule = _Subtrees(drafting) if isinstance(drafting, ShapedDrafting) else drafting.rule
     profile[:, 0] = 1.0
     for start, row in enumerate(profile):
-        level: _Level = {(rule.root(), "root"): [1.0, Standing(root_score(), 1.0)]}
+        level = [_Slots(rule.root(), 1.0, Standing(root_score(), 1.0))]
         for depth in range(drafting.length):
             place = start + depth
             q = drafting.adjust(text.drafts[place])
-            level = _below(rule, level, int(text.tokens[place]), text.targets[place], q)
-            row[depth + 1] = sum(mass * standing.weight for mass, standing in level.values())
-            if row[depth + 1] < NEGLIGIBLE:
+            token, p = int(text.tokens[place]), text.targets[place]
+            level = [below for slots in level for below in _below(rule, slots, token, p, q)]
+            row[depth + 1] = sum(slots.mass * slots.standing.weight for slots in level)
+            if row[depth + 1] < UNSEEN:
                 break
     return profile
 
 
-_Level = dict[tuple[Any, Hashable], list[Any]]
-"""Slots of one depth on the text: their state and kind, Gamma/P of them all, what each knows."""
+class _Slots(NamedTuple):
+    """Slots of one depth on the text that know the same: their state, Gamma/P of them all."""
+
+    state: Any
+    mass: float
+    standing: Standing
 
 
-def _below(rule: ShapeRule[Any], level: _Level, token: int, p: FloatArray, q: FloatArray) -> _Level:
-    """The slots one token further along the text."""
-    deeper: _Level = {}
-    for (state, kind), (mass, standing) in level.items():
-        if state is None or standing.score is None:
+def _below(
+    rule: ShapeRule[Any], slots: _Slots, token: int, p: FloatArray, q: FloatArray
+) -> Iterator[_Slots]:
+    """The slots one token further along the text, below some that know the same."""
+    state, mass, standing = slots
+    if state is None or standing.score is None:
+        return
+    siblings = siblings_below(rule.children(state, q), q)
+    sure, ways = siblings.certain.tolist(), range(siblings.certain.size, siblings.places)
+    below = {x: rule.below(state, q, at, x) for at, x in enumerate(sure)}
+    on = [x for x in sure if below[x] is not None]
+    last = [x for x in sure if below[x] is None]
+    ends = [rule.ends(state, q, at) for at in ways]
+    rest = siblings.rest if ends else None
+    branch = Branch(standing, p, on, last, rest, ends.count(False), ends.count(True))
+    if token in below:
+        won = mass * branch.certain[token] / float(p[token])
+        if won > 0.0:
+            yield _Slots(below[token], won, branch.child(token, True, token in last))
+        return
+    counts = Counter(
+        (rule.below(state, q, at, token), ending) for at, ending in zip(ways, ends, strict=True)
+    )
+    for (state_below, ending), count in counts.items():
+        draws = branch.ending_draws if ending else branch.draws
+        if draws is None or siblings.rest[token] <= 0.0:
             continue
-        siblings = siblings_below(rule.children(state, q), q)
-        sure, ways = siblings.certain.tolist(), range(siblings.certain.size, siblings.places)
-        below = {x: rule.below(state, q, at, x) for at, x in enumerate(sure)}
-        on = [x for x in sure if below[x] is not None]
-        last = [x for x in sure if below[x] is None]
-        ends = [rule.ends(state, q, at) for at in ways]
-        rest = siblings.rest if ends else None
-        branch = Branch(standing, p, on, last, rest, ends.count(False), ends.count(True))
-        if token in below:
-            share = branch.certain[token]
-            if share > 0.0:
-                child = branch.child(token, True, token in last)
-                deeper[below[token], (kind, "certain")] = [mass * share / float(p[token]), child]
-            continue
-        counts: defaultdict[tuple[Any, bool], int] = defaultdict(int)
-        for at, ending in zip(ways, ends, strict=True):
-            counts[rule.below(state, q, at, token), ending] += 1
-        for (state_below, ending), count in counts.items():
-            draws = branch.ending_draws if ending else branch.draws
-            if draws is None or siblings.rest[token] <= 0.0:
-                continue
-            won = float(draws.masses()[token]) * (count / ends.count(ending))
-            if won > 0.0:
-                deeper[state_below, (kind, ending)] = [
-                    mass * won / float(p[token]),
-                    draws.child(token),
-                ]
-    return deeper
+        won = float(draws.masses()[token]) * (count / ends.count(ending))
+        if won > 0.0:
+            yield _Slots(state_below, mass * won / float(p[token]), draws.child(token))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import nan
@@ -19,12 +20,8 @@ from otlp.decode import (
     Sampling,
     TabularModel,
     Tournament,
-    adaptive_branching,
-    adaptive_depth,
     iid_paths,
     mixed_shape,
-    mixed_tree,
-    prefix_tree,
     random_pair,
     top_tree,
     tree_shape,
@@ -47,26 +44,16 @@ from otlp.decode.design.node_acceptance import (
     best_mixed_shape,
     mean_acceptance,
 )
-from otlp.decode.design.profiles import NEGLIGIBLE
 from otlp.decode.design.static_trees import tree_worth
 from otlp.decode.design.text_renewal import renew
+from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from tests.tiny_models import name_of
 
 LEAF: Any = ((), ())
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
-TREES: list[Drafting] = [
-    iid_paths(3, 2),
-    prefix_tree([2, 2]),
-    tree_shape([-1, 0, 0, 1], "iid"),
-    mixed_tree([(1, 1), (0, 2)]),
-    MIXED,
-    adaptive_depth(2, 2, 0.4),
-    adaptive_branching(4, 2, 0.7),
-]
 
 
 def every_text(
@@ -90,15 +77,66 @@ def lengths(profile: Any) -> Any:
     return profile[0] - np.append(profile[0, 1:], 0.0)
 
 
-@pytest.mark.parametrize("drafting", TREES, ids=name_of)
-def test_accepted_lengths_follow_from_the_text(drafting: Drafting) -> None:
-    draft, target = random_pair(3, 4, np.random.default_rng(1))
+def random_mixed(rng: np.random.Generator, slots: int) -> Any:
+    """A mixed shape of so many slots below the root."""
+    shape: Any = [[], []]
+    homes = [shape]
+    for _ in range(slots):
+        child: Any = [[], []]
+        homes[rng.integers(len(homes))][rng.integers(2)].append(child)
+        homes.append(child)
+
+    def frozen(one: Any) -> Any:
+        return tuple(tuple(map(frozen, kind)) for kind in one)
+
+    return frozen(shape)
+
+
+def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
+    """Any member of a family that is shallow enough to list every text."""
+    nodes, depth = int(rng.integers(4, 12)), int(rng.integers(1, 4))
+    pairs = [(int(rng.integers(3)), int(rng.integers(1, 3))) for _ in range(depth)]
+    parameters: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "paths": lambda: (1 + nodes // 3, depth),
+        "tree": lambda: (-1, *(int(rng.integers(slot)) for slot in range(1, nodes))),
+        "mixed": lambda: tuple(pairs),
+        "mixed-shape": lambda: random_mixed(rng, nodes),
+        "adaptive-branching": lambda: (nodes, depth, float(rng.random())),
+        "adaptive-depth": lambda: (1 + nodes // 3, depth, float(rng.random()) / 2),
+    }
+    while (found := FAMILIES[family](*parameters[family]())).length > 4:
+        pass
+    return found
+
+
+def profile_error(draft: TabularModel, target: TabularModel, drafting: Drafting) -> float:
+    """Largest difference of the accepted lengths along all texts to their exact law."""
+    texts = every_text(draft, target, drafting.length + 1)
     found = sum(
-        chance * lengths(tournament_profile(text, drafting, 2))
-        for text, chance in every_text(draft, target, 3)
+        chance * lengths(tournament_profile(text, drafting, drafting.length))
+        for text, chance in texts
     )
+    return float(np.abs(found - prefix_law(draft, target, drafting, Tournament()).lengths).max())
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_accepted_lengths_follow_from_the_text(family: str, seed: int) -> None:
+    rng = np.random.default_rng([20, seed])
+    draft, target = random_pair(int(rng.integers(2, 4)), 5, rng)
+    assert profile_error(draft, target, random_drafting(family, rng)) < 1e-9
+
+
+def test_slots_of_different_parents_are_told_apart() -> None:
+    """Leaves below parents of different shape."""
+    q, p = (np.array([0.4, 0.6]), np.array([0.6, 0.4]))
+    draft, target = (
+        TabularModel([np.broadcast_to(row, (2,) * (t + 1)) for t in range(4)]) for row in (q, p)
+    )
+    drafting = tree_shape([-1, 0, 0, 1, 1, 2], "iid")
+    assert profile_error(draft, target, drafting) < 1e-9
     law = round_law(draft, target, drafting, Tournament())
-    np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
+    assert law.block_efficiency == pytest.approx(2.9655, abs=1e-4)
 
 
 @pytest.mark.parametrize("rule", [MultipathMartingale(), GreedyMultipath()])
@@ -110,7 +148,7 @@ def test_one_pass_gives_every_length(paths: int, rule: PathSelection) -> None:
     for length in (1, 2):
         found = sum(chance * lengths(profile[:, : length + 1]) for profile, chance in profiles)
         law = round_law(draft, target, iid_paths(paths, length), rule)
-        np.testing.assert_allclose(found, law.lengths, atol=2 * NEGLIGIBLE)
+        np.testing.assert_allclose(found, law.lengths, atol=1e-9)
 
 
 def test_rounds_renew_along_the_text() -> None:
