@@ -14,6 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
+"""What stands around the core, and `studies` and `cli` apart: no package of the core imports it."""
+
+CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
+
 GROUND = {"otlp.distribution", "otlp.errors", "otlp.timing"}
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
@@ -36,6 +41,7 @@ ARROWS = {
     "otlp.auditing": SOLVING,
     "otlp.sweeps": SOLVING | {"otlp.data"},
     "otlp.export": SOLVING | {"otlp.data"},
+    # of auditing the names alone, for type checkers: `otlp.audit` loads it when it is asked for
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
@@ -86,6 +92,29 @@ def test_imports_follow_the_arrows(name: str) -> None:
     for imported in imports(MODULES[name]):
         allowed = ARROWS[room(name)] | {room(name)}
         assert room(imported) in allowed, f"{name} must not import {imported}"
+
+
+def test_the_core_imports_nothing_that_stands_around_it() -> None:
+    for name, allowed in ARROWS.items():
+        if name not in AROUND | {"otlp", "otlp.studies", "otlp.cli"}:
+            assert not allowed & (AROUND | {"otlp.studies", "otlp.cli"}), name
+    code = (
+        "import importlib, sys, otlp\n"
+        f"for name in {CORE_COMMANDS}: importlib.import_module(f'otlp.cli.{{name}}')\n"
+        f"around = [m for m in sys.modules if m.startswith({tuple(sorted(AROUND))})]\n"
+        "assert not around, around"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_stands_around_the_core_loads_when_it_is_asked_for() -> None:
+    import otlp
+
+    assert otlp.audit is importlib.import_module("otlp.auditing").audit
+    for name in dir(otlp):
+        assert getattr(otlp, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'adit'"):
+        otlp.adit  # noqa: B018
 
 
 def test_decode_asks_the_faces_of_plans_and_solvers() -> None:
