@@ -1,7 +1,14 @@
-"""Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling."""
+"""Solve the optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
+`import otlp` loads the core: problems, solvers, certificates, captures, sweeps.  What stands around
+it (`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otlp import errors
 from otlp._solve import optimal_acceptance, solve
-from otlp.auditing import AuditReport, RoundReport, Verdict, audit, audit_rounds
 from otlp.certificate import Answer
 from otlp.data import captures, synthetic
 from otlp.distribution import as_distribution, softmax
@@ -14,30 +21,16 @@ from otlp.drafts import (
     Independent,
     WithoutReplacement,
 )
-from otlp.errors import (
-    Capability,
-    CaptureError,
-    EngineNotFoundError,
-    InvalidDistributionError,
-    InvalidInputError,
-    JournalError,
-    OTLPError,
-    RowOutOfRangeError,
-    SchedulerError,
-    SizeLimitError,
-    TaskError,
-    TokenOutOfRangeError,
-    TooFewTokensError,
-    UnknownSolverError,
-    UnsupportedProblemError,
-    ZeroProbabilityError,
-)
+from otlp.errors import Capability
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Guarantee, Solution, SolveError, Status
 from otlp.solvers.solver import Solver
 from otlp.sweeps.problems import CaptureProblems, SyntheticProblems
 from otlp.sweeps.solve_many import Row, solve_many
+
+if TYPE_CHECKING:
+    from otlp.auditing import audit, audit_rounds
 
 __version__ = "0.1.0"
 """The release.
@@ -52,49 +45,46 @@ Examples
 __all__ = [
     "IID",
     "Answer",
-    "AuditReport",
     "Capability",
-    "CaptureError",
     "CaptureProblems",
     "DraftScheme",
-    "EngineNotFoundError",
     "Explicit",
     "Greedy",
     "Guarantee",
     "Hub",
     "Independent",
-    "InvalidDistributionError",
-    "InvalidInputError",
-    "JournalError",
-    "OTLPError",
     "Plan",
     "Problem",
-    "RoundReport",
     "Row",
-    "RowOutOfRangeError",
-    "SchedulerError",
-    "SizeLimitError",
     "Solution",
     "SolveError",
     "Solver",
     "Status",
     "SyntheticProblems",
-    "TaskError",
-    "TokenOutOfRangeError",
-    "TooFewTokensError",
-    "UnknownSolverError",
-    "UnsupportedProblemError",
-    "Verdict",
     "WithoutReplacement",
-    "ZeroProbabilityError",
     "__version__",
     "as_distribution",
     "audit",
     "audit_rounds",
     "captures",
+    "errors",
     "optimal_acceptance",
     "softmax",
     "solve",
     "solve_many",
     "synthetic",
 ]
+
+_AROUND = ("auditing", "batched", "data", "decode", "device", "drafts", "export", "studies")
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("audit", "audit_rounds"):
+        return getattr(import_module("otlp.auditing"), name)
+    if name in _AROUND:
+        return import_module(f"otlp.{name}")
+    raise AttributeError(f"module 'otlp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_AROUND})

@@ -116,7 +116,7 @@ class OTLPError(Exception):
     Examples
     --------
     >>> import otlp
-    >>> issubclass(otlp.InvalidInputError, otlp.OTLPError)
+    >>> issubclass(otlp.errors.InvalidInputError, otlp.errors.OTLPError)
     True
     """
 
@@ -265,7 +265,7 @@ class EngineNotFoundError(OTLPError, ImportError):
     Examples
     --------
     >>> import otlp
-    >>> issubclass(otlp.EngineNotFoundError, ImportError)
+    >>> issubclass(otlp.errors.EngineNotFoundError, ImportError)
     True
     """
 
@@ -275,8 +275,8 @@ class CaptureError(OTLPError, ValueError):
 
     Examples
     --------
-    >>> import otlp
-    >>> issubclass(otlp.CaptureError, otlp.OTLPError), issubclass(otlp.CaptureError, ValueError)
+    >>> from otlp.errors import CaptureError, OTLPError
+    >>> issubclass(CaptureError, OTLPError), issubclass(CaptureError, ValueError)
     (True, True)
     """
 
@@ -309,7 +309,7 @@ class TaskError(OTLPError, RuntimeError):
     Examples
     --------
     >>> import otlp
-    >>> rows = [otlp.Row(0, None, otlp.TaskError("its worker died"))]
-    >>> [str(row.error) for row in rows if isinstance(row.error, otlp.TaskError)]
+    >>> rows = [otlp.Row(0, None, otlp.errors.TaskError("its worker died"))]
+    >>> [str(row.error) for row in rows if isinstance(row.error, otlp.errors.TaskError)]
     ['its worker died']
     """

@@ -12,6 +12,7 @@ def main() -> None:
     problem = otlp.Problem(target, otlp.IID(draft, n=4))
     solution = otlp.solve(problem)
     assert solution.guarantee is otlp.Guarantee.OPTIMAL, solution
+    assert solution.plan is not None
     rng = np.random.default_rng(0)
     draft_tokens = problem.drafts.sample(rng)
     assert abs(solution.plan.conditional(draft_tokens).sum() - 1.0) < 1e-12

@@ -1,4 +1,4 @@
-"""The shape of the house: arrows between rooms run one way, no circles, no hidden modules."""
+"""The shape of the library: packages import one way, no circles, no hidden modules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+
+AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
+"""What stands around the core, and `studies` and `cli` apart: no package of the core imports it."""
+
+CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
 GROUND = {"otlp.distribution", "otlp.errors", "otlp.timing"}
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
@@ -36,6 +41,7 @@ ARROWS = {
     "otlp.auditing": SOLVING,
     "otlp.sweeps": SOLVING | {"otlp.data"},
     "otlp.export": SOLVING | {"otlp.data"},
+    # of auditing the names alone, for type checkers: `otlp.audit` loads it when it is asked for
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
     "otlp.batched": GROUND | {"otlp.numerics"},
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
@@ -46,7 +52,7 @@ ARROWS = {
     | {"otlp.auditing", "otlp.data", "otlp.decode", "otlp.device", "otlp.export", "otlp.studies"}
     | {"otlp.sweeps"},
 }
-"""Each room, and the rooms that it may import beside itself."""
+"""Each package, and the packages that it may import beside itself."""
 
 
 def modules() -> dict[str, Path]:
@@ -77,20 +83,43 @@ def imports(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] == "otlp"}
 
 
-def room(name: str) -> str:
+def package(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_follow_the_arrows(name: str) -> None:
     for imported in imports(MODULES[name]):
-        allowed = ARROWS[room(name)] | {room(name)}
-        assert room(imported) in allowed, f"{name} must not import {imported}"
+        allowed = ARROWS[package(name)] | {package(name)}
+        assert package(imported) in allowed, f"{name} must not import {imported}"
+
+
+def test_the_core_imports_nothing_that_stands_around_it() -> None:
+    for name, allowed in ARROWS.items():
+        if name not in AROUND | {"otlp", "otlp.studies", "otlp.cli"}:
+            assert not allowed & (AROUND | {"otlp.studies", "otlp.cli"}), name
+    code = (
+        "import importlib, sys, otlp\n"
+        f"for name in {CORE_COMMANDS}: importlib.import_module(f'otlp.cli.{{name}}')\n"
+        f"around = [m for m in sys.modules if m.startswith({tuple(sorted(AROUND))})]\n"
+        "assert not around, around"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_stands_around_the_core_loads_when_it_is_asked_for() -> None:
+    import otlp
+
+    assert otlp.audit is importlib.import_module("otlp.auditing").audit
+    for name in dir(otlp):
+        assert getattr(otlp, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'adit'"):
+        otlp.adit  # noqa: B018
 
 
 def test_decode_asks_the_faces_of_plans_and_solvers() -> None:
     for name, path in MODULES.items():
-        if room(name) == "otlp.decode":
+        if package(name) == "otlp.decode":
             inside = imports(path) & {
                 m for m in MODULES if m.startswith(("otlp.plan.", "otlp.solvers."))
             }
@@ -145,10 +174,10 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_every_room_is_in_the_wheel() -> None:
+def test_every_package_is_in_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    rooms = {
+    packages = {
         name if path.name == "__init__.py" else name.rpartition(".")[0]
         for name, path in MODULES.items()
     }
-    assert rooms == set(settings["packages"])
+    assert packages == set(settings["packages"])

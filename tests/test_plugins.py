@@ -23,8 +23,8 @@ from otlp_sglang.drafting import draft_forward, draw_tokens, go_on, organize, pa
 from otlp_sglang.verification import verify_sampled_paths  # noqa: E402
 from otlp_vllm.sampling import expand_batch_to_tokens, verify_requests  # noqa: E402
 
-from otlp import Verdict, audit_rounds  # noqa: E402
-from otlp.auditing import DraftedPaths  # noqa: E402
+from otlp import audit_rounds  # noqa: E402
+from otlp.auditing import DraftedPaths, Verdict  # noqa: E402
 from otlp.auditing.engines.engine import module_of_file  # noqa: E402
 from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import random_pair  # noqa: E402

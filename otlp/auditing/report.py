@@ -20,7 +20,7 @@ class Verdict(Enum):
     Examples
     --------
     >>> import otlp
-    >>> otlp.Verdict.LOSSLESS.passed, otlp.Verdict.NOT_LOSSLESS.passed
+    >>> otlp.auditing.Verdict.LOSSLESS.passed, otlp.auditing.Verdict.NOT_LOSSLESS.passed
     (True, False)
     """
 

@@ -67,7 +67,7 @@ def _check(instance: Instance) -> Outcome:
     rng = np.random.default_rng(instance.seed)
     try:
         problem = instance.problem()
-    except otlp.InvalidInputError as error:
+    except otlp.errors.InvalidInputError as error:
         expect(isinstance(true, str), "refused a valid problem", str(error))
         return Outcome("refused input")
     if isinstance(true, str):
@@ -99,7 +99,7 @@ def _check_refusal(problem: otlp.Problem, solver: otlp.Solver, reason: str) -> s
     expect(len(reason) > 20, "refused without a reason", repr(reason))
     try:
         otlp.solve(problem, solver)
-    except otlp.UnsupportedProblemError as error:
+    except otlp.errors.UnsupportedProblemError as error:
         expect(reason in str(error), "refused for another reason", f"{error} / {reason}")
         return "unsupported"
     raise Wrong("solved what it does not support", reason)
@@ -225,7 +225,7 @@ def _slice(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> FloatArr
     """A slice, or None where a plan that lists tuples says that this one underflows."""
     try:
         return plan.conditional(row)
-    except otlp.ZeroProbabilityError:
+    except otlp.errors.ZeroProbabilityError:
         if true.tuples is not None and true.tuples[tuple(row.tolist())] > UNDERFLOW:
             raise
         return None

@@ -105,7 +105,7 @@ def test_token_ids_are_a_subset_too() -> None:
     plan, subset = optimal_plan()
     solution = verdict(plan, subset=np.flatnonzero(subset))
     np.testing.assert_array_equal(solution.subset, subset)
-    with pytest.raises(otlp.InvalidInputError, match="subset"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="subset"):
         verdict(plan, subset=np.ones(7, dtype=bool))
 
 
@@ -135,7 +135,7 @@ def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
 
 
 def test_marginals_of_another_vocabulary_are_refused() -> None:
-    with pytest.raises(otlp.InvalidInputError, match="marginals have shapes"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="marginals have shapes"):
         verdict(ShortPlan(PROBLEM))
 
 
@@ -246,7 +246,7 @@ class Forgetful(Solver):
 
 
 def test_an_answer_that_is_none_is_refused_in_plain_words() -> None:
-    with pytest.raises(otlp.InvalidInputError, match=r"otlp\.Answer\(plan\)"):
+    with pytest.raises(otlp.errors.InvalidInputError, match=r"otlp\.Answer\(plan\)"):
         Forgetful().solve(PROBLEM)
 
 

@@ -225,7 +225,7 @@ for solver in made:
     assert not solver.supports(case)
     try:
         solver.solve(case)
-    except otlp.UnsupportedProblemError as error:
+    except otlp.errors.UnsupportedProblemError as error:
         assert "memory_limit" in str(error)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """

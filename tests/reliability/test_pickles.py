@@ -115,7 +115,7 @@ def _errors() -> list[Exception]:
     ):
         try:
             call()
-        except otlp.OTLPError as error:
+        except otlp.errors.OTLPError as error:
             found.append(error)
     return found
 

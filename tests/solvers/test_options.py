@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-import otlp
+from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers import SOLVERS, make_solver
 from otlp.solvers.by_name import option_names
 
@@ -20,20 +20,20 @@ OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, value: object) -> None:
-    with pytest.raises((otlp.InvalidInputError, otlp.UnknownSolverError)) as caught:
+    with pytest.raises((InvalidInputError, UnknownSolverError)) as caught:
         make_solver(name, **{option: value})
     assert option in str(caught.value) or "no solver is named" in str(caught.value)
 
 
 @pytest.mark.parametrize("option", ["name", "answer", "gap2"])
 def test_what_is_no_option_is_refused(option: str) -> None:
-    with pytest.raises(otlp.InvalidInputError, match=f"no option {option!r}: its options are gap"):
+    with pytest.raises(InvalidInputError, match=f"no option {option!r}: its options are gap"):
         make_solver("orderings", **{option: 1})
 
 
 @pytest.mark.parametrize("solver", [None, 3, [], "orderngs"])
 def test_what_is_no_solver_is_refused(solver: object) -> None:
-    with pytest.raises(otlp.UnknownSolverError, match="known: auto"):
+    with pytest.raises(UnknownSolverError, match="known: auto"):
         make_solver(solver)  # type: ignore[arg-type]
 
 

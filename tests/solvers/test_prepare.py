@@ -75,9 +75,9 @@ def test_the_sampler_of_a_prepared_plan_has_the_law_of_its_slices(
     )
     if name == "auto" and scheme == "iid" and n > 1:
         # compiled comparisons cannot be followed; its slices are tested with the solver
-        assert report.verdict is otlp.Verdict.NOT_REJECTED
+        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED
         return
-    assert report.verdict is otlp.Verdict.LOSSLESS, str(report)
+    assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
     assert report.total_variation < 1e-12
 
 

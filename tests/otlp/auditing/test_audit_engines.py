@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from otlp import Verdict, audit_rounds
+from otlp import audit_rounds
+from otlp.auditing import Verdict
 from otlp.auditing.engines import ENGINES
 from otlp.cli.audit import command
 from otlp.decode import random_pair

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp import InvalidInputError, SizeLimitError, Verdict, audit_rounds
-from otlp.auditing import DraftedPaths, DraftedTree
+from otlp import audit_rounds
+from otlp.auditing import DraftedPaths, DraftedTree, Verdict
 from otlp.decode import random_pair
+from otlp.errors import InvalidInputError, SizeLimitError
 
 
 def models(vocab: int, length: int, seed: int = 0) -> tuple[list[Any], list[Any]]:

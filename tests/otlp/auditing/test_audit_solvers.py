@@ -44,9 +44,9 @@ def test_the_sampler_of_a_plan(name: str, case: str) -> None:
         samples=5_000,
     )
     if solution.solver == COMPILED:
-        assert report.verdict is otlp.Verdict.NOT_REJECTED, str(report)
+        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED, str(report)
     else:
-        assert report.verdict is otlp.Verdict.LOSSLESS, str(report)
+        assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
         assert report.total_variation < 1e-12
         assert report.acceptance == pytest.approx(solution.acceptance, abs=1e-12)
 
@@ -62,8 +62,8 @@ def test_a_solver_itself(case: str) -> None:
     report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, samples=5_000)
     best, _ = otlp.optimal_acceptance(problem)
     if solution.solver == COMPILED:
-        assert report.verdict is otlp.Verdict.NOT_REJECTED, str(report)
+        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED, str(report)
         assert report.sample_test is not None
     else:
-        assert report.verdict is otlp.Verdict.LOSSLESS, str(report)
+        assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
         assert report.acceptance == pytest.approx(best, abs=1e-7)

@@ -114,15 +114,15 @@ def test_different_drafts_follow_what_is_left() -> None:
 
 def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
     rows = torch.full((2, 4), 0.25)
-    with pytest.raises(otlp.ZeroProbabilityError, match="row 1 holds token 3 twice"):
+    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1 holds token 3 twice"):
         batched.recursive_rejection_without_replacement(
             rows, rows, torch.tensor([[0, 1, -1, -1], [3, 0, 3, -1]])
         )
     q = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    with pytest.raises(otlp.InvalidInputError, match="row 1 has 1 tokens"):
+    with pytest.raises(otlp.errors.InvalidInputError, match="row 1 has 1 tokens"):
         batched.sample_without_replacement(q, 2)
     for n in (0, 4, 2.0, True):
-        with pytest.raises(otlp.InvalidInputError, match="n is"):
+        with pytest.raises(otlp.errors.InvalidInputError, match="n is"):
             batched.sample_without_replacement(q, n)
 
 

@@ -236,7 +236,7 @@ def test_rows_are_taken_as_stored(dtype) -> None:
 
 def test_a_token_that_is_held_twice_is_refused() -> None:
     rows = torch.full((2, 4), 0.25)
-    with pytest.raises(otlp.ZeroProbabilityError, match="row 1 holds token 3 twice"):
+    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1 holds token 3 twice"):
         batched.verify_without_replacement(rows, rows, torch.tensor([[0, 1], [3, 3]]))
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 import otlp
 from otlp.cli import main
 from otlp.data.captures import builtin
+from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.export import LPArrays, cvxpy_problem, lp_arrays, write_arrays, write_mps
 from tests.instances import DEGENERATE, problems
 
@@ -146,15 +147,15 @@ def test_arrays_in_a_file_are_read_by_numpy_alone(form: str, tmp_path: Path) -> 
 
 def test_what_is_too_large_is_refused_by_name() -> None:
     uniform = np.full(300, 1 / 300)
-    with pytest.raises(otlp.SizeLimitError, match=r"full .* 27,090,000 variables .*2,048 MiB"):
+    with pytest.raises(SizeLimitError, match=r"full .* 27,090,000 variables .*2,048 MiB"):
         lp_arrays(otlp.Problem(uniform, otlp.IID(uniform, 2)), "full")
-    with pytest.raises(otlp.SizeLimitError, match=r"memory_limit = 1 MiB.*top_k"):
+    with pytest.raises(SizeLimitError, match=r"memory_limit = 1 MiB.*top_k"):
         lp_arrays(otlp.Problem(uniform, otlp.IID(uniform, 2)), memory_limit=2**20)
-    with pytest.raises(otlp.SizeLimitError, match="CVXPY's program of 27,000,000 variables"):
+    with pytest.raises(SizeLimitError, match="CVXPY's program of 27,000,000 variables"):
         cvxpy_problem(otlp.Problem(uniform, otlp.IID(uniform, 2)))
-    with pytest.raises(otlp.InvalidInputError, match="did you mean 'relaxed'"):
+    with pytest.raises(InvalidInputError, match="did you mean 'relaxed'"):
         lp_arrays(otlp.Problem(uniform, otlp.IID(uniform, 2)), "relax")
-    with pytest.raises(otlp.InvalidInputError, match=r"otlp\.Problem"):
+    with pytest.raises(InvalidInputError, match=r"otlp\.Problem"):
         lp_arrays("problem")  # type: ignore[arg-type]
 
 

@@ -13,7 +13,12 @@ from hypothesis import given, settings
 import otlp
 from otlp.auditing.gtest import g_test
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import InvalidInputError, TokenOutOfRangeError, ZeroProbabilityError
+from otlp.errors import (
+    InvalidInputError,
+    SizeLimitError,
+    TokenOutOfRangeError,
+    ZeroProbabilityError,
+)
 from otlp.plan import Plan, SelectionPlan
 from otlp.solvers import SOLVERS, make_solver
 from tests.instances import DEGENERATE, SCHEMES, problems
@@ -257,13 +262,13 @@ def test_tables_over_the_limit_are_refused_by_name() -> None:
     problem = otlp.Problem(target, otlp.IID(draft, 2))
     plan, naive = otlp.solve(problem).plan, otlp.solve(problem, "naive").plan
     assert plan is not None and naive is not None
-    with pytest.raises(otlp.SizeLimitError, match=r"2,500 tuples by 50 tokens.* 1 MiB.*memory_li"):
+    with pytest.raises(SizeLimitError, match=r"2,500 tuples by 50 tokens.* 1 MiB.*memory_li"):
         plan.table(memory_limit=900_000)
     # every replacement is token 1, so a row holds at most three tokens
     assert plan.sparse_table(memory_limit=900_000)[1].nnz <= 7_500
-    with pytest.raises(otlp.SizeLimitError, match=r"sparse table of 2,500 tuples"):
+    with pytest.raises(SizeLimitError, match=r"sparse table of 2,500 tuples"):
         naive.sparse_table(memory_limit=900_000)
-    with pytest.raises(otlp.SizeLimitError, match="listing"):
+    with pytest.raises(SizeLimitError, match="listing"):
         plan.table(memory_limit=1_000)
     for method in (plan.table, plan.sparse_table):
         with pytest.raises(InvalidInputError, match="memory_limit"):

@@ -160,7 +160,7 @@ def test_a_row_that_is_no_distribution_is_named() -> None:
 
     rows = list(solve_many(Rows(range(5))))  # type: ignore[arg-type]
     assert [row.row for row in rows if row.error] == [3]
-    assert isinstance(rows[3].error, otlp.InvalidDistributionError)
+    assert isinstance(rows[3].error, otlp.errors.InvalidDistributionError)
     assert "sums to 1.1" in rows[3].reason
 
 
@@ -216,7 +216,7 @@ def test_a_worker_that_dies_costs_the_row_that_it_died_of() -> None:
     ],
 )
 def test_a_wrong_call_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(otlp.OTLPError, match=message):
+    with pytest.raises(otlp.errors.OTLPError, match=message):
         solve_many(**{"problems": PROBLEMS, **arguments})
 
 
