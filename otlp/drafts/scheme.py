@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.distribution import (
+    ByValue,
     FloatArray,
     IntArray,
     Mask,
-    ReadOnly,
     as_distribution,
     frozen,
     invert_cdf,
@@ -25,7 +25,7 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.equal_rows import equal_rows
 
 
-class DraftScheme(ReadOnly, ABC):
+class DraftScheme(ByValue, ABC):
     """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples
