@@ -382,9 +382,7 @@ class Watching(Tournament):
 @pytest.mark.parametrize(
     "wanted",
     [
-        Tuned(
-            "l", "s", "cpu", "float32", Sampling(), "tournament", 6, 2, branching=(3, 2)
-        ).drafting,
+        prefix_tree([3, 2]),
         iid_paths(2, 3),
         tree_shape([-1, 0, 0, 0, 1, 1, 2, 4], "iid"),
     ],
