@@ -115,7 +115,7 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
                 [best[str(limit)][0] for best in results.values()], dtype=float
             )
             bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
-            settings = [best[str(limit)][1] for best in results.values()]
+            settings = [setting for _, setting, _ in best]
             axes.bar_label(bars, settings, fontsize=6, padding=2)
         axes.set_yticks(places, list(results), fontsize=8)
         axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))

@@ -8,7 +8,6 @@ token) and as this library runs it (tuples merged by set, lumps, Newton steps, t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cases
