@@ -111,11 +111,10 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
         places = np.arange(len(results))
         for limit, shift, colour in zip(LIMITS, (-0.2, 0.2), (SKY, BLUE), strict=True):
             # What no size gave is NaN, stored as null.
-            heights = 100.0 * np.array(
-                [best[str(limit)][0] for best in results.values()], dtype=float
-            )
+            best = [cells[str(limit)] for cells in results.values()]
+            heights = 100.0 * np.array([cell[0] for cell in best], dtype=float)
             bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
-            settings = [setting for _, setting, _ in best]
+            settings = [cell[1] for cell in best]
             axes.bar_label(bars, settings, fontsize=6, padding=2)
         axes.set_yticks(places, list(results), fontsize=8)
         axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))
