@@ -21,7 +21,7 @@ from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_distribution
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray, entropy, total_variation, whole_number
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
@@ -40,17 +40,6 @@ class Rule(Protocol):
     def greedy(self) -> Rule:
         """The rule's limit for greedy decoding, still asked about q and p themselves."""
         return self
-
-
-def total_variation(q: FloatArray, p: FloatArray) -> float:
-    """Total variation distance, half the L1 distance."""
-    return 0.5 * float(np.abs(q - p).sum())
-
-
-def entropy(distribution: FloatArray) -> float:
-    """Entropy in nats."""
-    positive = distribution[distribution > 0.0]
-    return -float(positive @ np.log(positive))
 
 
 @dataclass(frozen=True)
@@ -183,13 +172,14 @@ class Lossy:
     alpha : float
         Leniency in [0, 1); 0 gives p.
     beta : float or None
-        None takes the one value for which T sums to one (Tran-Thien 2023).  A number is the
-        heuristic that replaces rejected tokens by (p / beta - q)^+ whatever its sum; 1 is common.
+        None takes the one value for which T sums to one (Tran-Thien 2023), at least 1.  A number
+        is the heuristic that replaces rejected tokens by (p / beta - q)^+ whatever its sum; 1 is
+        common.  It is at most 1: beyond, that may be zero at every token.
 
     Raises
     ------
     InvalidInputError
-        If alpha is not in [0, 1) or beta is less than 1 - alpha.
+        If alpha is not in [0, 1) or beta not in [1 - alpha, 1].
     """
 
     alpha: float
@@ -199,7 +189,13 @@ class Lossy:
         if number(self.alpha, "alpha", 0.0, 1.0) == 1.0:
             raise InvalidInputError("alpha is 1: it must be in [0, 1)")
         if self.beta is not None:
-            number(self.beta, f"beta, with 1 - alpha = {1.0 - self.alpha:g},", 1.0 - self.alpha)
+            what = f"beta, with 1 - alpha = {1.0 - self.alpha:g},"
+            if number(self.beta, what, 1.0 - self.alpha) > 1.0:
+                raise InvalidInputError(
+                    f"beta is {self.beta!r}: it must be at most 1, since beyond that nothing may "
+                    "be left to replace a rejected token by; None takes the beta for which the "
+                    "distribution sums to one"
+                )
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the distribution to aim at; O(V log V)."""
@@ -221,9 +217,9 @@ def _level(kept: FloatArray, p: FloatArray) -> float:
     order = np.argsort(kinks)
     raised = np.cumsum(p[tokens][order])
     left = np.append(np.cumsum(kept[tokens][order][::-1])[::-1][1:], 0.0)
-    levels = (1.0 - left) / raised
-    fits = np.flatnonzero(levels <= np.append(kinks[order][1:], np.inf))
-    return float(levels[fits[0]])
+    # compared as products: the mass below the level may be subnormal
+    fits = np.flatnonzero(1.0 - left <= np.append(kinks[order][1:], np.inf) * raised)
+    return float((1.0 - left[fits[0]]) / raised[fits[0]])
 
 
 class TokenRule(Protocol):

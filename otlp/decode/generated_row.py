@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otlp.decode.drafting import Drafting, iid_paths, no_draft
+from otlp.decode.drafting import Drafting
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import play_round
@@ -108,13 +108,13 @@ def decode_row(
     wanted : Drafting
     verification : Verification
     max_length : int
-        What the row is to grow to, its padding included: near it, shorter paths are drafted.
+        What the row is to grow to, its padding included: near it, the drafting is shortened.
     rng : numpy.random.Generator
     """
     while True:
         room = max_length - len(target.place.padding) - target.context.size
-        drafting = _drafting(draft, target, wanted, room)
-        algorithm = verification if drafting.paths else Autoregressive()
+        drafting = wanted.shortened(_longest(draft, target, room))
+        algorithm = verification if drafting.length else Autoregressive()
         played = play_round(draft, target, drafting, algorithm, rng)
         assert target.seen is not None
         nodes = played.tree.ancestry(played.outcome.node)
@@ -122,14 +122,11 @@ def decode_row(
             yield RowStep(token, *(part[node] for part in target.seen))
 
 
-def _drafting(draft: Model, target: Model, wanted: Drafting, room: int) -> Drafting:
-    """Draft no longer than the wanted text and the models' contexts leave room for."""
-    held = target.context.size  # type: ignore[attr-defined]
-    for one in (draft, target):
-        if one.context_limit is not None:
-            room = min(room, one.context_limit - held)
-    length = min(wanted.length, room - 1)
-    return iid_paths(wanted.paths, length) if length > 0 else no_draft()
+def _longest(draft: Model, target: ProcessedModel, room: int) -> int:
+    """How long drafted paths may be, for the wanted text and the models' contexts."""
+    limits = (one.context_limit for one in (draft, target))
+    rooms = [room, *(limit - target.context.size for limit in limits if limit is not None)]
+    return max(min(rooms) - 1, 0)
 
 
 def check_room(target: ProcessedModel, max_length: int) -> None:

@@ -14,7 +14,7 @@ from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Outcome, Verification
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
 Transform = Callable[[FloatArray, FloatArray], FloatArray]
@@ -51,7 +51,6 @@ class Round:
     >>> from otlp import decode
     >>> rng = np.random.default_rng(0)
     >>> draft, target = decode.random_pair(4, 3, rng)
-    >>> draft.start(()); target.start(())
     >>> draft.start(()); target.start(())
     >>> played = decode.play_round(draft, target, decode.iid_paths(2, 2), decode.Traversal(), rng)
     >>> played.tokens.size == played.accepted.size + 1, played.verify_seconds > 0
@@ -104,6 +103,21 @@ def check_round(
     verification.supports(drafting).require(verification.name)
 
 
+def transformed(transform: Transform, q: FloatArray, p: FloatArray) -> FloatArray:
+    """Apply a transform, and refuse what is no distribution over the same tokens.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError
+        Naming the transform, and what is wrong with its result.
+    """
+    what = f"the result of transform {transform!r:.60}"
+    found = as_distribution(transform(q, p), what)
+    if found.size != p.size:
+        raise InvalidInputError(f"{what} has {found.size} entries: it must have {p.size}")
+    return found
+
+
 def aim(
     draft: Model, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
@@ -119,7 +133,8 @@ def aim(
     )
     found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
     found_q = {**tree.model_distributions, **dict(zip(missing.tolist(), found, strict=True))}
-    return np.stack([transform(found_q[node], targets[node]) for node in range(len(tree))])
+    nodes = range(len(tree))
+    return np.stack([transformed(transform, found_q[node], targets[node]) for node in nodes])
 
 
 def play_round(
@@ -157,7 +172,6 @@ def play_round(
     >>> from otlp import decode
     >>> rng = np.random.default_rng(0)
     >>> draft, target = decode.random_pair(4, 3, rng)
-    >>> draft.start(()); target.start(())
     >>> draft.start(()); target.start(())
     >>> played = decode.play_round(draft, target, decode.iid_paths(2, 2), decode.Traversal(), rng)
     >>> 1 <= played.tokens.size <= 3

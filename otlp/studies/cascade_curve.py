@@ -18,13 +18,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.cascades import RULES, Cascade, Lossy, TokenCascade, total_variation
+from otlp.decode.cascades import RULES, Cascade, Lossy, TokenCascade
 from otlp.decode.choosing import RandomChooser
 from otlp.decode.drafting import iid_paths
 from otlp.decode.models.model import Model, check_pair
-from otlp.decode.round import Transform
+from otlp.decode.round import Transform, transformed
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray, total_variation, whole_number
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, ratio
 
@@ -221,7 +221,7 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
 
 def _point(observed: Observed, method: str, alpha: float, transform: Transform) -> Point:
     pairs = list(zip(observed.draft_distributions, observed.targets, strict=True))
-    aimed = [transform(q, p) for q, p in pairs]
+    aimed = [transformed(transform, q, p) for q, p in pairs]
     places = np.arange(observed.tokens.size)
     found = np.array([t[token] for t, token in zip(aimed, observed.tokens, strict=True)])
     alone = observed.targets[places, observed.tokens]

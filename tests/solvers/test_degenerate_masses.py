@@ -129,7 +129,7 @@ def test_every_conditional_of_subnormal_masses_is_a_distribution(
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
                     problem = otlp.Problem(target, scheme(draft, n))
-                    check_solution(problem, otlp.solve(problem))
+                    check_solution(otlp.solve(problem))
 
 
 def test_shares_of_pools_with_subnormal_wants() -> None:
@@ -138,4 +138,4 @@ def test_shares_of_pools_with_subnormal_wants() -> None:
     problem = otlp.Problem([1e-320, 1e-320, 0.75, 0.25], otlp.WithoutReplacement(draft, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_solution(problem, otlp.solve(problem, "random-ranks"))
+        check_solution(otlp.solve(problem, "random-ranks"))

@@ -182,7 +182,8 @@ def design(
 
     def worth(one: Candidate) -> tuple[float, float]:
         seconds = 1.0 if costs is None else costs.seconds(one.nodes, one.depth)
-        return one.efficiency / seconds, -one.nodes
+        # paths are a tree, too: the same rule in other arithmetic is not better
+        return float(f"{one.efficiency / seconds:.9g}"), -one.nodes
 
     best = max(fitting, key=worth)
     return Design(

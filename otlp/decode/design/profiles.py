@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from otlp.decode.checks import is_a
 from otlp.decode.design.text_renewal import WrittenText
-from otlp.decode.drafting import Children, Drafting, RuledDrafting, ShapedDrafting, ShapeRule
+from otlp.decode.drafting import Drafting, RuledDrafting, ShapedDrafting, ShapeRule
 from otlp.decode.drafting.growing import check_slots, siblings_below
 from otlp.decode.verification import MultipathMartingale, Tournament
 from otlp.decode.verification.block import next_weight
@@ -26,8 +25,6 @@ from otlp.numerics.score_chains import root_score
 
 UNSEEN = 1e-10
 """Where A/P is less, what follows is left out: it falls with every token."""
-
-Shape = tuple[Any, ...]
 
 
 def path_profile(
@@ -140,7 +137,7 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
         raise InvalidInputError(
             f"length is {length}: the drafting has paths of {drafting.length} tokens"
         )
-    rule = _Subtrees(drafting) if isinstance(drafting, ShapedDrafting) else drafting.rule
+    rule = drafting.rule
     profile[:, 0] = 1.0
     for start, row in enumerate(profile):
         level = [_Slots(rule.root(), 1.0, Standing(root_score(), 1.0))]
@@ -193,29 +190,3 @@ def _below(
         won = float(draws.masses()[token]) * (count / ends.count(ending))
         if won > 0.0:
             yield _Slots(state_below, mass * won / float(p[token]), draws.child(token))
-
-
-@dataclass(frozen=True)
-class _Subtrees(ShapeRule[Shape]):
-    """A fixed shape whose states are the shapes below the slots: equal ones are equal."""
-
-    drafting: ShapedDrafting
-
-    @property
-    def length(self) -> int:
-        return self.drafting.length
-
-    def root(self) -> Shape | None:
-        return self._shape(0) or None
-
-    def children(self, state: Shape, q: FloatArray) -> Children:
-        return Children(drawn=len(state))
-
-    def below(self, state: Shape, q: FloatArray, place: int, token: int) -> Shape | None:
-        return state[place] or None
-
-    def ends(self, state: Shape, q: FloatArray, place: int) -> bool:
-        return not state[place]
-
-    def _shape(self, slot: int) -> Shape:
-        return tuple(self._shape(child) for child in self.drafting.children[slot])

@@ -63,6 +63,10 @@ class Drafting(ABC):
         return False
 
     @abstractmethod
+    def shortened(self, length: int) -> Drafting:
+        """Draft the same, but no path longer than this; nothing for 0."""
+
+    @abstractmethod
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Draft one tree.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,6 +81,12 @@ class TopTree(Drafting):
     def siblings(self) -> DraftScheme:
         """Two certain tokens."""
         return CertainAndDrawn([0, 1], np.full(3, 1.0 / 3.0), 0)
+
+    def shortened(self, length: int) -> TopTree:
+        """The same number of nodes, none deeper; nothing for 0."""
+        if not length:
+            return replace(self, nodes=0)
+        return replace(self, most=min(length, self.most))
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Grow level by level, then keep the most likely; see `Drafting.draft`."""

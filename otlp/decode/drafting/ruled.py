@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from otlp.decode.checks import is_a
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting, same_distribution
-from otlp.decode.drafting.growing import ShapeRule, grow
+from otlp.decode.drafting.growing import Children, ShapeRule, grow
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
@@ -55,6 +55,11 @@ class RuledDrafting(Drafting):
         return self.rule.length
 
     @property
+    def kind(self) -> str:
+        """How children are drawn, none of them certain."""
+        return "iid"
+
+    @property
     def kind_name(self) -> str:
         """The rule's name."""
         return type(self.rule).__name__
@@ -71,6 +76,49 @@ class RuledDrafting(Drafting):
             return CertainAndDrawn([0], np.array([0.0, 0.5, 0.5]), 1)
         return IID(np.full(3, 1.0 / 3.0), 2)
 
+    def shortened(self, length: int) -> RuledDrafting:
+        """The rule's answers down to a depth."""
+        return self if length >= self.length else replace(self, rule=Shortened(self.rule, length))
+
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Let the rule decide below every slot; see `Drafting.draft`."""
         return grow(model, chooser, self.rule, adjust=self.adjust)
+
+
+@dataclass(frozen=True)
+class Shortened(ShapeRule[tuple[int, Any]]):
+    """Another rule down to a depth; the state is the depth left, and the other's."""
+
+    rule: ShapeRule[Any]
+    most: int
+
+    @property
+    def certain(self) -> bool:  # type: ignore[override]
+        """As the other."""
+        return self.rule.certain
+
+    @property
+    def length(self) -> int:
+        """Length of the longest path."""
+        return self.most
+
+    def root(self) -> tuple[int, Any] | None:
+        """The other's, with the whole depth left."""
+        return self._state(self.most, self.rule.root())
+
+    def children(self, state: tuple[int, Any], q: FloatArray) -> Children:
+        """As the other."""
+        return self.rule.children(state[1], q)
+
+    def below(
+        self, state: tuple[int, Any], q: FloatArray, place: int, token: int
+    ) -> tuple[int, Any] | None:
+        """The other's, one depth less left."""
+        return self._state(state[0] - 1, self.rule.below(state[1], q, place, token))
+
+    def ends(self, state: tuple[int, Any], q: FloatArray, place: int) -> bool:
+        """At the last depth, and where the other ends."""
+        return state[0] == 1 or self.rule.ends(state[1], q, place)
+
+    def _state(self, left: int, state: Any) -> tuple[int, Any] | None:
+        return (left, state) if left and state is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 
@@ -117,10 +117,15 @@ class ShapedDrafting(Drafting):
     @property
     def length(self) -> int:
         """Length L of the longest drafted path."""
+        return max(self.depths)
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """Tokens from the root to each slot."""
         depths = [0]
         for parent in self.shape[1:]:
             depths.append(depths[parent] + 1)
-        return max(depths)
+        return depths
 
     @property
     def is_iid_paths(self) -> bool:
@@ -130,10 +135,21 @@ class ShapedDrafting(Drafting):
         even = len(below[0]) * self.length == len(self.shape) - 1
         return self.independent and chains and even
 
-    @property
+    @cached_property
     def rule(self) -> ShapeRule[int]:
-        """The shape as a rule: the state is the number of the slot."""
-        return _Shape(self)
+        """The shape as a rule; slots below which the same is drafted have one state."""
+        numbers: dict[tuple[int, ...], int] = {(): 0}
+        states = [0] * len(self.shape)
+        for slot in reversed(range(len(self.shape))):
+            below = tuple(states[child] for child in self.children[slot])
+            states[slot] = numbers.setdefault(below, len(numbers))
+        return FixedShape(tuple(numbers))
+
+    def shortened(self, length: int) -> ShapedDrafting:
+        """The slots of the first `length` depths."""
+        kept = [slot for slot, depth in enumerate(self.depths) if depth <= length]
+        number = {slot: at for at, slot in enumerate(kept)}
+        return replace(self, shape=tuple(number.get(self.shape[slot], -1) for slot in kept))
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Fill every slot; see `Drafting.draft`."""
@@ -141,27 +157,41 @@ class ShapedDrafting(Drafting):
 
 
 @dataclass(frozen=True)
-class _Shape(ShapeRule[int]):
-    """See `ShapedDrafting.rule`."""
+class FixedShape(ShapeRule[int]):
+    """A fixed shape as a rule: the state numbers what is drafted below a slot.
 
-    drafting: ShapedDrafting
+    Parameters
+    ----------
+    below_states : tuple of tuple of int
+        For each state, those of the children, which come before it.  State 0 is that of a leaf, the
+        last one the root's.
+    """
+
+    below_states: tuple[tuple[int, ...], ...]
 
     @property
     def length(self) -> int:
-        return self.drafting.length
+        """Length of the longest path."""
+        heights: list[int] = []
+        for below in self.below_states:
+            heights.append(1 + max((heights[state] for state in below), default=-1))
+        return heights[-1]
 
     def root(self) -> int | None:
-        return 0 if self.drafting.children[0] else None
+        """The whole shape."""
+        return len(self.below_states) - 1 or None
 
     def children(self, state: int, q: FloatArray) -> Children:
-        return Children(drawn=len(self.drafting.children[state]))
+        """As many as the shape has."""
+        return Children(drawn=len(self.below_states[state]))
 
     def below(self, state: int, q: FloatArray, place: int, token: int) -> int | None:
-        slot = self.drafting.children[state][place]
-        return slot if self.drafting.children[slot] else None
+        """What is below this child."""
+        return self.below_states[state][place] or None
 
     def ends(self, state: int, q: FloatArray, place: int) -> bool:
-        return not self.drafting.children[self.drafting.children[state][place]]
+        """Whether nothing is."""
+        return not self.below_states[state][place]
 
 
 def iid_paths(paths: int, length: int) -> ShapedDrafting:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
 from typing import Any
@@ -21,14 +20,13 @@ import numpy as np
 
 from otlp.decode.choosing import Chooser, enumerate_choices
 from otlp.decode.drafting import (
-    Children,
     Drafting,
     RuledDrafting,
     ShapedDrafting,
-    ShapeRule,
     iid_paths,
 )
 from otlp.decode.drafting.growing import grow
+from otlp.decode.drafting.ruled import Shortened
 from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular, round_law
 from otlp.decode.laws.slot_laws import tournament_law
 from otlp.decode.models.tabular import TabularModel
@@ -41,10 +39,7 @@ from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal, attempts
 from otlp.decode.verification.verification import Verification
-from otlp.distribution import FloatArray
 
-Shape = tuple[Any, ...]
-"""The tree below a slot of a fixed shape: the shapes of its child slots; () for a leaf."""
 States = tuple[Any, ...]
 """What the slots that fill one prefix ask for below it."""
 Stars = list[tuple[DraftTree, dict[int, States], float]]
@@ -229,55 +224,8 @@ def _prefixes(
             stack.append((*child, chance * drawn, gamma * skewed, longer, [*skews, skew]))
 
 
-@dataclass(frozen=True)
-class _Shapes(ShapeRule[Shape]):
-    """A fixed shape as a rule that cannot tell slots of equal shapes apart."""
-
-    drafting: ShapedDrafting
-
-    @property
-    def length(self) -> int:
-        return self.drafting.length
-
-    def root(self) -> Shape | None:
-        return self._shape(0) or None
-
-    def _shape(self, slot: int) -> Shape:
-        return tuple(self._shape(child) for child in self.drafting.children[slot])
-
-    def children(self, state: Shape, q: FloatArray) -> Children:
-        return Children(drawn=len(state))
-
-    def below(self, state: Shape, q: FloatArray, place: int, token: int) -> Shape | None:
-        return state[place] or None
-
-
-@dataclass(frozen=True)
-class _OneLevel(ShapeRule[Any]):
-    """What a rule asks for, and nothing below it."""
-
-    rule: ShapeRule[Any]
-
-    @property
-    def length(self) -> int:
-        return 1
-
-    def root(self) -> Any:
-        return self.rule.root()
-
-    def children(self, state: Any, q: FloatArray) -> Children:
-        return self.rule.children(state, q)
-
-    def below(self, state: Any, q: FloatArray, place: int, token: int) -> Any:
-        return None
-
-
-def _rule(drafting: ShapedDrafting | RuledDrafting) -> ShapeRule[Any]:
-    return _Shapes(drafting) if isinstance(drafting, ShapedDrafting) else drafting.rule
-
-
 def _root(drafting: ShapedDrafting | RuledDrafting) -> States:
-    root = _rule(drafting).root()
+    root = drafting.rule.root()
     return () if root is None else (root,)
 
 
@@ -287,16 +235,18 @@ def _star_lister(
     draft: TabularModel, drafting: ShapedDrafting | RuledDrafting
 ) -> Callable[[tuple[int, ...], States], Stars]:
     """Lists, for a prefix and what the slots there ask for, the ways its children can be drawn."""
-    rule = _rule(drafting)
-    kind = drafting.kind if isinstance(drafting, ShapedDrafting) else "iid"
+    rule = drafting.rule
+
+    one_level = Shortened(rule, 1)
 
     @cache
     def stars(prefix: tuple[int, ...], states: States) -> Stars:
         found = []
+        roots = [(1, state) for state in states]
         draft.start(np.array(prefix, dtype=np.int64))
 
         def one(chooser: Chooser) -> DraftTree:
-            return grow(draft, chooser, _OneLevel(rule), kind, drafting.adjust, states)
+            return grow(draft, chooser, one_level, drafting.kind, drafting.adjust, roots)
 
         for star, chance in enumerate_choices(one):
             under: dict[int, States] = {

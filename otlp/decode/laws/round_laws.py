@@ -11,7 +11,7 @@ from otlp.decode.checks import is_a
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.tabular import TabularModel
-from otlp.decode.round import Transform, aim, check_round
+from otlp.decode.round import Transform, aim, check_round, transformed
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
@@ -83,7 +83,7 @@ def aimed_model(
     for q, p in zip(draft.tables, target.tables, strict=False):
         size = q.shape[-1]
         pairs = zip(q.reshape(-1, size), p.reshape(-1, size), strict=True)
-        rows = [transform(a, b) for a, b in pairs]
+        rows = [transformed(transform, a, b) for a, b in pairs]
         tables.append(np.stack(rows).reshape(q.shape))
     return TabularModel(tables, f"{draft.name} and {target.name}")
 

@@ -176,12 +176,12 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
         Tuned.read(tmp_path / "none.json")
 
 
-TREE = {"branching": (2, 2), "draft_temperature": 0.7}
+TREE = {"branching": (3, 2), "draft_temperature": 0.7}
 
 
 @pytest.mark.parametrize(
     ("setting", "more"),
-    [(("autoregressive", 0, 0), {}), (("block", 1, 2), {}), (("tournament", 4, 2), TREE)],
+    [(("autoregressive", 0, 0), {}), (("block", 1, 2), {}), (("tournament", 6, 2), TREE)],
 )
 def test_generate_decodes_with_a_tuned_setting(
     setting: tuple[str, int, int], more: dict[str, Any]

@@ -16,6 +16,7 @@ from otlp.decode import (
     enumerate_choices,
     greedy_distribution,
     iid_paths,
+    play_round,
     random_pair,
 )
 from otlp.decode.cascades import (
@@ -55,11 +56,13 @@ def normalised(values):
     return array / array.sum()
 
 
-laws = st.lists(st.sampled_from([0.0, 1e-12, 0.1, 0.5, 1.0]), min_size=4, max_size=4).filter(
+MASSES = [0.0, 5e-324, 1e-300, 1e-12, 0.1, 0.5, 1.0]
+laws = st.lists(st.sampled_from(MASSES), min_size=4, max_size=4).filter(
     lambda values: sum(values) > 1e-3
 )
 
 
+@pytest.mark.filterwarnings("error")
 @given(laws.map(normalised), laws.map(normalised))
 @settings(max_examples=100, deadline=None)
 def test_transforms_give_laws(q, p):
@@ -69,6 +72,7 @@ def test_transforms_give_laws(q, p):
         assert law.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 @given(laws.map(normalised), laws.map(normalised), st.floats(0.0, 0.9))
 @settings(max_examples=100, deadline=None)
 def test_lossy_is_of_the_stated_form(q, p, alpha):
@@ -193,6 +197,28 @@ def test_bad_thresholds(bad):
         Lossy(bad)
 
 
-def test_beta_below_its_bound():
+def test_beta_outside_of_its_bounds():
     with pytest.raises(InvalidInputError, match=r"1 - alpha = 0\.7"):
         Lossy(0.3, beta=0.5)
+    # here (p / 2 - q)^+ is zero everywhere for q = (.5, .5), p = (.4, .6)
+    with pytest.raises(InvalidInputError, match=r"beta is 2\.0: it must be at most 1"):
+        Lossy(0.1, beta=2.0)
+
+
+@pytest.mark.parametrize(
+    ("transform", "why"),
+    [
+        (lambda q, p: 0.9 * p, r"sums to 0\.9"),
+        (lambda q, p: p - 1.0, "entries must be finite and at least 0"),
+        (lambda q, p: p * np.nan, "is nan"),
+        (lambda q, p: p[:-1] / p[:-1].sum(), "has 2 entries: it must have 3"),
+    ],
+)
+def test_a_round_refuses_what_is_no_distribution(transform, why):
+    draft, target = random_pair(3, 2, np.random.default_rng(4))
+    draft.start(())
+    target.start(())
+    with pytest.raises(InvalidInputError, match=f"the result of transform .*{why}"):
+        play_round(draft, target, iid_paths(2, 1), Traversal(), np.random.default_rng(0), transform)
+    with pytest.raises(InvalidInputError, match=why):
+        round_law(draft, target, iid_paths(2, 1), Traversal(), transform)

@@ -14,10 +14,20 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from transformers.generation import logits_process  # noqa: E402
 
-from otlp.decode import generate  # noqa: E402
+from otlp.decode import (  # noqa: E402
+    DraftTree,
+    Sampling,
+    ShapedDrafting,
+    Tournament,
+    generate,
+    iid_paths,
+    prefix_tree,
+    tree_shape,
+)
+from otlp.decode.generated_row import ProcessedModel, RowPlace, decode_row  # noqa: E402
 from otlp.decode.generation_options import HONOURED, IDLE, PROCESSORS, check_options  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import SIZE, tiny  # noqa: E402
+from tests.tiny_models import SIZE, name_of, tiny  # noqa: E402
 
 PROMPT = torch.tensor([[3, 9, 4, 9, 7]])
 NEW = 10
@@ -351,3 +361,46 @@ def test_a_call_without_generate_is_told_how(pair: tuple[Any, Any]) -> None:
         generate(pair[1], PROMPT, draft_model=pair[0])
     with pytest.raises(InvalidInputError, match="draft_model is str"):
         pair[1].generate(PROMPT, custom_generate=generate, draft_model="small")
+
+
+def below(parents: Any, slot: int = 0) -> Any:
+    """The tree below a slot, whatever the order of siblings."""
+    return sorted(below(parents, child) for child, above in enumerate(parents) if above == slot)
+
+
+class Watching(Tournament):
+    """Keeps the shape of every tree."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "shapes", [])
+
+    def verify(self, tree: DraftTree, targets: Any, chooser: Any) -> Any:
+        self.shapes.append(below(tree.slots.parents))  # type: ignore[attr-defined]
+        return super().verify(tree, targets, chooser)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        prefix_tree([3, 2]),
+        iid_paths(2, 3),
+        tree_shape([-1, 0, 0, 0, 1, 1, 2, 4], "iid"),
+    ],
+    ids=name_of,
+)
+def test_near_the_end_a_drafting_is_shortened_as_itself(
+    pair: tuple[Any, Any], wanted: ShapedDrafting
+) -> None:
+    place, verification = RowPlace(0, 1, ()), Watching()
+    draft, target = (ProcessedModel(m, lambda _, scores: scores, Sampling(), place) for m in pair)
+    for model in (draft, target):
+        model.start(PROMPT[0].numpy())
+    most, room = PROMPT.shape[1] + 40, [40]
+    for _ in decode_row(draft, target, wanted, verification, most, np.random.default_rng(0)):
+        room.append(most - target.context.size)
+        if room[-1] <= 0:
+            break
+    shapes = verification.shapes  # type: ignore[attr-defined]
+    rooms = list(dict.fromkeys(room))
+    expected = [below(wanted.shortened(left - 1).shape) for left in rooms if left > 1]
+    assert shapes == expected and shapes[0] == below(wanted.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
+from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
@@ -189,6 +191,26 @@ def test_mixed_nodes_draw_what_is_not_certain() -> None:
         masses[drawn[2]] += chance
     q[top] = 0.0
     np.testing.assert_allclose(masses, q / q.sum(), atol=1e-14)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_drafting_is_shortened_as_itself(name: str) -> None:
+    """Down to a depth the same tree is drafted, by the same law where nothing depends on more."""
+    drafting, pair = EVERY[name], random_pair(2, 4, np.random.default_rng(9))
+    for length in range(drafting.length + 2):
+        short = drafting.shortened(length)
+        assert short.length == min(length, drafting.length)
+        assert short.shortened(length).length == short.length
+        trees: Counter[Any] = Counter()
+        for made, sign in ((short, 1.0), (drafting, -1.0)):
+            for tree, chance in draft_trees(pair[0], made):
+                paths = [tuple(tree.path(node).tolist()) for node in range(len(tree))]
+                trees[tuple(path for path in paths if len(path) <= length)] += sign * chance
+        if name != "top_tree":  # the N most likely prefixes of fewer tokens are others
+            assert max(map(abs, trees.values())) < 1e-12
+        law = prefix_law(*pair, short, Tournament() if drafting.independent else Traversal())
+        wanted = pair[1].joint(short.length + 1)
+        np.testing.assert_allclose(law.tokens, wanted, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,8 @@ def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
     given = statistics()
     assert design(given, 10).candidate == given.candidates[1]
     assert design(given, 3).candidate == given.candidates[0]
+    same = Candidate("mixed", ((0, 2), (0, 1)), 4, 2, 1.8 + 1e-13, 0.1)
+    assert design(statistics(*given.candidates, same), 4).candidate == given.candidates[1]
     assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
     assert design(given, 4).verification == ALGORITHMS["martingale"]
     cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))  # type: ignore[arg-type]
