@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from otlp.checks import whole_number
 from otlp.decode import MultipathMartingale, TabularModel, iid_paths, random_pair
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
 from otlp.decode.verification.multipath_martingale import ScoreLaw
-from otlp.distribution import FloatArray, whole_number
+from otlp.distribution import FloatArray
 from otlp.errors import SizeLimitError
 
 MOST_PAIRS = 1024
