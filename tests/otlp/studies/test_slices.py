@@ -8,9 +8,16 @@ import pytest
 from otlp.decode import iid_paths
 from otlp.decode.laws.information_lp import on_tree_optimum
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from otlp.decode.verification.multipath_martingale import ScoreLaw
 from otlp.errors import InvalidInputError, SizeLimitError
-from otlp.studies.slices import RULES, Family, Node, how_far, random_family, rule_efficiency
+from otlp.studies.slices import (
+    RULES,
+    Family,
+    Node,
+    ScoreLaw,
+    how_far,
+    random_family,
+    rule_efficiency,
+)
 
 
 @pytest.mark.parametrize("name", RULES)
