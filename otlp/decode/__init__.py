@@ -20,7 +20,7 @@ A round of decoding has three parts, and one small interface each.
 `play_round` puts them together:
 
     draft.start(context); target.start(context)
-    round = play_round(draft, target, iid_paths(4, 8), TwoSlice(), rng)
+    round = play_round(draft, target, iid_paths(4, 8), TwoSlicePaths(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
@@ -78,7 +78,7 @@ from otlp.decode.verification import (
     TopDown,
     Tournament,
     Traversal,
-    TwoSlice,
+    TwoSlicePaths,
     Verification,
     find_verification,
     multipath_optimum,
@@ -116,7 +116,7 @@ __all__ = [
     "Transform",
     "Traversal",
     "Tuned",
-    "TwoSlice",
+    "TwoSlicePaths",
     "Verification",
     "adaptive_branching",
     "adaptive_depth",

@@ -198,7 +198,7 @@ def _score(law: ScoreLaw) -> Score:
 
 
 def two_slices(node: Node, family: Family) -> Sharing:
-    """The rule that decodes; see `TwoSlice`."""
+    """The rule that decodes; see `TwoSlicePaths`."""
     draws = Draws(_score(node.law), 1.0, node.weight, node.p, node.q)
     first, last = node.law.edges[0], node.law.edges[-1]
     if draws.flat:

@@ -9,7 +9,7 @@ from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
-from otlp.decode.verification.tournament import Tournament, TwoSlice
+from otlp.decode.verification.tournament import Tournament, TwoSlicePaths
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.errors import InvalidInputError
@@ -26,7 +26,7 @@ __all__ = [
     "TopDown",
     "Tournament",
     "Traversal",
-    "TwoSlice",
+    "TwoSlicePaths",
     "Verification",
     "find_verification",
     "multipath_optimum",
@@ -45,7 +45,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "global-resolution": TopDown("global-resolution"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
-    "two-slice": TwoSlice(),
+    "two-slice": TwoSlicePaths(),
     "tournament": Tournament(),
 }
 """All algorithms by name, with their default settings.

@@ -305,7 +305,7 @@ class Tournament(Verification):
 
 
 @dataclass(frozen=True)
-class TwoSlice(Tournament):
+class TwoSlicePaths(Tournament):
     """The tournament of K i.i.d. paths: the two-slice rule at each prefix.
 
     On small tabular models its block efficiency is within 1% of the optimum over all multi-path
@@ -320,7 +320,7 @@ class TwoSlice(Tournament):
     >>> from otlp import decode
     >>> from otlp.decode.laws.round_laws import round_law
     >>> draft, target = decode.random_pair(3, 3, np.random.default_rng(0))
-    >>> law = round_law(draft, target, decode.iid_paths(2, 2), decode.TwoSlice())
+    >>> law = round_law(draft, target, decode.iid_paths(2, 2), decode.TwoSlicePaths())
     >>> round(float(law.block_efficiency), 4)          # exact, by enumeration
     2.6887
     """

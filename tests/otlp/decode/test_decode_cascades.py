@@ -12,7 +12,7 @@ from otlp.decode import (
     ShapedDrafting,
     Speculative,
     Traversal,
-    TwoSlice,
+    TwoSlicePaths,
     enumerate_choices,
     greedy_distribution,
     iid_paths,
@@ -130,7 +130,7 @@ def test_greedy_opt_is_greedy_diff(q, p, alpha):
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-@pytest.mark.parametrize("verification", [Speculative(), Block(), TwoSlice(), Traversal()])
+@pytest.mark.parametrize("verification", [Speculative(), Block(), TwoSlicePaths(), Traversal()])
 def test_decoding_follows_the_transformed_law(transform, verification):
     pair = random_pair(3, 3, np.random.default_rng(1))
     paths = 1 if isinstance(verification, Speculative | Block) else 2

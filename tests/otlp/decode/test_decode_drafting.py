@@ -11,7 +11,7 @@ from otlp.decode import (
     Speculative,
     TabularModel,
     TokenTree,
-    TwoSlice,
+    TwoSlicePaths,
     check_pair,
     enumerate_choices,
     hub_pairs,
@@ -184,7 +184,7 @@ def test_rounds_advance_both_models():
         model.start(np.array([2]))
     text = [2]
     while len(text) < 5:
-        played = play_round(draft, target, iid_paths(2, 2), TwoSlice(), rng)
+        played = play_round(draft, target, iid_paths(2, 2), TwoSlicePaths(), rng)
         text += played.tokens.tolist()
         assert draft.context == target.context == tuple(text)
         assert len(played.accepted) == len(played.tokens) - 1

@@ -10,7 +10,7 @@ from otlp.decode import (
     Speculative,
     Tournament,
     Traversal,
-    TwoSlice,
+    TwoSlicePaths,
     adaptive_branching,
     adaptive_depth,
     iid_paths,
@@ -60,7 +60,7 @@ def test_one_path_is_block_verification(seed):
     pair = random_pair(vocab_size, length + 1, rng)
     drafting = iid_paths(1, length)
     block = round_law(*pair, drafting, Block())
-    for verification in (GreedyMultipath(), TwoSlice(), Traversal()):
+    for verification in (GreedyMultipath(), TwoSlicePaths(), Traversal()):
         other = round_law(*pair, drafting, verification)
         np.testing.assert_allclose(other.lengths, block.lengths, atol=1e-13)
     optimum = multipath_optimum(*pair, 1, length).block_efficiency

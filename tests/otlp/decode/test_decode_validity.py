@@ -16,7 +16,7 @@ from otlp.decode import (
     TabularModel,
     TopDown,
     Traversal,
-    TwoSlice,
+    TwoSlicePaths,
     greedy_distribution,
     hub_pairs,
     iid_paths,
@@ -39,7 +39,7 @@ EVERY_SIZE = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
 """V, L, K."""
 # more would list too many sets of paths as a whole
 SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
-SELECTIONS = [GreedyMultipath(), TwoSlice()]
+SELECTIONS = [GreedyMultipath(), TwoSlicePaths()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
 MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, "hub")]
@@ -136,7 +136,7 @@ def test_tokens_that_one_model_never_gives(verification, seed):
     assert_lossless(*pair, iid_paths(2, 2), verification)
 
 
-@pytest.mark.parametrize("verification", [TwoSlice(), Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("verification", [TwoSlicePaths(), Traversal()], ids=lambda v: v.name)
 def test_equal_models_accept_everything(verification):
     _, target = random_pair(3, 3, np.random.default_rng(3))
     law = assert_lossless(target, target, iid_paths(2, 2), verification)
@@ -244,7 +244,7 @@ def test_autoregressive():
 
 @pytest.mark.parametrize(
     ("selection", "exact"),
-    [(GreedyMultipath(), greedy_efficiency), (TwoSlice(), tournament_efficiency)],
+    [(GreedyMultipath(), greedy_efficiency), (TwoSlicePaths(), tournament_efficiency)],
 )
 @pytest.mark.parametrize("size", SIZES)
 def test_selection_efficiency_is_that_of_the_outcomes(selection, exact, size):

@@ -19,7 +19,7 @@ from otlp.decode import (
     Sampling,
     TabularModel,
     Tournament,
-    TwoSlice,
+    TwoSlicePaths,
     Verification,
     iid_paths,
     mixed_shape,
@@ -144,7 +144,7 @@ def two_slice_profile(text: WrittenText, paths: int, length: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("rule", "profile"), [(TwoSlice(), two_slice_profile), (GreedyMultipath(), greedy_profile)]
+    ("rule", "profile"), [(TwoSlicePaths(), two_slice_profile), (GreedyMultipath(), greedy_profile)]
 )
 @pytest.mark.parametrize("paths", [1, 2, 3])
 def test_one_pass_gives_every_length(paths: int, rule: Verification, profile: Any) -> None:
@@ -299,7 +299,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     shapes = {shape for shape in mixed_shapes(3) if mixed_shape(shape).length <= 3}
     rivals = [round_law(*models, mixed_shape(s), Tournament()).block_efficiency for s in shapes]
     rivals += [
-        round_law(*models, iid_paths(k, n), TwoSlice()).block_efficiency
+        round_law(*models, iid_paths(k, n), TwoSlicePaths()).block_efficiency
         for k, n in ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1))
     ]
     # chosen by what nodes accept on average, so not always the very best
