@@ -42,6 +42,9 @@ PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 SURE = 40.0
 """Of more rings than so many, on average, at least one is certain to rounding."""
 
+RARE = 1e-300
+"""A rate whose time may overflow."""
+
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
 
@@ -167,7 +170,7 @@ def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
     """What to aim at next: Anderson's combination of the last aims, each with its error."""
     changes = np.diff(errors, axis=0)
-    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > 0.0)
+    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
     parts = np.linalg.lstsq(weighted @ changes.T, weighted @ errors[-1], rcond=None)[0]
     found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
     return found
@@ -179,7 +182,10 @@ def _time(draft: FloatArray, n: int) -> float:
     time = count
     for _ in range(NEWTON_STEPS):
         silent = np.exp(-draft * time)
-        step = (count - draft.size + silent.sum()) / (draft @ silent)
+        rate = float(draft @ silent)
+        if rate < RARE:
+            break
+        step = (count - draft.size + silent.sum()) / rate
         time += step
         if step < ROUGHLY * time:
             break

@@ -36,6 +36,10 @@ FEWEST = 100
 """Sequences that an estimate draws at least."""
 
 
+LEAST = 1e-300
+"""Where some q is less, each step renormalises: the reciprocal of what is left could overflow."""
+
+
 class _Left:
     """What is left of the target after rejections: ``wanted / total``, shape (V,)."""
 
@@ -342,8 +346,13 @@ class RecursiveRejection(Solver):
             plan = RecursiveRejectionPlan(problem, independent)
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
-            if isinstance(drafts, WithoutReplacement):
+            if isinstance(drafts, WithoutReplacement) and not _reciprocals_overflow(drafts):
                 plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, samples, self.seed)
             else:
                 plan = SequentialRejectionPlan(problem, samples, self.seed)
         return Answer(plan, Guarantee.LOSSLESS)
+
+
+def _reciprocals_overflow(drafts: WithoutReplacement) -> bool:
+    """Whether what is left of q may be so little that faster steps cannot divide by it."""
+    return bool(((drafts.draft > 0.0) & (drafts.draft < LEAST)).any())

@@ -39,15 +39,6 @@ def widened(model: Any, factor: int) -> Any:
     Notes
     -----
     The new neurons read weights of the present ones, shifted, so no time is saved on zeros.
-
-    Examples
-    --------
-    >>> from otlp.decode.models.loading import load_model
-    >>> from otlp.decode.models.widened import widened
-    >>> target = load_model("trained:target", device="cpu").model
-    >>> wide = widened(target, 10)
-    >>> wide.config.intermediate_size == 10 * target.config.intermediate_size
-    True
     """
     whole_number(factor, "factor")
     if not callable(getattr(model, "modules", None)):
