@@ -35,7 +35,7 @@ from otlp.decode.verification.block import accept_prefix, next_weight
 from otlp.decode.verification.greedy_multipath import (
     Consecutive,
     GreedyMultipath,
-    Interval,
+    PathInterval,
     whole_interval,
 )
 from otlp.decode.verification.target_only import TargetOnly
@@ -187,7 +187,7 @@ class _Prefix(NamedTuple):
     """A prefix: masses drafted and selected, block's weights and the selection on the way."""
 
     path: tuple[int, ...]
-    state: Interval
+    state: PathInterval
     chance: float
     gamma: float
     weights: tuple[float, ...]

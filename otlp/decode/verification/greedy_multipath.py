@@ -29,7 +29,7 @@ Ranks = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Interval:
+class PathInterval:
     """A prefix and the part of the order that its paths take up.
 
     Attributes
@@ -118,15 +118,15 @@ def _skewed(q: FloatArray, order: IntArray, low: float, width: float, paths: int
     return skewed
 
 
-def whole_interval(paths: int) -> Interval:
+def whole_interval(paths: int) -> PathInterval:
     """The empty prefix, where so many paths are drafted."""
-    return Interval(paths, 0.0, 1.0, ())
+    return PathInterval(paths, 0.0, 1.0, ())
 
 
 class Consecutive:
     """Children take consecutive parts of their parent's interval, in ascending order of p/q."""
 
-    def __init__(self, state: Interval, p: FloatArray, q: FloatArray) -> None:
+    def __init__(self, state: PathInterval, p: FloatArray, q: FloatArray) -> None:
         self.state, self.p, self.q = state, p, q
         self.found: dict[int, tuple[float, int]] = {}
 
@@ -147,11 +147,11 @@ class Consecutive:
         state, order = self.state, ascending(_ranks(self.p, self.q).view(np.float32))
         return _skewed(self.q, order, state.low, state.width, state.paths)
 
-    def child(self, token: int) -> Interval:
-        """Interval of a child."""
+    def child(self, token: int) -> PathInterval:
+        """PathInterval of a child."""
         state, (below, level) = self.state, self.below(token)
         low, width = state.low + state.width * below, state.width * float(self.q[token])
-        return Interval(state.paths, low, width, (*state.rank, (level, token)))
+        return PathInterval(state.paths, low, width, (*state.rank, (level, token)))
 
 
 @dataclass(frozen=True)
