@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import Drafting, RuledDrafting, ShapedDrafting, ShapeRule
 from otlp.decode.drafting.growing import siblings_below
