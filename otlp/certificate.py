@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from otlp.checks import check_mask
 from otlp.distribution import Mask
-from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import check_mask, check_rows, check_tokens
 from otlp.distribution import FloatArray, IntArray, ReadOnly, as_distribution
-from otlp.drafts.checks import check_mask, check_rows, check_tokens
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.checks import check_count, check_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
 from otlp.errors import Capability
@@ -24,7 +25,6 @@ from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
-from otlp.solvers.limits import check_count, check_number
 from otlp.solvers.orderings import PROVABLE, Orderings
 from otlp.solvers.rank_plan import RankPlan, Ranks
 from otlp.solvers.solver import Solver

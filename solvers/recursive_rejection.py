@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.checks import check_count, check_generator, check_number
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.limits import check_count, check_number
 from otlp.solvers.rejections import all_sequences, drawn_sequences, mean_interval
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, checkpoint

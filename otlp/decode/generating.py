@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.drafting import iid_paths
 from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
 from otlp.decode.generation_options import check_options, given_cache, kept_back

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.trees import TreeRound
-from otlp.decode.checks import is_a, token_ids
+from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
@@ -33,7 +33,7 @@ from otlp.device.steps import (
     target_step,
 )
 from otlp.device.verifying import verification_here, verify_there
-from otlp.distribution import IntArray, whole_number
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
 SLOTS = 128

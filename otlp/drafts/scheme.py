@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
     FloatArray,
     IntArray,
@@ -19,8 +21,7 @@ from otlp.distribution import (
     invert_cdf,
     sum_by,
 )
-from otlp.drafts import checks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory, merge_by_set
+from otlp.drafts.token_sets import DraftTuples, TokenSets, merge_by_set
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.equal_rows import equal_rows
 

@@ -9,6 +9,8 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
     FloatArray,
     IntArray,
@@ -18,10 +20,9 @@ from otlp.distribution import (
     renormalise_without,
     sum_by,
 )
-from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.rank_law import Clocks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
+from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
 from otlp.numerics.ring_times import ring_times

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.captures import Capture
 from otlp.decode.choosing import RandomChooser
 from otlp.decode.design import (
@@ -29,7 +30,7 @@ from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import ROOT, TokenTree
 from otlp.decode.verification import GreedyMultipath
-from otlp.distribution import IntArray, invert_cdf, whole_number
+from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
 from otlp.studies.plan_profiles import top_down_profile

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.verification import ALGORITHMS, Verification
-from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a, whole_number
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import Drafting, RuledDrafting, ShapedDrafting, ShapeRule
 from otlp.decode.drafting.growing import check_slots, siblings_below
@@ -19,7 +19,7 @@ from otlp.decode.verification import MultipathMartingale, Tournament
 from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.path_selection import PathSelection
 from otlp.decode.verification.tournament import Branch, Standing
-from otlp.distribution import FloatArray, whole_number
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 

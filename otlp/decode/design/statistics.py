@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.node_acceptance import (
     MOST_CERTAIN,
     MOST_DRAWN,
@@ -39,7 +39,7 @@ from otlp.decode.drafting import (
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import count_slots
 from otlp.decode.models.model import Model, Sampling
-from otlp.distribution import FloatArray, invert_cdf, whole_number
+from otlp.distribution import FloatArray, invert_cdf
 from otlp.errors import InvalidInputError
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a, whole_number
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import as_distribution, whole_number
+from otlp.distribution import as_distribution
 from otlp.errors import InvalidInputError, OTLPError
 
 MOST_CELLS = 1024
