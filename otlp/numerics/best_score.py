@@ -67,10 +67,10 @@ def _rule() -> tuple[FloatArray, FloatArray]:
 class _Rising(NamedTuple):
     """Scores that rise in a cell: which, their powers and slopes, and where their chains are.
 
-    The first `count` rows count, and row `slowest` has the smallest powers.
+    The first `many` rows are in use, and row `slowest` has the smallest powers.
     """
 
-    count: int
+    many: int
     slowest: int
     which: IntArray
     powers: FloatArray
@@ -189,7 +189,7 @@ def _add_cell(
 def _product(rising: _Rising, width: float) -> float:
     """Product of all F after a rise of z by e^width."""
     product = 1.0
-    for k in range(rising.count):
+    for k in range(rising.many):
         base = rising.base[k]
         product *= exp(base[-1]) + exp(chain(base, rising.slopes[k], rising.powers[k], width)[0])
     return product
