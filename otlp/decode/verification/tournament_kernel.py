@@ -2,7 +2,7 @@
 
 The same rule as `Tournament` draws by where all slots of a depth have as many children, and the
 same decisions as `otlp.batched.verify_tree` for the same numbers.  On K paths these are the
-decisions of `MultipathMartingale` and `otlp.batched.verify_paths`, on one path block verification.
+decisions of `TwoSlicePaths` and `otlp.batched.verify_paths`, on one path block verification.
 """
 
 from __future__ import annotations
