@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.checks import check_count, check_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
 from otlp.errors import Capability
@@ -24,7 +25,6 @@ from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
-from otlp.solvers.limits import check_count, check_number
 from otlp.solvers.orderings import PROVABLE, Orderings
 from otlp.solvers.rank_plan import RankPlan, Ranks
 from otlp.solvers.solver import Solver
@@ -41,6 +41,9 @@ PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 
 SURE = 40.0
 """Of more rings than so many, on average, at least one is certain to rounding."""
+
+RARE = 1e-300
+"""A rate whose time may overflow."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
@@ -167,7 +170,7 @@ def _gap(delta: float, target: FloatArray, law: FloatArray) -> float:
 def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArray) -> FloatArray:
     """What to aim at next: Anderson's combination of the last aims, each with its error."""
     changes = np.diff(errors, axis=0)
-    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > 0.0)
+    weighted = np.divide(changes, draft, out=np.zeros_like(changes), where=draft > RARE)
     parts = np.linalg.lstsq(weighted @ changes.T, weighted @ errors[-1], rcond=None)[0]
     found: FloatArray = aims[-1] + errors[-1] - parts @ (np.diff(aims, axis=0) + changes)
     return found
@@ -179,7 +182,10 @@ def _time(draft: FloatArray, n: int) -> float:
     time = count
     for _ in range(NEWTON_STEPS):
         silent = np.exp(-draft * time)
-        step = (count - draft.size + silent.sum()) / (draft @ silent)
+        rate = float(draft @ silent)
+        if rate < RARE:
+            break
+        step = (count - draft.size + silent.sum()) / rate
         time += step
         if step < ROUGHLY * time:
             break
@@ -214,7 +220,7 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
     for pool in range(pools - 1, -1, -1):
         if end > begins[pool] + 1:
             for token in order[begins[pool] : end]:
-                wanted[token] = target[token] * (has[pool] / wants[pool])
+                wanted[token] = has[pool] * (target[token] / wants[pool])
         end = begins[pool]
     return delta, subset, wanted
 

@@ -27,7 +27,7 @@ def distributions(draw: st.DrawFn, size: int) -> FloatArray:
     else:
         entry = {
             "integers": st.integers(0, 4).map(float),
-            "magnitudes": st.sampled_from([0.0, 1e-300, 1e-16, 1e-9, 1e-4, 0.1, 1.0, 3.0]),
+            "magnitudes": st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-4, 0.1, 1.0, 3.0]),
         }[kind]
         weights = np.array(draw(st.lists(entry, min_size=size, max_size=size)))
     # An all-zero or NaN draw (Dirichlet underflow) becomes a point mass.
@@ -93,9 +93,9 @@ def independent_problems(
 def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
     """A probability vector with at least so many tokens in its support."""
     q = draw(distributions(draw(st.integers(least, max(least, max_vocab)))))
-    floor = draw(st.sampled_from([1e-300, 1e-9, 0.1]))
-    missing = max(0, least - int(np.count_nonzero(q > 1e-303)))
-    weights = np.where(q > 1e-303, q, 0.0)
+    floor = draw(st.sampled_from([5e-324, 1e-300, 1e-9, 0.1]))
+    missing = max(0, least - int(np.count_nonzero(q)))
+    weights = q.copy()
     weights[np.flatnonzero(weights == 0.0)[:missing]] = floor
     return weights / weights.sum()
 
@@ -182,6 +182,12 @@ def _degenerate() -> dict[str, otlp.Problem]:
     )
     named["without replacement: one token has nearly all mass"] = otlp.Problem(
         uniform, otlp.WithoutReplacement([1.0 - 1e-12, 4e-13, 3e-13, 3e-13], 3)
+    )
+    named["without replacement: subnormal masses"] = otlp.Problem(
+        uniform, otlp.WithoutReplacement([subnormal, 1e-310, 0.25, 0.75], 3)
+    )
+    named["without replacement: a subnormal second token"] = otlp.Problem(
+        uniform, otlp.WithoutReplacement([1.0, subnormal, 1e-320, 0.0], 2)
     )
     named["greedy: ties"] = otlp.Problem([0.1, 0.2, 0.3, 0.4], otlp.Greedy(uniform, 3))
     named["hub: nearly a point mass"] = otlp.Problem(uniform, otlp.Hub(skewed))

@@ -1,57 +1,93 @@
-"""Figure 1: the optimal acceptance over n and k.
+"""Figures 1 to 4: the optimal acceptance over n and k.
 
     python bench/global_resolution/acceptance.py
 
+Figure 1: of i.i.d. drafts.  Figures 2 and 3: of i.i.d. against greedy drafts, the top n - 1 tokens
+and one more (Hu et al. 2025).  Figure 4: at five temperatures of the target, the draft's being 1.
 No plan is computed: subset selection gives the optimum (Theorem 3.1).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import cases
 import click
+from matplotlib.figure import Figure
 
-from otlp.cli.options import rows_option, workers_options
+from otlp.cli.options import workers_options
 from otlp.data.captures import builtin
 from otlp.data.synthetic import generate
 from otlp.studies.sweep import Grid
 
 COUNTS = range(1, 11)
+TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+ROWS = {"figure_1": 160, "figures_2_3": 80, "figure_4": 20}
+
+
+def gains(content: dict[str, Any]) -> dict[str, cases.Curves]:
+    """What i.i.d. drafts gain on greedy ones, in points."""
+    return {
+        name: {k: [100 * (iid - greedy) for iid, greedy in pairs] for k, pairs in curves.items()}
+        for name, curves in content["iid_and_greedy"].items()
+    }
+
+
+def draw(name: str, content: dict[str, Any]) -> Figure:
+    """One of the figures, from what was stored."""
+    if name == "figures_2_3":
+        label = "i.i.d. minus greedy acceptance, points"
+        figure = cases.draw_over_n(gains(content), COUNTS[1:], label)
+        for axes in figure.axes:
+            axes.axhline(0.0, color="black", linewidth=0.8)
+        return figure
+    curves, size = content["acceptance"], (9.0, 3.8)
+    if name == "figure_4":
+        curves, size = {f"temperature {t}": by_k for t, by_k in curves.items()}, (11.0, 2.8)
+    return cases.draw_over_n(curves, COUNTS, "optimal acceptance", size)
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@rows_option(160)
+@click.option("--rows", type=click.IntRange(1), show_default=str(tuple(ROWS.values())))
 @workers_options
-def main(rows: int, jobs: int | None, scheduler: str | None) -> None:
-    curves: dict[str, dict[str, list[float]]] = {}
+def main(rows: int | None, jobs: int | None, scheduler: str | None) -> None:
+    many = {name: rows or default for name, default in ROWS.items()}
+    every = {"jobs": jobs, "scheduler": scheduler}
+    first: dict[str, cases.Curves] = {}
+    second: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for capture in (builtin(), generate(16, 32_000)):
-        ks = [*(k for k in (10, 100, 1000, 10_000) if k < capture.vocab_size), capture.vocab_size]
-        grid = Grid(COUNTS, top_k=cases.top_k(capture, ks), rules=())
-        chosen = cases.spread(capture, rows)
-        found = cases.mean_optima(capture, chosen, grid, "Figure 1", jobs, scheduler)
-        curves[cases.describe(capture, rows)] = {
-            str(k): values for (*_, k), values in found.items()
-        }
-    figure = cases.over_n(curves, COUNTS, "Optimal acceptance", lambda x: f"{100 * x:.2f}")
-    figure.axes[0].set_ylabel("optimal acceptance")
-    cases.write("figure_1", {"acceptance": curves, "rows": rows}, figure)
-    report(curves)
+        size, count = capture.vocab_size, many["figure_1"]
+        grid = Grid(COUNTS, top_k=cases.top_k(capture, (10, 100, 1000, 10_000, size)), rules=())
+        found = cases.mean_optima(capture, count, grid, "Figure 1", **every)
+        curves = {str(k): values for (*_, k), values in found.items()}
+        first[cases.describe(capture, count)] = curves
 
+        ks, count = [10, 100, 1000, min(10_000, size)], many["figures_2_3"]
+        grid = Grid(COUNTS[1:], top_k=cases.top_k(capture, ks), schemes=("iid", "greedy"), rules=())
+        found = cases.mean_optima(capture, count, grid, "Figures 2 and 3", **every)
+        pairs = {k: zip(found["iid", 1.0, k], found["greedy", 1.0, k], strict=True) for k in ks}
+        second[cases.describe(capture, count)] = {str(k): list(both) for k, both in pairs.items()}
 
-def report(curves: dict[str, cases.Curves]) -> None:
-    cases.say(beside="(Gemma-2 27B/2B, Llama-3 70B/8B; no numbers given)")
-    for name, curve in curves.items():
-        at4 = {int(k): 100 * values[3] for k, values in curve.items()}
-        gain, rest = at4[1000] - at4[10], max(at4.values()) - at4[1000]
-        last, first = list(curve.values())[-1], curve["10"]
-        rise, small = 100 * (last[9] - last[1]), 100 * (first[9] - first[1])
-        cases.say(
-            f"{name}: from k = 10 to 1000 the optimum at n = 4 rises by {gain:.1f} points, from "
-            f"1000 to V by {rest:.2f}. The paper: a large rise up to 1000, little beyond 10000: "
-            + ("agrees." if gain > 3 * rest else "does not agree."),
-            f"{name}: from n = 2 to 10 it rises by {rise:.1f} points at k = V and by {small:.1f} "
-            "at k = 10. The paper: a steady rise with n for larger k: "
-            + ("agrees." if rise > small > 0 else "does not agree."),
-        )
+    capture, count = builtin(), many["figure_4"]
+    ks = cases.top_k(capture, (10, 100, 1000, capture.vocab_size))
+    grid = Grid(COUNTS, TEMPERATURES, ks, rules=(), draft_temperature=1.0)
+    found = cases.mean_optima(capture, count, grid, "Figure 4", **every)
+    fourth: dict[str, cases.Curves] = {str(t): {} for t in TEMPERATURES}
+    for (_, temperature, k), values in found.items():
+        fourth[str(temperature)][str(k)] = values
+
+    contents: dict[str, dict[str, Any]] = {
+        "figure_1": {"acceptance": first},
+        "figures_2_3": {"iid_and_greedy": second},
+        "figure_4": {"acceptance": fourth},
+    }
+    percent = "{:.2%}".format
+    cases.print_over_n(first, COUNTS, "Optimal acceptance", percent)
+    differences = gains(contents["figures_2_3"])
+    cases.print_over_n(differences, COUNTS[1:], "i.i.d. minus greedy, points", "{:+.2f}".format)
+    cases.print_over_n(fourth, COUNTS, "Optimal acceptance by temperature", percent)
+    for name, content in contents.items():
+        cases.write(name, {"rows": many[name], **content}, draw(name, content))
 
 
 if __name__ == "__main__":

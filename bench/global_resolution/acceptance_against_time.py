@@ -9,6 +9,7 @@ the paper's own way out (Appendix R).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import cases
 import click
@@ -92,15 +93,13 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
     table.add_row("optimum", *(f"{100 * value:.2f}%" for value in optima.values()))
     cases.console.print(table)
     content = {"rows": rows, "optimum": optima, "points": points}
-    cases.write(
-        "acceptance_against_time", content, draw(points, optima, [m.label for m in methods])
-    )
+    cases.write("acceptance_against_time", content, draw(content))
 
 
-def draw(
-    points: dict[str, dict[str, Point]], optima: dict[str, float], labels: list[str]
-) -> Figure:
+def draw(content: dict[str, Any]) -> Figure:
     """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
+    points, optima = content["points"], content["optimum"]
+    labels = dict.fromkeys(label for cell in points.values() for label in cell)
     figure = Figure(figsize=(10.0, 5.6))
     style = {
         label: {"markersize": 7.0} | cases.look_of(label) | {"linestyle": ""} for label in labels

@@ -292,21 +292,16 @@ Curves = dict[str, list[float]]
 
 
 def mean_optima(
-    capture: Capture,
-    rows: Sequence[int],
-    grid: Grid,
-    label: str,
-    jobs: int | None = None,
-    scheduler: str | None = None,
+    capture: Capture, rows: int, grid: Grid, label: str, jobs: int | None, scheduler: str | None
 ) -> dict[tuple[str, float, int], list[float]]:
     """Mean optimal acceptance over n: by scheme, target's temperature and k, in one sweep."""
-    total = len(rows) * len(grid.settings)
-    with workers(jobs, scheduler), progress(label, total) as step:
-        points = sweep(CaptureRows(capture, rows), grid, jobs=jobs, progress=step)
+    chosen = spread(capture, rows)
+    with workers(jobs, scheduler), progress(label, len(chosen) * len(grid.settings)) as step:
+        points = sweep(CaptureRows(capture, chosen), grid, jobs=jobs, progress=step)
     found: dict[tuple[str, float, int], list[float]] = {}
     for point in points:
         if point.rule == OPTIMUM:
-            assert point.rows == len(rows), point.reason
+            assert point.rows == len(chosen), point.reason
             setting = point.setting
             key = (setting.scheme, setting.temperature, setting.top_k or capture.vocab_size)
             found.setdefault(key, []).append(point.acceptance.mean)
@@ -314,28 +309,27 @@ def mean_optima(
 
 
 def top_k(capture: Capture, ks: Iterable[int]) -> list[int | None]:
-    """The sizes as a grid takes them."""
-    return [k if k < capture.vocab_size else None for k in ks]
+    """The sizes as a grid takes them: none beyond V."""
+    size = capture.vocab_size
+    return [k if k < size else None for k in dict.fromkeys(ks) if k <= size]
 
 
-def over_n(
-    curves: Mapping[str, Curves],
-    counts: Sequence[int],
-    title: str,
-    show: Callable[[float], str],
-    size: tuple[float, float] = (9.0, 3.8),
-) -> Figure:
-    """Print a table and draw a panel for each name: a line a k, the values over n."""
+def print_over_n(
+    curves: Mapping[str, Curves], counts: Sequence[int], title: str, show: Callable[[float], str]
+) -> None:
+    """Print a table for each name: a line a k, the values over n."""
     for name, by_k in curves.items():
         table = Table("k", *(f"n={n}" for n in counts), title=f"{title}, {name}")
         for k, values in by_k.items():
             table.add_row(k, *map(show, values))
         console.print(table)
-    return draw_over_n(curves, counts, size)
 
 
 def draw_over_n(
-    curves: Mapping[str, Curves], counts: Sequence[int], size: tuple[float, float] = (9.0, 3.8)
+    curves: Mapping[str, Curves],
+    counts: Sequence[int],
+    label: str,
+    size: tuple[float, float] = (9.0, 3.8),
 ) -> Figure:
     """Draw a panel for each name: a line a k, the values over n."""
     figure = Figure(figsize=size)
@@ -347,17 +341,10 @@ def draw_over_n(
             (handles[k],) = axes.plot(counts, values, **look(k, ks))
         axes.set(title=name, xlabel="n")
         axes.set_xticks([n for n in counts if n % 2 == 0])
+    figure.axes[0].set_ylabel(label)
     labels = [f"top {int(k):,}" for k in handles]
     figure.legend(handles.values(), labels, loc="outside right center")
     return figure
-
-
-def say(*lines: str, beside: str = "") -> None:
-    """Print findings, one a line, below what they are held against, if that is new."""
-    if beside:
-        console.print(f"\nBeside the paper {beside}", style="bold")
-    for line in lines:
-        console.print(f"- {line}")
 
 
 def engines() -> list[str]:

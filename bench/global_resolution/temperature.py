@@ -1,9 +1,8 @@
-"""Figures 4 and 5: the target's temperature, from 0.2 to 1.
+"""Figure 5: global resolution by the target's temperature, from 0.2 to 1.
 
     python bench/global_resolution/temperature.py
 
-The draft stays at temperature 1.  Figure 4 is the optimal acceptance (--jobs and --scheduler are
-for it), Figure 5 time and failure rate of global resolution at tau = 1e-4.
+The draft stays at temperature 1; time and failure rate at tau = 1e-4.
 """
 
 from __future__ import annotations
@@ -16,33 +15,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from otlp.cli.options import rows_option, workers_options
+from otlp.cli.options import rows_option
 from otlp.cli.output import progress
 from otlp.data.captures import builtin
 from otlp.solvers import GlobalResolution
 from otlp.studies.style import look
-from otlp.studies.sweep import Grid
 
 TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
-COUNTS = range(1, 11)
 TAU = 1e-4
 
 DRAFTS = (2, 3, 4, 5)
 
 Cells = dict[str, dict[str, list[float]]]
-
-
-def acceptances(
-    rows: list[int], ks: list[int], jobs: int | None, scheduler: str | None
-) -> dict[str, cases.Curves]:
-    """Optimal acceptance: temperature, then k, then n = 1 to 10."""
-    capture = builtin()
-    grid = Grid(COUNTS, TEMPERATURES, cases.top_k(capture, ks), rules=(), draft_temperature=1.0)
-    found = cases.mean_optima(capture, rows, grid, "Figure 4", jobs, scheduler)
-    return {
-        str(temperature): {str(k): found["iid", temperature, k] for k in ks}
-        for temperature in TEMPERATURES
-    }
 
 
 def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
@@ -70,7 +54,8 @@ def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
     return result
 
 
-def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
+def draw(results: dict[str, Cells]) -> Figure:
+    ks = sorted({int(size[1:].partition(",")[0]) for size in results["as published"]})
     figure = Figure(figsize=(11, 5))
     grid = figure.subplots(2, len(ks), sharex=True, sharey="row")
     for column, k in enumerate(ks):
@@ -92,19 +77,10 @@ def figure_5(results: dict[str, Cells], ks: list[int]) -> Figure:
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(20)
 @click.option("--budget", default=1.0, help="Seconds for a method at a point.")
-@workers_options
-def main(rows: int, budget: float, jobs: int | None, scheduler: str | None) -> None:
+def main(rows: int, budget: float) -> None:
     capture = builtin()
     ks = [10, 100, 1000, capture.vocab_size]
-    chosen = cases.spread(capture, rows)
-    curves = acceptances(chosen, ks, jobs, scheduler)
-    named = {f"temperature {t}": by_k for t, by_k in curves.items()}
-    title = f"Optimal acceptance, {cases.describe(capture, rows)}"
-    figure = cases.over_n(named, COUNTS, title, lambda x: f"{100 * x:.1f}", (11.0, 2.8))
-    figure.axes[0].set_ylabel("optimal acceptance")
-    cases.write("figure_4", {"rows": rows, "acceptance": curves}, figure)
-
-    results = times(chosen, ks, budget)
+    results = times(cases.spread(capture, rows), ks, budget)
     heads = (f"T = {t}" for t in TEMPERATURES)
     table = Table("method", "(k, n)", *heads, title="Median ms a token, failure rate, tau 1e-4")
     for label, cells in results.items():
@@ -114,34 +90,7 @@ def main(rows: int, budget: float, jobs: int | None, scheduler: str | None) -> N
             table.add_row(label, size, *shown)
     cases.console.print(table)
     content = {"rows": rows, "temperatures": TEMPERATURES, "cells": results}
-    cases.write("figure_5", content, figure_5(results, ks))
-    report(curves, results)
-
-
-SEEN = {"0.2": "no gain", "0.4": "no gain", "0.6": "a small gain", "0.8": "a gain", "1.0": "a gain"}
-
-
-def report(curves: dict[str, cases.Curves], results: dict[str, Cells]) -> None:
-    cases.say(beside="(Gemma-2 27B/2B; its figures have no numbers)")
-    for temperature, by_k in curves.items():
-        gain = 100 * max(values[3] - by_k["10"][3] for values in by_k.values())
-        cases.say(
-            f"temperature {temperature}: k beyond 10 gains {gain:+.1f} points at n = 4; the paper "
-            f"sees {SEEN[temperature]}."
-        )
-    published, own = results["as published"], results["this library"]
-    wide = [cell["failures"] for size, cell in published.items() if "(10," not in size]
-    grown = sum(rates[-1] >= rates[0] for rates in wide)
-    agrees = "agrees" if grown == len(wide) else "agrees in most" if 2 * grown > len(wide) else "no"
-    means = [
-        100 * np.mean([cell["failures"] for cell in cells.values()]) for cells in (published, own)
-    ]
-    cases.say(
-        f"failure rates for k > 10 are no lower at temperature 1 than at 0.2 in {grown} of "
-        f"{len(wide)} settings; the paper's 'increase significantly with temperature': {agrees}.",
-        f"mean failure rate over all settings and temperatures: {means[0]:.0f}% as published, "
-        f"{means[1]:.0f}% for this library.",
-    )
+    cases.write("figure_5", content, draw(results))
 
 
 if __name__ == "__main__":

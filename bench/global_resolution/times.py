@@ -8,7 +8,6 @@ token) and as this library runs it (tuples merged by set, lumps, Newton steps, t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cases
@@ -113,65 +112,6 @@ def _cell(runs: list[cases.Run], most: int) -> str:
     return text + (f" n={len(runs)}" if len(runs) < most else "")
 
 
-def report(results: Times, rates: list[dict[str, float]]) -> None:
-    cases.say(beside="(far larger models, a closer draft, another machine)")
-    ms = {
-        label: {size: cases.milliseconds(runs) for size, runs in zip(SIZES, row, strict=True)}
-        for label, row in results.items()
-    }
-    resolution, own = "global resolution, tau 0.001", "global-resolution, tau 0.001"
-    flows = [label for label in results if label.startswith("max-flow, all tuples")]
-    for other, first in ((next(iter(results)), 3), *((flow, 4) for flow in flows)):
-        for size in SIZES:
-            if size[0] > 10 or size[1] >= first:
-                cases.say(_against(size, ms[resolution][size], ms[other][size], other))
-    for size, paper, rate in zip(SIZES, SUCCESS["tau 0.001"], rates, strict=True):
-        cases.say(*_about_success(size, paper, rate))
-    if all(rate["captured"] + rate["for_size"] > 0.999 for rate in rates):
-        cases.say(
-            "Every failure is for |T|, none for the iterations.  Where success is below the "
-            "paper's, these small models are less sure than the paper's, and T needs more tokens."
-        )
-    for size, runs in zip(SIZES, results[own], strict=True):
-        names = ("max-flow", "slackness", "martingale")
-        exact = ", ".join(f"{label} {cases.shown(ms[label][size])}" for label in names)
-        cases.say(
-            f"{size}: the library's global resolution, whole lossless plan: "
-            f"{cases.shown(ms[own][size])} ms, success {100 * cases.success(runs):.0f}%; the exact "
-            f"solvers, ms: {exact}."
-        )
-    for label in ("max-flow", "martingale"):
-        won = [str(size) for size in SIZES if ms[label][size] < ms[resolution][size]]
-        cases.say(
-            f"{label}, which is exact, is faster than the published global resolution at "
-            f"{', '.join(won) or 'no size'}."
-        )
-    cases.say("The paper's max-flow is slow because it lists every tuple; merged by set it is not.")
-
-
-def _against(size: tuple[int, int], ours: float, theirs: float, other: str) -> str:
-    where = f"{size}: global resolution as published, {cases.shown(ours)} ms"
-    if math.isnan(theirs):
-        return f"{where}; {other}: not solved within its limits here."
-    faster = "faster, as in the paper" if theirs > ours else "SLOWER, unlike the paper"
-    return f"{where}, against {cases.shown(theirs)} ms for {other}: {faster}."
-
-
-def _about_success(
-    size: tuple[int, int], paper: tuple[float, float], rate: dict[str, float]
-) -> list[str]:
-    found, verdict = 100 * rate["captured"], "below the paper's"
-    if found >= min(paper):
-        verdict = "at least the paper's" if found >= max(paper) else "as the lower of the paper's"
-    limit = PAPER_LIMITS[size[1]]
-    return [
-        f"{size}: success {found:.0f}% at tau 1e-3 and the paper's limits, {verdict} "
-        f"{paper[0]:g}% / {paper[1]:g}%; {100 * rate['synthetic']:.0f}% on synthetic rows.",
-        f"{size}: |T| of the inner system: median {rate['inner_50']:.0f}, at most {limit} in "
-        f"{100 * rate['inner_within']:.0f}% of rows; {100 * rate['for_size']:.0f}% fail for |T|.",
-    ]
-
-
 @click.command(help=__doc__, context_settings={"show_default": True})
 @rows_option(40)
 @click.option("--budget", default=6.0, help="Seconds for a method at a size.")
@@ -180,7 +120,6 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
     results, rates = cells(rows, budget, most_arcs)
     cases.console.print(cases.describe(builtin(), rows))
     print_table(results)
-    report(results, rates)
     content: dict[str, list[dict[str, Any]]] = {label: [] for label in results}
     for label, row in results.items():
         for (k, n), runs in zip(SIZES, row, strict=True):

@@ -314,8 +314,6 @@ def global_resolution() -> None:
     """The seven figures of the reproduction, from `bench/global_resolution/results/`."""
     import acceptance
     import acceptance_against_time as against_time
-    import cases
-    import greedy
     import limits
     import temperature
     import times
@@ -326,35 +324,12 @@ def global_resolution() -> None:
     def save(name: str, drawn: Any) -> None:
         drawn.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
 
-    found = content("acceptance_against_time")
-    labels = list(dict.fromkeys(label for cell in found["points"].values() for label in cell))
-    save("acceptance_against_time", against_time.draw(found["points"], found["optimum"], labels))
-    drawn = cases.draw_over_n(content("figure_1")["acceptance"], acceptance.COUNTS)
-    drawn.axes[0].set_ylabel("optimal acceptance")
-    save("figure_1", drawn)
-    gains = {
-        name: {k: [100 * (iid - greedy) for iid, greedy in pairs] for k, pairs in curves.items()}
-        for name, curves in content("figures_2_3")["iid_and_greedy"].items()
-    }
-    drawn = cases.draw_over_n(gains, greedy.COUNTS)
-    for axes in drawn.axes:
-        axes.axhline(0.0, color="black", linewidth=0.8)
-    drawn.axes[0].set_ylabel("i.i.d. minus greedy acceptance, points")
-    save("figures_2_3", drawn)
+    for name in acceptance.ROWS:
+        save(name, acceptance.draw(name, content(name)))
+    save("acceptance_against_time", against_time.draw(content("acceptance_against_time")))
     save("tables_1_3", times.draw(content("tables_1_3")["methods"]))
-    best = {
-        name: {label: {float(limit): cell for limit, cell in cells.items()}
-               for label, cells in methods.items()}
-        for name, methods in content("table_2")["best"].items()
-    }  # fmt: skip
-    save("table_2", limits.draw(best))
-    curves = {f"temperature {t}": by_k for t, by_k in content("figure_4")["acceptance"].items()}
-    drawn = cases.draw_over_n(curves, temperature.COUNTS, (11.0, 2.8))
-    drawn.axes[0].set_ylabel("optimal acceptance")
-    save("figure_4", drawn)
-    found = content("figure_5")["cells"]
-    ks = sorted({int(size[1:].partition(",")[0]) for size in found["as published"]})
-    save("figure_5", temperature.figure_5(found, ks))
+    save("table_2", limits.draw(content("table_2")["best"]))
+    save("figure_5", temperature.draw(content("figure_5")["cells"]))
 
 
 def gallery() -> None:

@@ -12,13 +12,13 @@ from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.report import AuditReport
 from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.subject import Progress, Rule, Sampler, Subject, draft_vectors
-from otlp.distribution import FloatArray, as_floats, whole_number
+from otlp.checks import as_floats, check_number, whole_number
+from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution
-from otlp.solvers.limits import check_number
 
 
 @runtime_checkable

@@ -22,9 +22,9 @@ from otlp.auditing.report import commonest
 from otlp.auditing.round_report import RoundReport
 from otlp.auditing.subject import Failure, Progress, one_line
 from otlp.auditing.torch_source import seeded_torch
-from otlp.distribution import FloatArray, IntArray, total_variation, whole_number
+from otlp.checks import check_number, whole_number
+from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
-from otlp.solvers.limits import check_number
 
 RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]

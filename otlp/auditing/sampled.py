@@ -12,9 +12,9 @@ from otlp.auditing.draft_check import check_drafts
 from otlp.auditing.gtest import GTest, g_test, total_variation_interval
 from otlp.auditing.report import AuditReport, commonest
 from otlp.auditing.subject import Failure, Progress, Subject
+from otlp.checks import check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.drafts import DraftScheme
-from otlp.drafts.token_sets import check_memory
 
 MEMORY_LIMIT = 2 * 1024**3
 """Bytes that the drafted tuples may take."""

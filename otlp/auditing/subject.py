@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import check_tokens
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
-from otlp.drafts.checks import check_tokens
 from otlp.errors import InvalidInputError, OTLPError, clean
 from otlp.plan import Plan
 

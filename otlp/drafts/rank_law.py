@@ -57,7 +57,7 @@ class Clocks:
     @classmethod
     def at(cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray) -> Clocks:
         """Prepare the clocks at the nodes, shape (B, LANES); O(V) exponentials a node."""
-        order = np.flatnonzero(draft * times[-1, -1] > LITTLE)
+        order = np.flatnonzero(draft > LITTLE / times[-1, -1])
         order = order[np.argsort(-draft[order], kind="stable")]
         rest = np.ones(draft.size, dtype=bool)
         rest[order] = False
@@ -72,8 +72,10 @@ class Clocks:
         for rows, block in zip(rung, times, strict=True):
             checkpoint()
             _ring(draft, head, block, rows)
-        silent = np.exp(-draft[order[:count], None] * times[:, None])
-        return cls(draft, head, rung, silent, weights * np.exp(-left[count] * times))
+        with np.errstate(over="ignore"):  # certain to have rung
+            silent = np.exp(-draft[order[:count], None] * times[:, None])
+            start = weights * np.exp(-left[count] * times)
+        return cls(draft, head, rung, silent, start)
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability that the step's token is the best if it has that rank; O(n) a step and node.

@@ -9,6 +9,8 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
     FloatArray,
     IntArray,
@@ -18,16 +20,15 @@ from otlp.distribution import (
     renormalise_without,
     sum_by,
 )
-from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.rank_law import Clocks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
+from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
 from otlp.numerics.ring_times import ring_times
 
-SMALLEST = 1e-305
-"""Smaller probabilities count as zero: the reciprocal of what is left must not overflow."""
+UNIT = 2.0**500
+"""Times are measured in this unit, and rates in its inverse: the rarest token's time overflows."""
 
 ATTEMPTS = 8
 """Draws of a token that may turn out to be one of the earlier ones."""
@@ -46,7 +47,7 @@ class WithoutReplacement(OneDraft):
     Parameters
     ----------
     draft : array_like, shape (V,)
-        The draft distribution q; entries below 1e-305 count as zero.
+        The draft distribution q.
     n : int
         Number of drafts, at least 1.
 
@@ -72,9 +73,6 @@ class WithoutReplacement(OneDraft):
     0.3
     """
 
-    def _enough(self, draft: FloatArray) -> FloatArray:
-        return super()._enough(frozen(np.where(draft < SMALLEST, 0.0, draft)))
-
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Distribution q without the tokens drawn, renormalised; O(V)."""
         return renormalise_without(self.draft, checks.check_drawn(drawn, self.n, self.vocab_size))
@@ -85,8 +83,9 @@ class WithoutReplacement(OneDraft):
         if self.n == 1:
             return self.draft
         if self.n == 2:
-            odds = self._odds
-            return frozen(odds * _sum_of_others(self.draft) + self.draft * _sum_of_others(odds))
+            top, odds, after_top = self._pairs
+            second = _sum_of_others(odds) * self.draft + self.draft[top] * after_top
+            return frozen(self.draft + second)
         # On a rank above all others, that a token never has, it would win whenever it is drafted.
         tokens = np.flatnonzero(self.support)
         never = np.zeros(tokens.size)
@@ -103,7 +102,7 @@ class WithoutReplacement(OneDraft):
         if self.n == 1:
             return self.draft.copy()
         if self.n == 2:
-            return _pair_marginals(self.draft, self._odds, order)
+            return _pair_marginals(self.draft, *self._pairs, order)
         result = np.zeros(self.vocab_size)
         ranked = order[::-1]
         ranked = ranked[self.draft[ranked] > 0.0]
@@ -145,10 +144,10 @@ class WithoutReplacement(OneDraft):
     @cached_property
     def _clocks(self) -> Clocks:
         top, tail = self.top_and_tail
-        times, weights = ring_times(self.n, tail + float(self.draft[top[-1]]))
+        times, weights = ring_times(self.n, tail + float(self.draft[top[-1]]), unit=UNIT)
         needed = 8.0 * times.size * self.vocab_size
         check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
-        return Clocks.at(self.draft, self.n, times, weights)
+        return Clocks.at(UNIT * self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
@@ -274,12 +273,15 @@ class WithoutReplacement(OneDraft):
         return top.astype(np.int64), float(self.draft[others].sum())
 
     @cached_property
-    def _odds(self) -> FloatArray:
-        """Odds q / (1 - q), where 1 - q of the most likely token is the sum of the others."""
-        left = 1.0 - self.draft
+    def _pairs(self) -> tuple[int, FloatArray, FloatArray]:
+        """The most likely token, odds q / (1 - q) of the others, and what is drawn after it."""
         top = int(np.argmax(self.draft))
-        left[top] = self.draft[:top].sum() + self.draft[top + 1 :].sum()
-        return self.draft / left
+        after_top = renormalise_without(self.draft, np.array([top]))
+        assert after_top is not None, "the support has two tokens"
+        odds = self.draft.copy()
+        odds[top] = 0.0
+        odds /= 1.0 - odds
+        return top, odds, after_top
 
 
 def _largest(values: FloatArray, n: int) -> npt.NDArray[np.intp]:
@@ -300,15 +302,23 @@ def _sum_of_others(values: FloatArray) -> FloatArray:
 
 
 @compiled
-def _pair_marginals(draft: FloatArray, odds: FloatArray, order: IntArray) -> FloatArray:
-    # P({i, j}) = odds_i q_j + odds_j q_i
+def _pair_marginals(
+    draft: FloatArray, top: int, odds: FloatArray, after_top: FloatArray, order: IntArray
+) -> FloatArray:
+    # P({i, j}) = odds_i q_j + odds_j q_i, but next to the top token, whose odds may overflow
     result = np.empty(draft.size)
-    below, odds_below = 0.0, 0.0
+    below, odds_below, top_below, after_below = 0.0, 0.0, 0.0, 0.0
     for place in range(order.size - 1, -1, -1):
         token = order[place]
-        result[token] = odds[token] * below + draft[token] * odds_below
-        below += draft[token]
+        own = draft[token]
+        if token == top:
+            result[token] = own * (after_below + odds_below)
+            top_below = own
+        else:
+            result[token] = odds[token] * below + own * odds_below + after_top[token] * top_below
+        below += own
         odds_below += odds[token]
+        after_below += after_top[token]
     return result
 
 

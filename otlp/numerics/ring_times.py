@@ -27,7 +27,9 @@ FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
 """First node of the trapezoidal rule by n, and from n = 5 on: no n clocks ring before it."""
 
 
-def ring_times(n: int, slowest: float, most: int = 0) -> tuple[FloatArray, FloatArray]:
+def ring_times(
+    n: int, slowest: float, most: int = 0, unit: float = 1.0
+) -> tuple[FloatArray, FloatArray]:
     """Times and weights, in blocks.
 
     Parameters
@@ -38,6 +40,8 @@ def ring_times(n: int, slowest: float, most: int = 0) -> tuple[FloatArray, Float
         Until then the clocks ring at this rate at least; before the first ring, at rate 1.
     most : int
         Clocks from the n-th to this one may be waited for, with the same nodes; n by default.
+    unit : float
+        What times and weights are measured in, a power of two: 1 / slowest may overflow.
 
     Returns
     -------
@@ -53,7 +57,7 @@ def ring_times(n: int, slowest: float, most: int = 0) -> tuple[FloatArray, Float
     ((2, 8), 2.0)
     """
     first, most = FIRST[min(n, len(FIRST) - 1)], max(n, most)
-    length = log((38.0 + most + 9.0 * sqrt(most)) / slowest) - first
+    length = log(38.0 + most + 9.0 * sqrt(most)) - log(slowest) - first
     longest = ceil(length / (LANES * min(0.22, 0.5 / sqrt(most))))
     scale = sqrt(slowest)
     # The error falls about as the power 2 B LANES of this.
@@ -64,10 +68,12 @@ def ring_times(n: int, slowest: float, most: int = 0) -> tuple[FloatArray, Float
         if all(
             _error(times, weights, k, m) <= PRECISE for k in {n, most} for m in (scale, 1.0 / scale)
         ):
+            scale *= unit
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
     # In x, where t = exp(x - exp(-x)); the ring is the sharper in log time the larger n is.
     x = np.linspace(first, first + length, longest * LANES).reshape(-1, LANES)
-    times = np.exp(x - np.exp(-x))
+    root = np.exp(0.5 * (x - np.exp(-x)))
+    times = root / unit * root
     return times, (x[0, 1] - x[0, 0]) * times * (1.0 + np.exp(-x))
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import whole_number
 from otlp.data.capture_file import join_files, open_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.tree import ROOT
-from otlp.distribution import IntArray, invert_cdf, whole_number
+from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]

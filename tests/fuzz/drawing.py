@@ -26,9 +26,14 @@ FAMILIES = (
     "one token",
     "one draft",
     "many drafts",
+    "all drafted",
     "large",
 )
-WEIGHTS = (5, 4, 2, 2, 1, 1, 2, 2, 3, 3, 2, 0.3, 1.5, 1, 0.15)
+WEIGHTS = (5, 4, 2, 2, 1, 1, 2, 2, 3, 3, 2, 0.3, 1.5, 1, 1, 0.15)
+DIFFERENT = ("hub", "greedy", "without-replacement")
+"""Schemes whose drafts are different tokens."""
+
+TINY = {"1e-300": [1e-300], "subnormal": [5e-324, 1e-320, 1e-310, 1e-300]}
 
 GENERAL = ("linear-program", "max-flow", "slackness", "orderings", "naive", "auto")
 RULES = ("k-seq", "recursive-rejection")
@@ -63,11 +68,14 @@ def draw(rng: np.random.Generator, batched_share: float = 0.0) -> Instance:
     elif family == "many drafts":
         vocab_size, scheme = int(rng.integers(2, 4)), str(rng.choice(["iid", "independent"]))
         n = int(rng.choice([8, 20, 100, 300] if scheme == "iid" else [8, 12]))
+    elif family == "all drafted":
+        scheme = str(rng.choice(["greedy", "without-replacement"]))
+        n = int(rng.integers(1, 6))
     elif family == "large":
         vocab_size, n = int(rng.integers(11, 31)), int(rng.integers(1, 3))
     if scheme == "hub":
         n = 2
-    if scheme in ("hub", "greedy", "without-replacement"):
+    if scheme in DIFFERENT:
         vocab_size = max(vocab_size, n)
     tuples: tuple[tuple[int, ...], ...] = ()
     if scheme == "explicit":
@@ -76,8 +84,11 @@ def draw(rng: np.random.Generator, batched_share: float = 0.0) -> Instance:
         drafts: tuple[Vector, ...] = (_plain(law(rng, len(tuples), family)),)
     else:
         first = law(rng, vocab_size, family)
-        if scheme in ("hub", "greedy", "without-replacement") and rng.random() < 0.9:
-            first = _supported(first, n)
+        if family == "all drafted":
+            numbers = str(rng.choice(["subnormal", "magnitudes", "dirichlet"]))
+            first = np.append(law(rng, n, numbers), np.zeros(vocab_size - n))
+        if scheme in DIFFERENT and rng.random() < 0.9:
+            first = _supported(rng, first, n, family)
         drafts = (_plain(first),)
         if scheme == "independent":
             drafts += tuple(_plain(other(rng, first, family)) for _ in range(n - 1))
@@ -109,8 +120,8 @@ def law(rng: np.random.Generator, size: int, family: str) -> FloatArray:
     elif family == "point masses":
         weights = np.zeros(size)
         weights[rng.integers(size)] = 1.0
-    elif family in ("1e-300", "subnormal"):
-        tiny = [1e-300] if family == "1e-300" else [5e-324, 1e-320, 1e-310, 1e-300]
+    elif family in TINY:
+        tiny = TINY[family]
         weights = rng.choice([0.0, 1.0, 0.3, *tiny, *tiny], size)
     elif family == "magnitudes":
         weights = 10.0 ** rng.uniform(-rng.choice([3, 20, 200]), 0, size)
@@ -196,12 +207,12 @@ def _batched(rng: np.random.Generator) -> Instance:
     )
 
 
-def _supported(draft: FloatArray, least: int) -> FloatArray:
-    """At least so many tokens that count for drafts without replacement."""
-    weights = np.where(draft > 1e-300, draft, 0.0)
+def _supported(rng: np.random.Generator, draft: FloatArray, least: int, family: str) -> FloatArray:
+    """At least so many tokens that can be drafted."""
+    weights = draft.copy()
     zeros = np.flatnonzero(weights == 0.0)
-    missing = least - (weights.size - zeros.size)
-    weights[zeros[: max(0, missing)]] = 0.01
+    missing = zeros[: max(0, least - (weights.size - zeros.size))]
+    weights[missing] = rng.choice([0.01, *TINY.get(family, [])], missing.size)
     return _normalised(weights)
 
 

@@ -27,9 +27,6 @@ MOST_TUPLES = 3_000
 MOST_TOKENS = 10
 """Up to this V all sets of tokens are tried."""
 
-LEAST_WITHOUT_REPLACEMENT = 1e-305
-"""Documented: `otlp.WithoutReplacement` takes smaller probabilities for zero."""
-
 
 def normalised(law: FloatArray) -> FloatArray:
     """The distribution that a vector of numbers stands for."""
@@ -131,8 +128,6 @@ def truth(instance: Instance) -> Truth | str:
     target = normalised(as_given(instance.target, instance.form))
     laws = [normalised(as_given(law, instance.form)) for law in instance.drafts]
     scheme, n = instance.scheme, instance.n
-    if scheme == "without-replacement":
-        laws = [np.where(laws[0] < LEAST_WITHOUT_REPLACEMENT, 0.0, laws[0])]
     support = np.count_nonzero(laws[0])
     if scheme in ("without-replacement", "greedy", "hub") and support < n:
         return "fewer tokens than drafts"
