@@ -30,16 +30,9 @@ from otlp.decode.verification.block import accept_prefix, next_weight
 from otlp.decode.verification.verification import Outcome, Verification, iid_paths_only
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.errors import Capability
-from otlp.numerics.score_chains import (
-    Score,
-    best_score,
-    powered,
-    root_score,
-    sliced,
-    slices,
-    split,
-    win_place,
-)
+from otlp.numerics.best_score import best_score
+from otlp.numerics.score_chains import Score, powered, root_score, sliced, slices, win_place
+from otlp.numerics.score_threshold import split
 from otlp.numerics.two_slice import clipped_from_below, shares, skewed
 
 NEGLIGIBLE = 1e-15

@@ -14,7 +14,8 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
-from otlp.numerics.score_chains import Score, ScoreSplit, drawn, powered, sliced, split
+from otlp.numerics.score_chains import Score, drawn, powered, sliced
+from otlp.numerics.score_threshold import ScoreSplit, split
 from otlp.numerics.two_slice import shares, skewed
 
 BLOCK = 256
