@@ -11,7 +11,14 @@ from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.report import AuditReport
 from otlp.auditing.sampled import audit_by_sampling
-from otlp.auditing.subject import Progress, Rule, Sampler, Subject, draft_vectors
+from otlp.auditing.subject import (
+    Progress,
+    Rule,
+    Sampler,
+    Subject,
+    check_signature,
+    draft_vectors,
+)
 from otlp.distribution import FloatArray, as_floats, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
@@ -185,6 +192,8 @@ def _subject(
             f"rule is a {type(rule).__name__}: pass a callable "
             "(draft_tokens, p, q, rng) -> token, a plan or a solver"
         )
+    if plan is None:
+        check_signature(rule)
     return Subject(
         rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
         plan=plan,

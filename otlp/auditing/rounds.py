@@ -20,7 +20,7 @@ from otlp.auditing.enumeration import NotEnumerableError, enumerate_law
 from otlp.auditing.gtest import g_test, total_variation_interval
 from otlp.auditing.report import commonest
 from otlp.auditing.round_report import RoundReport
-from otlp.auditing.subject import Failure, Progress, one_line
+from otlp.auditing.subject import Failure, Progress, check_signature, one_line
 from otlp.auditing.torch_source import seeded_torch
 from otlp.distribution import FloatArray, IntArray, total_variation, whole_number
 from otlp.errors import InvalidInputError, SizeLimitError
@@ -232,6 +232,7 @@ def audit_rounds(
     for what, function in (("rule", rule), ("progress", progress), ("sampler", sampler)):
         if not callable(function) and (what, function) != ("sampler", None):
             raise InvalidInputError(f"{what} is a {type(function).__name__}: pass a callable")
+    check_signature(rule)
     subject = _subject(rule, target, draft, drafts, sampler, batch, float(tolerance), name)
     try:
         if max_paths == 0:

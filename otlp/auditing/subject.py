@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable
@@ -26,6 +27,27 @@ SUM_TOLERANCE = 1e-6
 
 LONGEST_MESSAGE = 160
 """Characters kept of what a rule says."""
+
+
+def check_signature(rule: Callable[..., Any]) -> None:
+    """Refuse a rule that cannot be called with its four arguments.
+
+    Raises
+    ------
+    InvalidInputError
+        If its signature is known and does not fit.
+    """
+    try:
+        signature = inspect.signature(rule)
+    except (TypeError, ValueError):  # compiled code may have none
+        return
+    try:
+        signature.bind(None, None, None, None)
+    except TypeError as error:
+        name = getattr(rule, "__name__", type(rule).__name__)
+        raise InvalidInputError(
+            f"rule is {name}{signature}: it is called as rule(draft_tokens, p, q, rng) ({error})"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -156,10 +178,16 @@ def _raised(error: BaseException) -> str:
 
 
 def one_line(thing: object) -> str:
-    """The first line of what a foreign object says of itself, without control characters."""
+    """The first line of what a foreign object says of itself, without control characters.
+
+    It is cut behind a word where it is long, except for what this library says.
+    """
     try:
         text = str(thing) if isinstance(thing, BaseException) else repr(thing)
     except Exception:
         return f"a {type(thing).__name__}"
-    first = next(iter(text.splitlines()), "")[:LONGEST_MESSAGE]
+    first = next(iter(text.splitlines()), "")
+    if len(first) > LONGEST_MESSAGE and not isinstance(thing, OTLPError):
+        kept = first[: LONGEST_MESSAGE - 4]
+        first = (kept[: kept.rfind(" ")] if " " in kept else kept) + " ..."
     return clean(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -41,12 +42,15 @@ from otlp.distribution import FloatArray, top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
-from otlp.solvers import make_solver
+from otlp.solvers import Solver, make_solver
 
 Report = TypeVar("Report")
 
 LONGEST = 1e6
 """Seconds that the timer of the system takes."""
+
+MOST_NAMES = 5
+"""Functions of a file that are named, where none was given."""
 
 _FOR_ENGINES = {
     "engine",
@@ -198,7 +202,7 @@ def command(
         declared = make_scheme(scheme, q, n)
         sampler = None if drafts is None else _function(drafts, "--drafts")
         report = audit(
-            _function(audited, "RULE") if ":" in audited else make_solver(audited),
+            _named(audited),
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
@@ -264,6 +268,27 @@ def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArra
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), size=2)
     return p, q if cut is None else top_k(q, cut)
+
+
+def _named(rule: str) -> Callable[..., Any] | Solver:
+    """A function by file or module, or a solver by name."""
+    if ":" in rule:
+        return _function(rule, "RULE")
+    if rule.endswith(".py"):
+        raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
+    return make_solver(rule)
+
+
+def _functions(path: str) -> str:
+    """What to write in place of a file, from what it defines; the file is not run."""
+    try:
+        tree = ast.parse(Path(path).read_text())
+    except (OSError, ValueError, SyntaxError) as error:
+        return f"write {path}:FUNCTION; it cannot be read ({one_line(error)})"
+    found = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if not found:
+        return f"write {path}:FUNCTION; it defines none"
+    return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
 
 
 def _function(name: str, what: str) -> Callable[..., Any]:
