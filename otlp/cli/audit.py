@@ -19,10 +19,10 @@ from click.core import ParameterSource
 from rich.text import Text
 
 from otlp._solve import optimal_acceptance
-from otlp.auditing import AuditReport, RoundReport, audit
+from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.subject import one_line
-from otlp.cli.audit_engine import audit_engine, round_record
+from otlp.cli.audit_engine import audit_engine
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import (
     json_option,
@@ -210,7 +210,7 @@ def command(
             progress=report_progress,
             **judged,
         )
-        return report, _optimum(Problem(p, declared))
+        return report, _optimum(Problem(p, declared), report)
 
     report, optimum = _judge(work, time_limit)
     asked = {
@@ -224,14 +224,13 @@ def command(
 
 
 def _tell(
-    report: AuditReport | RoundReport,
+    report: AuditReport,
     asked: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
 ) -> None:
     """Print and write a report; exit status 1 if something is wrong."""
-    record = _record(report) if isinstance(report, AuditReport) else round_record(report)
-    found = {"verdict": report.verdict.name, "passed": report.passed, "report": record}
+    found = {"verdict": report.verdict.name, "passed": report.passed, "report": _record(report)}
     write_result(json_path, "audit", {**asked, **found})
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
@@ -256,12 +255,22 @@ def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> 
     fail(f"not judged: {reason}")
 
 
-def _optimum(problem: Problem) -> str:
+def _optimum(problem: Problem, report: AuditReport) -> str:
+    """The optimum, and what an acceptance above it says."""
     try:
         best, _ = optimal_acceptance(problem)
     except OTLPError as error:
         return f"Optimal acceptance for {problem.drafts!r}: not known ({error})."
-    return f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+    said = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+    above = report.acceptance - best
+    if above <= max(1e-9, report.tolerance):
+        return said
+    if above <= report.acceptance_error:
+        return f"{said} The sampled acceptance is above it by less than its ±."
+    return (
+        f"{said} The acceptance is above it, which no lossless rule on these drafts reaches: only "
+        "a lossy rule, or one with other drafts, can."
+    )
 
 
 def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArray, FloatArray]:
@@ -321,7 +330,7 @@ def _function(name: str, what: str) -> Callable[..., Any]:
 
 
 def _record(report: AuditReport) -> dict[str, object]:
-    """The report for JSON: the tokens that are furthest off in place of its vectors."""
+    """The report for JSON: the texts that are furthest off in place of its laws."""
     record = asdict(report)
     del record["target"], record["output"]
-    return {**record, "worst_tokens": report.worst_tokens()}
+    return {**record, "worst_texts": report.worst_texts()}
