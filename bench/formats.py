@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -23,10 +22,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import zarr
-from timing import repeated
+from measuring import repeated, report
 
 from otlp import captures, synthetic
-from otlp.cli.output import console, progress, show, table
+from otlp.cli.output import console, progress
 
 DATA = Path(__file__).parent / "data" / "standard-library.safetensors"
 COLUMNS = ("target_logits", "draft_logits")
@@ -98,16 +97,16 @@ def mapped(path: Path) -> Reader:
     return lambda row: [np.array(one[row]) for one in maps]
 
 
-def milliseconds(read: Reader, rows: int, reads: int) -> str:
+def milliseconds(read: Reader, rows: int, reads: int) -> float:
     """Median time of a row at random."""
     picked = iter(np.random.default_rng(0).integers(rows, size=reads + 1).tolist())
-    return f"{1e3 * median(repeated(lambda: read(next(picked)), reads)):.3f}"
+    return 1e3 * float(np.median(repeated(lambda: read(next(picked)), reads)))
 
 
-def megabytes(path: Path) -> str:
+def megabytes(path: Path) -> float:
     """Size of a file, or of all in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
-    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f}"
+    return sum(file.stat().st_size for file in files) / 1e6
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "), context_settings={"show_default": True})
@@ -128,9 +127,7 @@ def main(reads: int) -> None:
             for chunk in (1, 16)
         },
     }
-    title = f"{len(capture)} rows, V = {capture.vocab_size:,}, {capture.dtype}"
-    formats = table("format", "MB", "write s", "row ms", title=title)
-    reading = table("a row, ms", "read at its place", "from a map that is kept")
+    formats, reading = [], []
     with TemporaryDirectory() as folder, progress("formats", len(ways) + 2) as step:
         for number, (name, write) in enumerate(ways.items()):
             path = Path(folder) / str(number)
@@ -138,17 +135,21 @@ def main(reads: int) -> None:
             reader = write(path)
             seconds = perf_counter() - start
             read = milliseconds(reader(), len(capture), reads)
-            formats.add_row(name, megabytes(path), f"{seconds:.2f}", read)
+            size = megabytes(path)
+            formats.append({"format": name, "MB": size, "write s": seconds, "row ms": read})
             step(name)
         for given in (capture, synthetic.generate(300, 128_256, dtype="float16")):
             path = Path(folder) / f"{given.vocab_size}"
             safetensors(given, path)
-            times = (milliseconds(way(path), len(given), reads) for way in (placed, mapped))
-            reading.add_row(f"V = {given.vocab_size:,}", *times)
+            reading.append(
+                {"a row, ms; V": given.vocab_size,
+                 "read at its place": milliseconds(placed(path), len(given), reads),
+                 "from a map that is kept": milliseconds(mapped(path), len(given), reads)}
+            )  # fmt: skip
             step(f"V = {given.vocab_size:,}")
-    show(formats)
+    report(f"{len(capture)} rows, V = {capture.vocab_size:,}, {capture.dtype}", formats)
     console.print()
-    show(reading)
+    report("", reading)
 
 
 if __name__ == "__main__":

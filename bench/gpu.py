@@ -12,7 +12,6 @@ with CUDA graphs and without, beside transformers; and the same with the target 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,11 +21,13 @@ from time import perf_counter
 from typing import Any
 
 import click
+import numpy as np
 import torch
+from measuring import repeated, report
 
 from otlp import batched
 from otlp.cli.options import json_option
-from otlp.cli.output import console, show, table, write_json
+from otlp.cli.output import console, write_json
 
 HERE = Path(__file__).parent
 BUDGET = 480.0
@@ -48,17 +49,13 @@ def run(script: str, *arguments: str, seconds: float) -> Any:
 
 def milliseconds(action: Any, device: str, repeats: int) -> float:
     """Median of some calls, after one."""
-    action()
-    taken = []
-    for _ in range(repeats):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        begin = perf_counter()
+
+    def whole() -> None:
         action()
         if device == "cuda":
             torch.cuda.synchronize()
-        taken.append(1e3 * (perf_counter() - begin))
-    return statistics.median(taken)
+
+    return 1e3 * float(np.median(repeated(whole, repeats)))
 
 
 def rounds(device: str, small: bool) -> list[dict[str, Any]]:
@@ -117,10 +114,7 @@ def main(small: bool, json_path: Path | None) -> None:
         arguments = ("--widen", factor, "--device", device, *pair)
         found[f"widened {factor}"] = run("tokens_a_second.py", *arguments, seconds=left(0.4))
     found["seconds"] = perf_counter() - begin
-    made = table("B", "V", "K", "L", "ms", "ms of a softmax", title="verify_paths")
-    for row in found["rounds"]:
-        made.add_row(*(f"{value:.4g}" for value in row.values()))
-    show(made)
+    report("verify_paths", found["rounds"])
     console.print(f"{found['device']}, {found['seconds']:.0f} s in all")
     if json_path:
         write_json(json_path, found)

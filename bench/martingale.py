@@ -11,17 +11,18 @@ time of their thread, so that other programs disturb less.  All data are synthet
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
 import click
 import numpy as np
-from timing import seconds_of
+from measuring import report, seconds_of
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import progress, show, table, write_json
+from otlp.cli.output import progress
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray, softmax
 from otlp.solvers import Martingale
@@ -40,7 +41,7 @@ def pairs(vocab_size: int) -> Iterator[tuple[str, FloatArray, FloatArray]]:
 
 
 def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
-    """Seconds for one problem; `solve` and `argsort` are the least of `repetitions`."""
+    """Times of one problem, the least of those of solves and sorts."""
     rng = np.random.default_rng(0)
     numbers = rng.random(problem.vocab_size)
     solver = Martingale()
@@ -56,52 +57,27 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     drafted = problem.drafts.sample(rng, TUPLES)
     plan.sample(drafted[0], rng)
     plan.selection(drafted[0])
-    scores = [seconds_of(lambda row=row: plan.scores(row[:1], rng)) for row in drafted]
-    tokens = [seconds_of(lambda row=row: plan.sample(row, rng)) for row in drafted]
-    selections = [seconds_of(lambda row=row: plan.selection(row)) for row in drafted]
+    a_token = {
+        "score us": lambda row: plan.scores(row[:1], rng),
+        "token us": lambda row: plan.sample(row, rng),
+        "selection us": plan.selection,
+    }
     return {
-        "data": name,
-        "vocab_size": problem.vocab_size,
+        "data (synthetic)": name,
+        "V": problem.vocab_size,
         "n": problem.n,
-        "repetitions": len(solves),
-        "argsort": min(sorts),
-        "solve": min(solves),
-        "ratio_of_medians": float(np.median(solves) / np.median(sorts)),
+        "argsort ms": 1e3 * min(sorts),
+        "solve ms": 1e3 * min(solves),
+        "ratio": min(solves) / min(sorts),
+        "of medians": float(np.median(solves) / np.median(sorts)),
         "acceptance": solution.acceptance,
         "gap": solution.gap,
-        "marginal_error": solution.marginal_error,
-        "score": float(np.median(scores)),
-        "token": float(np.median(tokens)),
-        "selection": float(np.median(selections)),
+        "marginal error": solution.marginal_error,
+        **{
+            what: 1e6 * float(np.median([seconds_of(partial(ask, row)) for row in drafted]))
+            for what, ask in a_token.items()
+        },
     }
-
-
-CELLS = (
-    *("{data}", "{vocab_size:,}", "{n}", "{argsort:.3g}", "{solve:.3g}", "{ratio:.2f}"),
-    *("{ratio_of_medians:.2f}", "{acceptance:.6f}", "{gap:.0e}", "{marginal_error:.0e}"),
-    *("{score:.1f}", "{token:.1f}", "{selection:.0f}"),
-)
-"""A row of the table: milliseconds of a solve, microseconds of a token."""
-
-
-def report(timings: list[dict[str, Any]]) -> None:
-    made = table(
-        *("data (synthetic)", "V", "n", "argsort ms", "solve ms", "ratio", "of medians"),
-        *("acceptance", "gap", "marginal error", "score us", "token us", "selection us"),
-        title="martingale on synthetic data: a whole solve, certificate included",
-    )
-    fewest = timings[0]["n"]
-    for row in timings:
-        if row["n"] == fewest:
-            made.add_section()
-        shown = {
-            **row,
-            "ratio": row["solve"] / row["argsort"],
-            **{name: 1e3 * row[name] for name in ("argsort", "solve")},
-            **{name: 1e6 * row[name] for name in ("score", "token", "selection")},
-        }
-        made.add_row(*(cell.format(**shown) for cell in CELLS))
-    show(made)
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
@@ -127,9 +103,7 @@ def main(
                     problem = otlp.Problem(target, otlp.IID(draft, n))
                     timings.append(measure(name, problem, seconds))
                     step(f"{name}, V = {vocab_size:,}, n = {n}")
-    if json_path:
-        write_json(json_path, timings)
-    report(timings)
+    report("martingale: a whole solve, certificate included", timings, json_path)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ for the target, and noise on them for the draft.
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
 import click
 import numpy as np
-from timing import repeated
+from measuring import repeated, report
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import progress, show, table, write_json
+from otlp.cli.output import progress
 from otlp.drafts.by_name import make_scheme
 from otlp.solvers import SOLVERS
 
@@ -54,7 +53,7 @@ def measure(name: str, scheme: str, vocab_size: int, n: int, repeats: int) -> tu
         return plan.sample(tuples[rng.integers(50)], rng)
 
     quick, certified = repeated(prepared, repeats), repeated(solved, max(3, repeats // 5))
-    return 1e3 * median(quick), 1e3 * median(certified)
+    return 1e3 * float(np.median(quick)), 1e3 * float(np.median(certified))
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -67,14 +66,11 @@ def main(vocab_size: tuple[int, ...], n: int, repeats: int, json_path: Path | No
     with progress("measuring", len(CASES) * len(vocab_size)) as step:
         for name, scheme in CASES:
             for size in vocab_size:
-                rows.append((name, scheme, size, *measure(name, scheme, size, n, repeats)))
+                quick, certified = measure(name, scheme, size, n, repeats)
+                own = {"rule": name, "drafts": scheme, "V": size}
+                rows.append({**own, "prepared": quick, "solved": certified})
                 step(f"{name}, {scheme}, V = {size}")
-    made = table("rule", "drafts", "V", "prepared", "solved", title=f"ms for one token, n = {n}")
-    for name, scheme, size, quick, certified in rows:
-        made.add_row(name, scheme, f"{size:,}", f"{quick:.3g}", f"{certified:.3g}")
-    show(made)
-    if json_path:
-        write_json(json_path, {"n": n, "rows": rows})
+    report(f"ms for one token, n = {n}", rows, json_path)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import process_time
+from typing import Any
 
 import click
 import numpy as np
-from timing import seconds_of
+from measuring import repeated, report, seconds_of
 
 import otlp
 from otlp import captures
-from otlp.cli.output import progress, show, table
+from otlp.cli.output import progress
 from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
 from otlp.solvers.orderings import Orderings
@@ -124,24 +125,20 @@ FAMILIES: dict[str, Callable[[int], Pair]] = {
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--seeds", default=7, help="Problems a row.")
 def main(seeds: int) -> None:
-    heads = ("drafts", "V", "gap", "ms", "worst ms", "sorts", "orderings", "worst gap", "alpha*")
-    made = table("synthetic", *heads, title="Orderings, on synthetic distributions")
-    with progress("solving", len(CELLS)) as step:
+    with progress("solving", len(CELLS) + 3 * len(FAMILIES)) as step:
+        mixtures, ranks = [], []
         for cell in CELLS:
-            made.add_row(*row(*cell, seeds))
+            mixtures.append(row(*cell, seeds))
             step(", ".join(map(str, cell)))
-    show(made)
-    heads = ("rows", "n", "number", "ms", "worst ms", "to orderings", "alpha*")
-    made = table("ranks", *heads, title="Random ranks, without replacement")
-    with progress("solving", 3 * len(FAMILIES)) as step:
         for name in FAMILIES:
             for n in (2, 3, 4):
-                made.add_row(*family(name, n, 24 if "captured" in name else seeds))
+                ranks.append(family(name, n, 24 if "captured" in name else seeds))
                 step(f"{name}, n = {n}")
-    show(made)
+    report("Orderings, on synthetic distributions", mixtures)
+    report("Random ranks, without replacement", ranks)
 
 
-def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:
+def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> dict[str, Any]:
     make = language_like if kind == "language-like" else dirichlet
     milliseconds, sorts, orderings, gaps, optima = [], [], [], [], []
     for seed in range(seeds):
@@ -154,14 +151,16 @@ def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> list[str]:
         orderings.append(solution.details["orderings"])
         gaps.append(solution.gap)
         optima.append(solution.upper_bound)
-    return [
-        kind, scheme, f"{size:,}", f"{gap:.0e}", f"{np.median(milliseconds):.2f}",
-        f"{max(milliseconds):.1f}", f"{np.median(np.divide(milliseconds, sorts)):.0f}",
-        f"{np.median(orderings):.0f}", f"{max(gaps):.1e}", f"{np.median(optima):.4f}",
-    ]  # fmt: skip
+    return {
+        "synthetic": kind, "drafts": scheme, "V": size, "gap": gap,
+        "ms": float(np.median(milliseconds)), "worst ms": max(milliseconds),
+        "sorts": float(np.median(np.divide(milliseconds, sorts))),
+        "orderings": float(np.median(orderings)), "worst gap": max(gaps),
+        "alpha*": float(np.median(optima)),
+    }  # fmt: skip
 
 
-def family(name: str, n: int, count: int) -> list[str]:
+def family(name: str, n: int, count: int) -> dict[str, Any]:
     """Random ranks on the rows of one family; captured ones are spread over the capture."""
     milliseconds, fell, optima = [], 0, []
     for seed in range(count):
@@ -171,13 +170,13 @@ def family(name: str, n: int, count: int) -> list[str]:
             return RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, n)))
 
         solution = solve()
-        milliseconds.append(1e3 * min(seconds_of(solve, process_time) for _ in range(3)))
+        milliseconds.append(1e3 * repeated(solve, 3, process_time).min())
         fell += "orderings" in solution.details
         optima.append(solution.upper_bound)
-    return [
-        name, str(n), str(count), f"{np.median(milliseconds):.1f}", f"{max(milliseconds):.1f}",
-        str(fell), f"{np.median(optima):.4f}",
-    ]  # fmt: skip
+    return {
+        "ranks": name, "n": n, "rows": count, "ms": float(np.median(milliseconds)),
+        "worst ms": max(milliseconds), "to orderings": fell, "alpha*": float(np.median(optima)),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -10,17 +10,17 @@ as a serving engine has them, and finds the plan in the same call.  All on one c
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
-from timing import repeated
+from measuring import repeated, report
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import progress, show, table, write_json
+from otlp.cli.output import progress
 from otlp.data.synthetic import generate
 
 ONE_BY_ONE = 20_000
@@ -30,21 +30,18 @@ BATCHED_MEMORY = 2**28
 """Bytes of the batched rows, target and draft together."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """The least seconds of some rounds, and the share of verified tokens that were drafted."""
-
-    vocab_size: int
-    n: int
-    solver: str
-    way: str
-    tokens: int
-    seconds: float
-    accepted: float
-    acceptance: float
+Row = dict[str, Any]
+"""By the least seconds of some rounds; the share of verified tokens that were drafted."""
 
 
-def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> list[Timing]:
+def row(
+    problem: otlp.Problem, solver: str, way: str, rate: float, share: float, exact: float
+) -> Row:
+    return {"V": problem.vocab_size, "n": problem.n, "solver": solver, "way": way,
+            "tokens/s": rate, "accepted": share, "exact": exact}  # fmt: skip
+
+
+def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> list[Row]:
     solution = otlp.solve(problem, solver)
     plan, rng = solution.plan, np.random.default_rng(0)
     assert plan is not None
@@ -54,16 +51,15 @@ def measure(problem: otlp.Problem, solver: str, tokens: int, rounds: int) -> lis
         "sample": (few, lambda: np.array([plan.sample(row, rng) for row in few])),
         "sample_many": (drafted, lambda: plan.sample_many(drafted, rng)),
     }
-    timings = []
-    for way, (rows, verify) in ways.items():
-        seconds = min(repeated(verify, rounds))
-        share = float((rows == verify()[:, None]).any(axis=1).mean())
-        sizes = problem.vocab_size, problem.n
-        timings.append(Timing(*sizes, solver, way, len(rows), seconds, share, solution.acceptance))
-    return timings
+    rows = []
+    for way, (tuples, verify) in ways.items():
+        rate = len(tuples) / repeated(verify, rounds).min()
+        share = float((tuples == verify()[:, None]).any(axis=1).mean())
+        rows.append(row(problem, solver, way, rate, share, solution.acceptance))
+    return rows
 
 
-def measure_batched(problem: otlp.Problem, rounds: int) -> Timing:
+def measure_batched(problem: otlp.Problem, rounds: int) -> Row:
     import torch
 
     from otlp import batched
@@ -78,12 +74,11 @@ def measure_batched(problem: otlp.Problem, rounds: int) -> Timing:
     )
     generator = torch.Generator().manual_seed(0)
     drafted = batched.sample(q, problem.n, generator)
-    seconds = min(repeated(lambda: batched.verify(p, q, drafted, generator), rounds))
+    seconds = repeated(lambda: batched.verify(p, q, drafted, generator), rounds).min()
     _, accepted = batched.verify(p, q, drafted, generator)
     exact = float(batched.acceptance(p, q, drafted, validate=False).acceptance.mean())
     share = float(accepted.double().mean())
-    sizes = problem.vocab_size, problem.n
-    return Timing(*sizes, "martingale", "otlp.batched", count, seconds, share, exact)
+    return row(problem, "martingale", "otlp.batched", count / seconds, share, exact)
 
 
 @click.command(
@@ -108,7 +103,7 @@ def main(
     rounds: int,
     json_path: Path | None,
 ) -> None:
-    timings: list[Timing] = []
+    found: list[Row] = []
     torch = find_spec("torch") is not None
     with progress("sampling", len(vocab) * (len(solvers) + torch)) as step:
         for vocab_size in vocab:
@@ -117,22 +112,11 @@ def main(
             problem = otlp.Problem(target, otlp.IID(draft, n))
             for solver in solvers:
                 step(f"{solver}, V = {vocab_size:,}")
-                timings += measure(problem, solver, tokens, rounds)
+                found += measure(problem, solver, tokens, rounds)
             if torch:
                 step(f"otlp.batched, V = {vocab_size:,}")
-                timings.append(measure_batched(problem, rounds))
-    if json_path:
-        write_json(json_path, [asdict(timing) for timing in timings])
-    for vocab_size in vocab:
-        report(f"V = {vocab_size:,}, n = {n}", [t for t in timings if t.vocab_size == vocab_size])
-
-
-def report(title: str, timings: list[Timing]) -> None:
-    made = table("solver", "way", "tokens/s", "accepted", "exact", title=title)
-    for t in timings:
-        rate = f"{t.tokens / t.seconds:,.0f}"
-        made.add_row(t.solver, t.way, rate, f"{t.accepted:.4f}", f"{t.acceptance:.4f}")
-    show(made)
+                found.append(measure_batched(problem, rounds))
+    report("verified tokens", found, json_path)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python bench/slices.py
     python bench/slices.py --seeds 1 --json slices.json
 
-First families of tiny random models, see otlp.studies.slices: one distribution at the root, two or
+First families of tiny random models, see bench/slice_rules.py: one distribution at the root, two or
 three after each other prefix.  Percent of block efficiency below the LP of each pair, on average
 over the pairs of a family; then their mean, the largest, and how many families are better or worse
 than two slices by more than .0001%.  Then single pairs, larger ones.  Everything is exact.
@@ -11,13 +11,17 @@ than two slices by more than .0001%.  Then single pairs, larger ones.  Everythin
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import numpy as np
-from rich.table import Table
+from measuring import report
+from slice_rules import RULES, random_family, rule_efficiency
 
-from otlp.cli.output import console, progress, show, table, write_json
-from otlp.decode import multipath_optimum
-from otlp.studies.slices import RULES, how_far, random_family, rule_efficiency
+from otlp.cli.output import progress, write_json
+from otlp.decode import iid_paths, multipath_optimum
+from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
 
 SIZES = [(2, 2, 3, 2), (2, 2, 3, 3), (3, 2, 2, 2), (3, 2, 2, 3), (2, 3, 2, 2)]
 """V, L, options after a prefix, K."""
@@ -38,30 +42,33 @@ def main(seeds: int, json_path: str | None) -> None:
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
                 family = random_family(vocab_size, length, options, rng, noise=NOISE[seed % 3])
-                far = how_far(family, paths)
-                reached = {
-                    **far.rules,
-                    **{f"best scores of {n} cells": x for n, x in far.on_path.items()},
-                    "best rule on the tree": far.on_tree,
-                }
-                found.append({n: 100.0 * (1.0 - x / far.known) for n, x in reached.items()})
+                pairs, drafting = family.pairs, iid_paths(paths, length)
+                known = np.mean([drafting_optimum(*pair, drafting) for pair in pairs])
+                reached = {name: rule_efficiency(family, paths, RULES[name]) for name in RULES}
+                for cells in (2, 4, 8, 64):
+                    best = on_path_optimum(pairs, paths, length, cells)
+                    reached[f"best scores of {cells} cells"] = best
+                reached["best rule on the tree"] = on_tree_optimum(pairs, drafting)
+                found.append({n: 100.0 * (1.0 - x / known) for n, x in reached.items()})
                 step(f"V, L, options, K = {vocab_size}, {length}, {options}, {paths}")
-    made = table("rule", "mean", "largest", "better", "worse", title="Percent below the LP")
     two = np.array([one["two slices"] for one in found])
+    rows = []
     for name in found[0]:
         own = np.array([one[name] for one in found])
-        counts = np.sum(own < two - 1e-4), np.sum(own > two + 1e-4)
-        made.add_row(name, f"{own.mean():.3f}", f"{own.max():.3f}", *map(str, counts))
-    show(made)
-    console.print(single_pairs())
+        better, worse = int(np.sum(own < two - 1e-4)), int(np.sum(own > two + 1e-4))
+        mean, largest = float(own.mean()), float(own.max())
+        rows.append(
+            {"rule": name, "mean": mean, "largest": largest, "better": better, "worse": worse}
+        )
+    report("Percent below the LP", rows)
+    report("Four single pairs each: mean percent below the LP", single_pairs())
     if json_path:
         write_json(json_path, {"V, L, options, K": SIZES, "percent below the LP": found})
 
 
-def single_pairs() -> Table:
+def single_pairs() -> list[dict[str, Any]]:
     names = [name for name in RULES if name not in IN_SHORT_TREES]
-    heads = [name.removeprefix("two slices, ").removesuffix(" slices") for name in names]
-    made = table("V, L, K", *heads, title="Four single pairs each: mean percent below the LP")
+    rows = []
     with progress("pairs", 4 * len(LARGER)) as step:
         for vocab_size, length, paths in LARGER:
             below = []
@@ -72,10 +79,10 @@ def single_pairs() -> Table:
                 own = [rule_efficiency(family, paths, RULES[name]) for name in names]
                 below.append([100.0 * (1.0 - x / best) for x in own])
                 step(f"V, L, K = {vocab_size}, {length}, {paths}")
-            made.add_row(
-                f"{vocab_size}, {length}, {paths}", *(f"{x:.3f}" for x in np.mean(below, axis=0))
-            )
-    return made
+            means = map(float, np.mean(below, axis=0))
+            size = {"V, L, K": f"{vocab_size}, {length}, {paths}"}
+            rows.append({**size, **dict(zip(names, means, strict=True))})
+    return rows
 
 
 if __name__ == "__main__":

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from typing import Any
 
 import click
+from measuring import in_turns, report, seconds_of
 
 import otlp
 from otlp.cli.options import ListOf, json_option
-from otlp.cli.output import progress, show, table, write_json
+from otlp.cli.output import progress
 from otlp.data.synthetic import generate
 
 DROPPED = ", plans=False"
@@ -40,25 +40,6 @@ CAPTURED = 2**18
 
 SHARDS = 4
 PLACES = ("memory", "files")
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Rows a second; `ratio` is to the loop that keeps as much."""
-
-    vocab_size: int
-    n: int
-    place: str
-    way: str
-    rows: int
-    rows_per_second: float
-    ratio: float
-
-
-def seconds_of(action: Callable[[], object]) -> float:
-    start = perf_counter()
-    action()
-    return perf_counter() - start
 
 
 def loop(problems: otlp.CaptureProblems) -> None:
@@ -125,17 +106,18 @@ def independent_loops(
 
 
 def measure(
+    place: str,
     vocab_size: int,
     n: int,
     jobs: tuple[int, ...],
     seconds: float,
     rounds: int,
-    step: Callable,
-    loops: ExitStack,
-    folder: Path | None,
-) -> list[Speed]:
-    capture = captured(vocab_size, folder)
-    place = PLACES[folder is not None]
+    step: Callable[[str], None],
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """Rows a second of all ways; `ratio` is to the loop that keeps as much."""
+    files = folder if place == "files" else None
+    capture = captured(vocab_size, files)
     once = otlp.CaptureProblems(capture, n=n)
     loop(once)
     times = max(1, round(seconds / seconds_of(lambda: loop(once))))
@@ -144,50 +126,22 @@ def measure(
         "loop over solve": lambda: loop(problems),
         f"loop{DROPPED}": lambda: loop_without_plans(problems),
     }
-    for count in jobs:
-        if count > 1:
-            alone = loops.enter_context(independent_loops(count, vocab_size, n, folder))
-            ways[f"{count} independent loops"] = partial(alone, len(problems))
-        for plans in (True, False):
-            name = f"jobs={count}" + ("" if plans else DROPPED)
-            ways[name] = lambda count=count, plans=plans: sweep(problems, count, plans)
-    best = {name: float("inf") for name in ways}
-    for number in range(rounds + 1):
-        for name, way in ways.items():
-            taken = seconds_of(way)
-            if number:  # the first round starts processes and compiles
-                best[name] = min(best[name], taken)
-            step(f"V = {vocab_size:,} in {place}, {name}")
+    with ExitStack() as loops:
+        for count in jobs:
+            if count > 1:
+                alone = loops.enter_context(independent_loops(count, vocab_size, n, files))
+                ways[f"{count} independent loops"] = partial(alone, len(problems))
+            for plans in (True, False):
+                name = f"jobs={count}" + ("" if plans else DROPPED)
+                ways[name] = partial(sweep, problems, count, plans)
+        # the first round starts processes and compiles
+        best = {way: float(taken.min()) for way, taken in in_turns(ways, rounds, step=step).items()}
     own = {True: best[f"loop{DROPPED}"], False: best["loop over solve"]}
-    rows = len(problems)
     return [
-        Speed(vocab_size, n, place, name, rows, rows / t, own[name.endswith(DROPPED)] / t)
+        {"way": name, "V": vocab_size, "rows in": place, "rows": len(problems),
+         "rows/s": len(problems) / t, "ratio": own[name.endswith(DROPPED)] / t}
         for name, t in best.items()
-    ]
-
-
-def report(speeds: list[Speed]) -> None:
-    made = table(
-        "way",
-        "V",
-        "rows in",
-        "rows",
-        "rows/s",
-        "ratio",
-        title=f"solve_many on synthetic rows, n = {speeds[0].n}",
-    )
-    for number, speed in enumerate(speeds):
-        if number and speed.way == speeds[0].way:
-            made.add_section()
-        made.add_row(
-            speed.way,
-            f"{speed.vocab_size:,}",
-            speed.place,
-            f"{speed.rows:,}",
-            f"{speed.rows_per_second:,.0f}",
-            f"{speed.ratio:.2f}",
-        )
-    show(made)
+    ]  # fmt: skip
 
 
 @click.command(help=__doc__.replace("\n    ", "\n\n    "))
@@ -205,17 +159,13 @@ def main(
     rounds: int,
     json_path: Path | None,
 ) -> None:
-    speeds = []
-    ways = 1 + 2 * len(jobs) + sum(count > 1 for count in jobs)
+    rows = []
+    ways = 2 + 2 * len(jobs) + sum(count > 1 for count in jobs)
     steps = len(sizes) * len(PLACES) * ways * (rounds + 1)
     with TemporaryDirectory() as folder, progress("solve_many", steps) as step:
-        for vocab_size, place in product(sizes, PLACES):
-            files = Path(folder) if place == "files" else None
-            with ExitStack() as loops:
-                speeds += measure(vocab_size, drafts, jobs, seconds, rounds, step, loops, files)
-    if json_path:
-        write_json(json_path, [asdict(speed) for speed in speeds])
-    report(speeds)
+        for size, place in product(sizes, PLACES):
+            rows += measure(place, size, drafts, jobs, seconds, rounds, step, Path(folder))
+    report(f"solve_many on synthetic rows, n = {drafts}", rows, json_path)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from widened import widened
 
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode.models.model import Sampling
-from otlp.decode.models.widened import widened
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
 from otlp.studies import tuning
 from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, generated, looped, race, whole

@@ -13,9 +13,10 @@ from time import perf_counter, process_time
 
 import click
 import numpy as np
+from measuring import repeated, report
 from verification_cost import synthetic_round
 
-from otlp.cli.output import progress, show, table
+from otlp.cli.output import progress
 from otlp.decode import ALGORITHMS, Drafting, RandomChooser, iid_paths, mixed_tree, prefix_tree
 from otlp.decode.verification.tournament import Branch, Standing
 from otlp.distribution import FloatArray, renormalise_without
@@ -29,16 +30,6 @@ TREES: list[tuple[str, Drafting]] = [
     ("prefix tree (4, 2, 1, 1)", prefix_tree([4, 2, 1, 1])),
     ("mixed nodes (2 + 2, 1 + 1, 0 + 1)", mixed_tree([(2, 2), (1, 1), (0, 1)])),
 ]
-
-
-def least(run: Callable[[], object], repeats: int) -> FloatArray:
-    """Least wall and processor milliseconds of some runs."""
-    found = []
-    for _ in range(repeats):
-        begin = perf_counter(), process_time()
-        run()
-        found.append((perf_counter() - begin[0], process_time() - begin[1]))
-    return 1e3 * np.min(found, axis=0)
 
 
 def node(certain: int, drawn: int, p: FloatArray, q: FloatArray) -> Callable[[], Branch]:
@@ -57,14 +48,16 @@ def node(certain: int, drawn: int, p: FloatArray, q: FloatArray) -> Callable[[],
 @click.option("--trees", type=click.IntRange(1), default=4, help="Of each drafting.")
 @click.option("--repeats", type=click.IntRange(1), default=7, help="Of each run.")
 def main(vocab_size: int, trees: int, repeats: int) -> None:
-    heads = ("slots", "algorithm", "ms", "worst ms", "processor ms", "worst")
-    made = table("a node, or a round of", *heads, box=None, title=f"V = {vocab_size:,}")
+    rows = []
 
     def add(name: str, slots: int, algorithm: str, runs: Sequence[Callable[[], object]]) -> None:
-        runs[0]()  # what is compiled on first use
-        wall, processor = np.transpose([least(run, repeats) for run in runs])
-        figures = (wall.mean(), wall.max(), processor.mean(), processor.max())
-        made.add_row(name, str(slots), algorithm, *(f"{value:.2f}" for value in figures))
+        least = [repeated(run, repeats, perf_counter, process_time).min(axis=0) for run in runs]
+        wall, processor = 1e3 * np.transpose(least)
+        rows.append(
+            {"a node, or a round of": name, "slots": slots, "algorithm": algorithm,
+             "ms": float(wall.mean()), "worst ms": float(wall.max()),
+             "processor ms": float(processor.mean()), "worst": float(processor.max())}
+        )  # fmt: skip
 
     with progress("measuring", len(NODES) + len(TREES)) as step:
         tree, targets = synthetic_round(iid_paths(1, 8), vocab_size, np.random.default_rng(0))
@@ -78,7 +71,7 @@ def main(vocab_size: int, trees: int, repeats: int) -> None:
                 synthetic_round(drafting, vocab_size, np.random.default_rng(seed))
                 for seed in range(trees)
             ]
-            for algorithm in ("tournament", "martingale"):
+            for algorithm in ("tournament", "two-slice"):
                 if not ALGORITHMS[algorithm].supports(drafting).supported:
                     continue
                 runs = [
@@ -89,7 +82,7 @@ def main(vocab_size: int, trees: int, repeats: int) -> None:
                 ]
                 add(name, played[0][0].slots.nodes.size - 1, algorithm, runs)
             step(name)
-    show(made)
+    report(f"V = {vocab_size:,}", rows)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,20 @@ of them.  What is above the limits, its worst round included, is marked, and nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 
 import click
 import numpy as np
 from decode import HUB, LEADER, MULTIPLE, SINGLE, paired_rounds
+from measuring import repeated, report
 
 from otlp.cli.options import json_option
-from otlp.cli.output import console, progress, show, table, write_json
+from otlp.cli.output import console, progress
 from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode import (
     ALGORITHMS,
@@ -65,23 +69,22 @@ def shares(prompts: int, rounds: int, step: Callable[[str], None]) -> dict[str, 
 
 def milliseconds(
     names: Sequence[str], trees: Sequence[tuple[DraftTree, FloatArray]], repeats: int
-) -> dict[str, tuple[float, float, float]]:
+) -> dict[str, list[float]]:
     """Mean, largest and processor milliseconds of a round, the least of `repeats` runs of each."""
     found = {}
     for name in names:
-        algorithm, rounds = ALGORITHMS[name], []
-        algorithm.verify(*trees[0], RandomChooser(np.random.default_rng(0)))
-        for tree, laws in trees:
-            for seed in range(ROUNDS_A_TREE):
-                runs = []
-                for _ in range(repeats):
-                    chooser = RandomChooser(np.random.default_rng(seed))
-                    begin = perf_counter(), process_time()
-                    algorithm.verify(tree, laws, chooser)
-                    runs.append((perf_counter() - begin[0], process_time() - begin[1]))
-                rounds.append(np.min(runs, axis=0))
-        wall, processor = 1e3 * np.array(rounds).T
-        found[name] = float(wall.mean()), float(wall.max()), float(processor.mean())
+
+        def verify(tree: DraftTree, laws: FloatArray, seed: int, name: str = name) -> object:
+            chooser = RandomChooser(np.random.default_rng(seed))
+            return ALGORITHMS[name].verify(tree, laws, chooser)
+
+        clocks = perf_counter, process_time
+        rounds = [
+            repeated(partial(verify, *tree, seed), repeats, *clocks).min(axis=0)
+            for tree, seed in product(trees, range(ROUNDS_A_TREE))
+        ]
+        wall, processor = 1e3 * np.transpose(rounds)
+        found[name] = [float(wall.mean()), float(wall.max()), float(processor.mean())]
     return found
 
 
@@ -105,29 +108,12 @@ def synthetic_round(
 
 def measure(
     paths: int, length: int, vocab_size: int, trees: int, repeats: int
-) -> dict[str, tuple[float, float, float]]:
+) -> dict[str, list[float]]:
     """Milliseconds of all algorithms for K paths, on the same synthetic trees."""
     rng = np.random.default_rng(2)
     drafted = [synthetic_round(iid_paths(paths, length), vocab_size, rng) for _ in range(trees)]
     single = [synthetic_round(iid_paths(1, length), vocab_size, rng) for _ in range(trees)]
     return milliseconds(MULTIPLE, drafted, repeats) | milliseconds(SINGLE, single, repeats)
-
-
-def report(
-    found: Mapping[str, float], times: Mapping[str, tuple[float, float, float]], title: str
-) -> None:
-    heads = ("share of a round", "ms", "worst", "processor ms")
-    made = table("algorithm", *heads, title=title)
-    late = [name for name in NAMES if found[name] > SHARE_LIMIT]
-    slow = [name for name, (_, worst, _) in times.items() if worst > MS_LIMIT]
-    for name in NAMES:
-        share = f"{found[name]:.1%}{' !' if name in late else ''}"
-        cells = [f"{value:.1f}" for value in times.get(name, ())] or [""] * 3
-        cells[1] += " !" if name in slow else ""
-        made.add_row(name, share, *cells)
-    show(made)
-    console.print(f"above {SHARE_LIMIT:.0%} of a round: {', '.join(late) or 'none'}")
-    console.print(f"above {MS_LIMIT:.0f} ms: {', '.join(slow) or 'none'}")
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -151,9 +137,20 @@ def main(
         found = shares(prompts, rounds, step)
         times = measure(paths, length, vocab_size, 3, repeats)
         step("synthetic distributions")
-    report(found, times, f"ms: synthetic distributions, V = {vocab_size:,}, K {paths}, L {length}")
-    if json_path:
-        write_json(json_path, {"shares": found, "milliseconds": times})
+    heads = ("ms", "worst", "processor ms")
+    rows = [
+        {"algorithm": name, "share of a round": found[name],
+         **dict(zip(heads, times.get(name, [math.nan] * 3), strict=True))}
+        for name in NAMES
+    ]  # fmt: skip
+    title = f"ms: synthetic distributions, V = {vocab_size:,}, K {paths}, L {length}"
+    report(title, rows, json_path)
+    for what, limit, head in (
+        ("of a round", SHARE_LIMIT, "share of a round"),
+        ("ms", MS_LIMIT, "worst"),
+    ):
+        late = [row["algorithm"] for row in rows if row[head] > limit]
+        console.print(f"above {limit:g} {what}: {', '.join(late) or 'none'}")
 
 
 if __name__ == "__main__":

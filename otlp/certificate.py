@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from otlp.checks import check_mask
 from otlp.distribution import Mask
-from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem
@@ -114,7 +114,8 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         method, estimated = marginals.method, marginals.interval is not None
         if estimated:
             details["acceptance_interval"] = marginals.interval
-        lossless = marginal_error <= LOSSLESS_TOLERANCE
+        finite = bool(np.isfinite(acceptance + marginal_error))
+        lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
         if subset is None:
             clock.lap("verify")
             optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
@@ -126,7 +127,10 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             optimal = -LOSSLESS_TOLERANCE <= gap <= GAP_TOLERANCE and not estimated
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
-        if answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
+        if status is Status.SOLVED and not finite:
+            status = Status.CERTIFICATE_FAILED
+            message = f"the plan's marginals are not finite numbers. {message}".rstrip()
+        elif answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
             status = Status.CERTIFICATE_FAILED
             message = (
                 f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "

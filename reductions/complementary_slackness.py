@@ -9,9 +9,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
-from otlp.drafts.token_sets import MEMORY_LIMIT, list_sets, merge_by_set, set_count
+from otlp.drafts.token_sets import list_sets, merge_by_set, set_count
 from otlp.errors import Capability, UnsupportedProblemError, fits
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from otlp.checks import MEMORY_LIMIT, check_choice, check_memory_limit, check_time_limit
 from otlp.distribution import FloatArray
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.engines import FLOW_ENGINES
-from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
 from otlp.solvers.solver import Solver, engine_errors
 
 BYTES_PER_ARC = 200.0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
-from otlp.drafts.token_sets import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, check_choice, check_memory_limit, check_time_limit
 from otlp.errors import Capability, fits
 from otlp.problem import Problem, check_problem
 from otlp.reductions import (
@@ -23,7 +23,6 @@ from otlp.reductions import (
 )
 from otlp.solution import Guarantee
 from otlp.solvers.engines import highs
-from otlp.solvers.limits import check_choice, check_memory_limit, check_time_limit
 from otlp.solvers.solver import Solver, engine_errors
 from otlp.timing import Stopwatch, deadline
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.checks import check_count, check_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
 from otlp.errors import Capability
@@ -24,7 +25,6 @@ from otlp.numerics.compiled import compiled
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
-from otlp.solvers.limits import check_count, check_number
 from otlp.solvers.orderings import PROVABLE, Orderings
 from otlp.solvers.rank_plan import RankPlan, Ranks
 from otlp.solvers.solver import Solver
@@ -220,7 +220,7 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
     for pool in range(pools - 1, -1, -1):
         if end > begins[pool] + 1:
             for token in order[begins[pool] : end]:
-                wanted[token] = target[token] * (has[pool] / wants[pool])
+                wanted[token] = has[pool] * (target[token] / wants[pool])
         end = begins[pool]
     return delta, subset, wanted
 

@@ -17,11 +17,10 @@ from otlp.auditing.round_subject import RoundRule, RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.subject import Progress, Subject
 from otlp.auditing.token_subject import Rule, Sampler, Solves, TokenSubject, token_subject
-from otlp.distribution import whole_number
+from otlp.checks import check_number, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
-from otlp.solvers.limits import check_number
 
 
 def audit(

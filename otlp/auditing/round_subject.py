@@ -28,7 +28,8 @@ from otlp.auditing.subject import (
     one_line,
     sampler_failed,
 )
-from otlp.distribution import FloatArray, IntArray, total_variation, whole_number
+from otlp.checks import whole_number
+from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
 
 RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]

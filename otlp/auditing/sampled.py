@@ -14,8 +14,8 @@ from otlp.auditing.report import AuditReport, Settings, commonest
 from otlp.auditing.subject import Failure, Output, Subject
 from otlp.auditing.token_subject import TokenSubject
 from otlp.auditing.torch_source import seeded_torch
+from otlp.checks import check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
-from otlp.drafts.token_sets import check_memory
 
 MEMORY_LIMIT = 2 * 1024**3
 """Bytes that the drafted tuples may take."""

@@ -27,9 +27,9 @@ from otlp.auditing.subject import (
     raised,
     sampler_failed,
 )
-from otlp.distribution import FloatArray, IntArray, as_floats
+from otlp.checks import as_floats, check_tokens
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
-from otlp.drafts.checks import check_tokens
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 from otlp.problem import Problem

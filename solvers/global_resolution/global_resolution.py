@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.checks import check_choice, check_count, check_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.drafts.token_sets import MOST_DRAFTS, list_sets, set_count
@@ -40,7 +41,6 @@ from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.published import PublishedSystem
 from otlp.solvers.global_resolution.race import Race
 from otlp.solvers.global_resolution.softmax import SoftmaxSystem
-from otlp.solvers.limits import check_choice, check_count, check_number
 from otlp.solvers.prepared import SystemSolver
 from otlp.solvers.solver import Solver, Stopped
 from otlp.solvers.speculative_sampling import SpeculativeSampling

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from bench.slice_rules import Family, random_family
 from otlp.decode import (
     Block,
     Drafting,
@@ -26,7 +27,6 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidDistributionError, InvalidInputError
-from otlp.studies.slices import Family, random_family
 from tests.tiny_models import name_of
 
 SLACK = 1e-9

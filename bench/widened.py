@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from otlp.distribution import whole_number
+from otlp.checks import whole_number
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
 
@@ -39,15 +39,6 @@ def widened(model: Any, factor: int) -> Any:
     Notes
     -----
     The new neurons read weights of the present ones, shifted, so no time is saved on zeros.
-
-    Examples
-    --------
-    >>> from otlp.decode.models.loading import load_model
-    >>> from otlp.decode.models.widened import widened
-    >>> target = load_model("trained:target", device="cpu").model
-    >>> wide = widened(target, 10)
-    >>> wide.config.intermediate_size == 10 * target.config.intermediate_size
-    True
     """
     whole_number(factor, "factor")
     if not callable(getattr(model, "modules", None)):

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from bench.widened import widened  # noqa: E402
 from otlp.decode.models.loading import load_model  # noqa: E402
-from otlp.decode.models.widened import widened  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 

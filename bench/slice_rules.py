@@ -9,7 +9,7 @@ stand rules of that last kind with more slices, or with a look one level down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -17,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from otlp.decode import MultipathMartingale, TabularModel, iid_paths, random_pair
-from otlp.decode.laws.drafting_lp import drafting_optimum
-from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
-from otlp.decode.verification.multipath_martingale import ScoreLaw
-from otlp.distribution import FloatArray, whole_number
-from otlp.errors import SizeLimitError
+from otlp.decode import TabularModel, random_pair
+from otlp.decode.verification.tournament import Draws
+from otlp.distribution import FloatArray
+from otlp.numerics.score_chains import Score
+from otlp.numerics.two_slice import shares
 
-MOST_PAIRS = 1024
-"""Pairs that a family may have."""
+LEAST = 1e-200
+"""Mass of a cell between others that is empty."""
 
 THIN = 1e-9
 """Mass of a slice that is joined to the one below."""
@@ -73,32 +72,37 @@ def random_family(
     Parameters
     ----------
     vocab_size, length, options : int
-        V, L, and how many distributions may follow each prefix but the empty one.
+        V, L, and how many distributions may follow each prefix but the empty one; all their
+        combinations are listed.
     rng : numpy.random.Generator
     noise : float
         As in `random_pair`, which each option is drawn as.
-
-    Raises
-    ------
-    InvalidInputError
-        If a number is less than 1.
-    SizeLimitError
-        If there were more than `MOST_PAIRS` pairs.
     """
-    whole_number(vocab_size, "vocab_size")
-    whole_number(length, "length")
-    whole_number(options, "options")
-    prefixes = [x for t in range(length) for x in product(range(vocab_size), repeat=t)]
-    if options > 1 and len(prefixes) - 1 > np.log(MOST_PAIRS) / np.log(options):
-        raise SizeLimitError(
-            f"the family would have {options}^{len(prefixes) - 1} pairs, and at most "
-            f"{MOST_PAIRS:,} are listed: take fewer options, tokens or levels"
-        )
     found: dict[Prefix, list[Option]] = {}
-    for x in prefixes:
-        pairs = [random_pair(vocab_size, 1, rng, noise=noise) for _ in range(options if x else 1)]
-        found[x] = [(draft.tables[0], target.tables[0]) for draft, target in pairs]
-    return Family(int(length), found)
+    for prefix in (x for t in range(length) for x in product(range(vocab_size), repeat=t)):
+        count = options if prefix else 1
+        pairs = [random_pair(vocab_size, 1, rng, noise=noise) for _ in range(count)]
+        found[prefix] = [(draft.tables[0], target.tables[0]) for draft, target in pairs]
+    return Family(length, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLaw:
+    """Law of the score of a random path through a prefix: a step density.
+
+    Attributes
+    ----------
+    paths : int
+        How many paths are drafted, K.
+    edges : ndarray, shape (m + 1,)
+        Ends of the cells, strictly ascending in [0, 1].
+    masses : ndarray, shape (m,)
+        Mass of each cell, nonnegative; they sum to one.
+    """
+
+    paths: int
+    edges: FloatArray
+    masses: FloatArray
 
 
 class Node(NamedTuple):
@@ -139,6 +143,17 @@ def _wins(law: ScoreLaw, edges: FloatArray) -> FloatArray:
     return slices
 
 
+def _means(law: ScoreLaw, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mass of each slice, and its wins over that."""
+    whole = _masses(law, edges)
+    return whole, np.divide(_wins(law, edges), whole, out=np.zeros(whole.size), where=whole > 0.0)
+
+
+def _mixed(size: int, count: int) -> FloatArray:
+    """Rows of a linear program: the sums of a kernel over its slices, and over its tokens."""
+    return np.vstack([np.kron(np.eye(size), np.ones(count)), np.kron(np.ones(size), np.eye(count))])
+
+
 def _child(law: ScoreLaw, split: Sharing, token: int) -> ScoreLaw:
     """Score law of a child."""
     grid = np.union1d(law.edges, split.edges)
@@ -151,40 +166,50 @@ def _child(law: ScoreLaw, split: Sharing, token: int) -> ScoreLaw:
 
 def _accepted(node: Node, split: Sharing) -> tuple[FloatArray, FloatArray]:
     """Mass of each token that is selected, and that is accepted; the node's own being 1."""
-    whole = _masses(node.law, split.edges)
-    means = np.divide(
-        _wins(node.law, split.edges), whole, out=np.zeros(whole.size), where=whole > 0.0
-    )
-    selected = split.kernel @ means
+    selected = split.kernel @ _means(node.law, split.edges)[1]
     return selected, np.minimum(node.weight * node.p, selected)
 
 
+def _score(law: ScoreLaw) -> Score:
+    """The law as a link of a chain: in the coordinate u^K the wins of each cell are uniform."""
+    held = np.flatnonzero(law.masses > 0.0)
+    ends = law.edges[held[0] : held[-1] + 2]
+    masses = np.maximum(law.masses[held[0] : held[-1] + 1], LEAST)
+    with np.errstate(divide="ignore"):
+        edges = law.paths * np.log(ends)
+        left = np.stack([edges[:-1], np.log(np.append(0.0, np.cumsum(masses)[:-1]))])
+    slopes = np.log(masses / np.diff(ends))[None]
+    widths = np.log(np.diff(ends**law.paths))
+    wins = _wins(ScoreLaw(law.paths, ends, masses), ends)
+    return Score(edges, widths, wins, masses, np.array([1.0 / law.paths]), left, slopes)
+
+
 def two_slices(node: Node, family: Family) -> Sharing:
-    """The rule that decodes; see `MultipathMartingale`."""
-    skew = MultipathMartingale().skew(node.law, node.weight, node.p, node.q)
+    """The rule that decodes; see `TwoSlicePaths`."""
+    draws = Draws(_score(node.law), 1.0, node.weight, node.p, node.q)
     first, last = node.law.edges[0], node.law.edges[-1]
-    if skew.below <= 0.0:
+    if draws.flat:
         return Sharing(np.array([first, last]), node.q[:, None])
-    shares = np.array(
-        [skew.shares(y) if node.q[y] > 0.0 else (0.0, 0.0) for y in range(node.q.size)]
-    )
-    return Sharing(np.array([first, skew.u, last]), node.q[:, None] * shares)
+    cell, offset, _, _, *means = draws.split
+    place = np.logaddexp(draws.score.edges[cell], offset) / node.law.paths
+    given = [
+        shares(node.weight * p, q, *means) if q > 0.0 else (0.0, 0.0)
+        for p, q in zip(node.p.tolist(), node.q.tolist(), strict=True)
+    ]
+    return Sharing(np.array([first, np.exp(place), last]), node.q[:, None] * np.array(given))
 
 
 def _best_kernel(node: Node, edges: FloatArray) -> tuple[FloatArray, float]:
     """Kernel on given slices that accepts most at this node, and how much that is."""
-    whole, wins = _masses(node.law, edges), _wins(node.law, edges)
+    whole, means = _means(node.law, edges)
     size, count = node.q.size, whole.size
-    means = np.divide(wins, whole, out=np.zeros(count), where=whole > 0.0)
     # the accepted mass of each token, then the kernel, token by token
-    own, ones = np.eye(size), np.ones(count)
-    most = np.hstack([own, -np.kron(own, means)])
-    mixed = np.vstack([np.kron(own, ones), np.kron(np.ones(size), np.eye(count))])
+    most = np.hstack([np.eye(size), -np.kron(np.eye(size), means)])
     found = scipy.optimize.linprog(
         np.append(-np.ones(size), np.zeros(size * count)),
         A_ub=most,
         b_ub=np.zeros(size),
-        A_eq=np.hstack([np.zeros((size + count, size)), mixed]),
+        A_eq=np.hstack([np.zeros((size + count, size)), _mixed(size, count)]),
         b_eq=np.append(node.q, whole),
         bounds=[(0.0, float(t)) for t in node.weight * node.p] + [(0.0, None)] * (size * count),
         method="highs",
@@ -194,11 +219,10 @@ def _best_kernel(node: Node, edges: FloatArray) -> tuple[FloatArray, float]:
 
 def _evenly(node: Node, edges: FloatArray, kernel: FloatArray, accepted: float) -> FloatArray:
     """Of the kernels that accept as much, the one whose tokens' laws are nearest to the node's."""
-    whole, wins = _masses(node.law, edges), _wins(node.law, edges)
-    means, even = wins / whole, np.outer(node.q, whole)
+    whole, means = _means(node.law, edges)
+    even = np.outer(node.q, whole)
     size, count = kernel.shape
-    own = np.eye(size)
-    mixed = np.vstack([np.kron(own, np.ones(count)), np.kron(np.ones(size), np.eye(count))])[:-1]
+    own, mixed = np.eye(size), _mixed(size, count)[:-1]
     right = np.append(node.q, whole)[:-1]
     wanted = node.weight * node.p
 
@@ -293,8 +317,7 @@ def look_ahead(node: Node, family: Family) -> Sharing:
 
 def _two_shares(node: Node, edges: FloatArray) -> FloatArray:
     """What `two_slices` gives each token of slices cut elsewhere."""
-    whole, wins = _masses(node.law, edges), _wins(node.law, edges)
-    low, high = wins / whole
+    whole, (low, high) = _means(node.law, edges)
     wanted = np.clip(node.weight * node.p, low * node.q, high * node.q)
     upper = (wanted - low * node.q) / (high - low)
     lower = node.q - upper
@@ -346,43 +369,10 @@ def rule_efficiency(family: Family, paths: int, rule: Rule) -> float:
     rule : callable
         One of `RULES`, or of your own.
     """
-    root = ScoreLaw(whole_number(paths, "paths"), np.array([0.0, 1.0]), np.ones(1))
+    root = ScoreLaw(paths, np.array([0.0, 1.0]), np.ones(1))
     total = 1.0
     for q, p in family.options[()]:
         node = Node((), root, 1.0, q, p)
         split = rule(node, family)
         total += _worth(node, split, family, rule, family.length) / len(family.options[()])
     return total
-
-
-@dataclass(frozen=True)
-class HowFar:
-    """Mean block efficiencies over a family.
-
-    Attributes
-    ----------
-    known : float
-        Of the rules that know the pair: the mean of the LPs.
-    on_tree : float
-        Of the best rule that sees the drafted tree.
-    on_path : dict from int to float
-        Of the best scores that look up their own path, by the number of cells.
-    rules : dict from str to float
-        Of each of `RULES`.
-    """
-
-    known: float
-    on_tree: float
-    on_path: dict[int, float]
-    rules: dict[str, float]
-
-
-def how_far(family: Family, paths: int, cells: Sequence[int] = (2, 4, 8, 64)) -> HowFar:
-    """Hold every rule against the optima of a family; K i.i.d. paths of the family's length."""
-    pairs, drafting = family.pairs, iid_paths(paths, family.length)
-    return HowFar(
-        float(np.mean([drafting_optimum(*pair, drafting) for pair in pairs])),
-        on_tree_optimum(pairs, drafting),
-        {count: on_path_optimum(pairs, paths, family.length, count) for count in cells},
-        {name: rule_efficiency(family, paths, rule) for name, rule in RULES.items()},
-    )

@@ -1,0 +1,59 @@
+"""How the benchmarks take times, and how they print and keep what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from otlp.cli.output import show, table, write_json
+from otlp.distribution import FloatArray
+
+Action = Callable[[], object]
+Clock = Callable[[], float]
+
+
+def seconds_of(action: Action, *clocks: Clock) -> Any:
+    """Seconds of one call by each clock; by one, or by none given the wall's, a number."""
+    begin = [clock() for clock in clocks or (perf_counter,)]
+    action()
+    taken = [clock() - start for clock, start in zip(clocks or (perf_counter,), begin, strict=True)]
+    return taken[0] if len(taken) == 1 else taken
+
+
+def repeated(action: Action, rounds: int, *clocks: Clock) -> FloatArray:
+    """Seconds of some calls, after a first one that compiles and fills caches."""
+    action()
+    return np.array([seconds_of(action, *clocks) for _ in range(rounds)])
+
+
+def in_turns(
+    actions: Mapping[str, Action], rounds: int, *clocks: Clock, step: Callable[[str], None] = str
+) -> dict[str, FloatArray]:
+    """Seconds of some calls of each action, which take turns; the first ones do not count."""
+    found: dict[str, list[Any]] = {name: [] for name in actions}
+    for _ in range(rounds + 1):
+        for name, action in actions.items():
+            found[name].append(seconds_of(action, *clocks))
+            step(name)
+    return {name: np.array(taken[1:]) for name, taken in found.items()}
+
+
+def shown(value: Any) -> str:
+    """A cell of a table: four digits of a float, thousands apart in a whole number."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def report(title: str, rows: Sequence[Mapping[str, Any]], json_path: Path | None = None) -> None:
+    """Print rows of the same keys as a table, and write them."""
+    made = table(*rows[0], title=title)
+    for row in rows:
+        made.add_row(*map(shown, row.values()))
+    show(made)
+    if json_path:
+        write_json(json_path, rows)
