@@ -114,7 +114,7 @@ def test_edges(name, tau):
 @pytest.mark.parametrize(
     ("vocab", "n", "k"), [(50_000, 2, 1000), (50_000, 3, 100), (5_000, 2, None)]
 )
-def test_lumps_stay_exactly_lossless_over_many_tokens(vocab, n, k):
+def test_buckets_stay_exactly_lossless_over_many_tokens(vocab, n, k):
     """Marginals are in closed form there; slices of sampled tuples agree with them."""
     problem = language_like(vocab, n, k)
     solution = GlobalResolution(1e-3).solve(problem)
@@ -126,8 +126,8 @@ def test_lumps_stay_exactly_lossless_over_many_tokens(vocab, n, k):
     assert variables < 200
 
 
-def test_lumped_slices_have_the_marginals_that_the_plan_claims():
-    """All tuples of a problem whose tokens are forced into few lumps, one by one."""
+def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
+    """All tuples of a problem whose tokens are forced into few buckets, one by one."""
     problem = language_like(12, 3, seed=3)
     solution = GlobalResolution(0.02, limits={3: 6}).solve(problem)
     assert solution.details["inner_variables"] + solution.details["outer_variables"] < 12
