@@ -114,7 +114,8 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         method, estimated = marginals.method, marginals.interval is not None
         if estimated:
             details["acceptance_interval"] = marginals.interval
-        lossless = bool(puts_out_target(marginal_error))
+        finite = bool(np.isfinite(acceptance + marginal_error))
+        lossless = finite and bool(puts_out_target(marginal_error))
         if subset is None:
             clock.lap("verify")
             optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
@@ -125,7 +126,10 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             optimal = not estimated and bool(reaches(acceptance, upper_bound))
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
-        if answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
+        if status is Status.SOLVED and not finite:
+            status = Status.CERTIFICATE_FAILED
+            message = f"the plan's marginals are not finite numbers. {message}".rstrip()
+        elif answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
             status = Status.CERTIFICATE_FAILED
             message = (
                 f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -28,6 +29,37 @@ class ReadOnly:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
         self.__dict__.update(state)
+
+
+class ByValue(ReadOnly):
+    """Base of objects that are equal where their type and all that they were made of are equal.
+
+    A comparison, and a hash, costs O(V); what is derived later (`cached_property`) does not count.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self is other or _made_of(self) == _made_of(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *_made_of(self).items()))
+
+
+def _made_of(thing: object) -> dict[str, Any]:
+    """Attributes by name, arrays as their types, shapes and bytes."""
+    kind = type(thing)
+    return {
+        name: _plain(value)
+        for name, value in sorted(vars(thing).items())
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

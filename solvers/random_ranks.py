@@ -220,7 +220,7 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
     for pool in range(pools - 1, -1, -1):
         if end > begins[pool] + 1:
             for token in order[begins[pool] : end]:
-                wanted[token] = target[token] * (has[pool] / wants[pool])
+                wanted[token] = has[pool] * (target[token] / wants[pool])
         end = begins[pool]
     return delta, subset, wanted
 

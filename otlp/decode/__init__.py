@@ -20,7 +20,7 @@ A round of decoding has three parts, and one small interface each.
 `play_round` puts them together:
 
     draft.start(context); target.start(context)
-    round = play_round(draft, target, iid_paths(4, 8), MultipathMartingale(), rng)
+    round = play_round(draft, target, iid_paths(4, 8), TwoSlicePaths(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
@@ -71,7 +71,6 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
-    MultipathMartingale,
     MultipathOptimum,
     Outcome,
     Speculative,
@@ -79,6 +78,7 @@ from otlp.decode.verification import (
     TopDown,
     Tournament,
     Traversal,
+    TwoSlicePaths,
     Verification,
     find_verification,
     multipath_optimum,
@@ -95,7 +95,6 @@ __all__ = [
     "GreedyMultipath",
     "Mixture",
     "Model",
-    "MultipathMartingale",
     "MultipathOptimum",
     "NGram",
     "Outcome",
@@ -117,6 +116,7 @@ __all__ = [
     "Transform",
     "Traversal",
     "Tuned",
+    "TwoSlicePaths",
     "Verification",
     "adaptive_branching",
     "adaptive_depth",

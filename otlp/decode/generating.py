@@ -33,7 +33,7 @@ def generate(
     draft_model: Any = None,
     paths: int = 2,
     length: int = 4,
-    verification: str | Verification = "martingale",
+    verification: str | Verification = "two-slice",
     tuned: Tuned | None = None,
     stop_strings: Any = None,
     tokenizer: Any = None,

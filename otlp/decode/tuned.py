@@ -31,7 +31,7 @@ class Tuned:
         Where and in which precision they were measured.
     sampling : Sampling
     algorithm : str
-        ``"autoregressive"`` (no draft), ``"block"``, ``"martingale"`` or ``"tournament"``.
+        ``"autoregressive"`` (no draft), ``"block"``, ``"two-slice"`` or ``"tournament"``.
     paths, length : int
         K and L; 0 without a draft.
     predicted, measured : float or None

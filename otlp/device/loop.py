@@ -122,7 +122,7 @@ class DeviceLoop:
         Over the same vocabulary and on the same device; without one the target decodes plainly,
         a token a call.
     paths, length : int
-        K i.i.d. paths of L tokens: block verification for one path, the martingale rule for more.
+        K i.i.d. paths of L tokens: block verification for one path, the two-slice rule for more.
     branching : sequence of int, optional
         In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
         tournament; K, 1, ..., 1 are K paths.

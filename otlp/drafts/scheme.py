@@ -12,10 +12,10 @@ import numpy.typing as npt
 from otlp import checks
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
+    ByValue,
     FloatArray,
     IntArray,
     Mask,
-    ReadOnly,
     as_distribution,
     frozen,
     invert_cdf,
@@ -26,7 +26,7 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.equal_rows import equal_rows
 
 
-class DraftScheme(ReadOnly, ABC):
+class DraftScheme(ByValue, ABC):
     """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples

@@ -201,3 +201,21 @@ def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
 def test_options_of_the_estimate_are_checked(options: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         RecursiveRejection(**options)  # type: ignore[arg-type]
+
+
+def test_a_deadline_inside_a_solver_is_a_solve_error() -> None:
+    @dataclass(frozen=True)
+    class Late(otlp.Solver):
+        name: ClassVar[str] = "late"
+
+        @property
+        def promise(self) -> otlp.Guarantee:
+            return otlp.Guarantee.LOSSLESS
+
+        def answer(self, problem: otlp.Problem, clock: object) -> otlp.Answer:
+            raise TimeoutError("stopped after 1 s")
+
+    problem = otlp.Problem(P, otlp.IID(Q, 2))
+    with pytest.raises(otlp.SolveError, match="stopped after 1 s") as caught:
+        Late().prepare(problem)
+    assert caught.value.solution.status is otlp.Status.TIME_LIMIT

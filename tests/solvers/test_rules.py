@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
@@ -260,3 +261,29 @@ def test_division_factors_out_of_range_are_refused(rho):
 def test_the_limit_of_sequences_is_checked():
     with pytest.raises(InvalidInputError, match="max_sequences"):
         RecursiveRejection(max_sequences=0)
+
+
+@pytest.mark.parametrize("n", [8, 64])
+def test_a_time_limit_ends_the_estimate_with_an_interval_that_says_so(n: int) -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(128), size=2)
+    problem = otlp.Problem(p, otlp.WithoutReplacement(q, n))
+    whole = otlp.solve(problem, "recursive-rejection", samples=5_000)
+    hasty = otlp.solve(problem, "recursive-rejection", samples=5_000, time_limit=1e-9)
+    assert hasty.guarantee is otlp.Guarantee.LOSSLESS
+    (low, high), (least, most) = hasty.acceptance_interval, whole.acceptance_interval
+    assert high - low > most - least and low <= most and least <= high
+
+
+def test_a_time_limit_turns_a_sum_over_sequences_into_an_estimate() -> None:
+    class Twice(otlp.DraftScheme):
+        n, vocab_size = 4, 8
+
+        def next_distribution(self, drawn: object) -> FloatArray:
+            return np.full(8, 0.125)
+
+    problem = otlp.Problem(np.arange(1.0, 9.0) / 36.0, Twice())
+    exact = otlp.solve(problem, "recursive-rejection")
+    hasty = otlp.solve(problem, "recursive-rejection", time_limit=1e-9)
+    assert "100 drawn sequences" in hasty.marginal_method
+    low, high = hasty.acceptance_interval
+    assert low <= exact.acceptance <= high

@@ -77,7 +77,7 @@ class Design:
     ----------
     drafting : Drafting
     verification : Verification
-        That the prediction is of: `martingale` for paths, else `tournament`.
+        That the prediction is of: `two-slice` for paths, else `tournament`.
     nodes : float
         Drafted tokens a round: the most, or for adaptive depth the mean.
     tokens_per_call, error : float
@@ -98,7 +98,7 @@ class Design:
     ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
     >>> found = design(statistics, nodes=2)
     >>> found.drafting.length, found.verification.name, found.tokens_per_call
-    (2, 'martingale', 3.0)
+    (2, 'two-slice', 3.0)
     """
 
     drafting: Drafting
@@ -187,7 +187,7 @@ def design(
     best = max(fitting, key=worth)
     return Design(
         best.drafting,
-        ALGORITHMS["martingale" if best.family == "paths" else "tournament"],
+        ALGORITHMS["two-slice" if best.family == "paths" else "tournament"],
         best.nodes,
         best.efficiency,
         best.error,

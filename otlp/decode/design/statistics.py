@@ -24,7 +24,7 @@ from otlp.decode.design.node_acceptance import (
     best_mixed_shape,
     mean_acceptance,
 )
-from otlp.decode.design.profiles import path_profile, tournament_profile
+from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.text_renewal import Renewal, WrittenText
 from otlp.decode.drafting import (
@@ -352,7 +352,8 @@ def gather_statistics(
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
         longest = min(length, most)
-        profiles = [path_profile(text, paths, longest) for text in texts]
+        longer = iid_paths(paths, longest)
+        profiles = [tournament_profile(text, longer, longest) for text in texts]
         worths = [_worths(text, longest) for text in texts]
         candidates += _paths(profiles, paths, most)
         candidates += _deep(profiles, worths, texts, paths, longest, most)

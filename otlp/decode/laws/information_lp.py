@@ -164,7 +164,7 @@ def on_path_optimum(
     The score of a path is drawn from a distribution on `cells` equal cells of [0, 1], uniform
     within each; the largest of the K wins, and block verification runs on its path.  How a prefix's
     distribution is split among the next tokens is a function of both models' distributions along
-    that prefix: such a rule is lossless for all pairs there are, as `martingale` is one.
+    that prefix: such a rule is lossless for all pairs there are, as `two-slice` is one.
 
     Parameters
     ----------
