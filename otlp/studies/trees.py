@@ -26,10 +26,11 @@ from otlp.decode.design import (
     tournament_profile,
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
-from otlp.decode.models.model import Model, check_pair
+from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import InvalidInputError
+from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.estimate import Estimate, estimate
 from otlp.studies.greedy_profile import greedy_profile
 from otlp.studies.plan_profiles import top_down_profile
@@ -93,8 +94,15 @@ def captured_texts(
     Raises
     ------
     InvalidInputError
-        If rows have no positions or next tokens.
+        If rows have no positions or next tokens, or the capture says that its text was written
+        with another sampling.
     """
+    wanted = source_of(Sampling(temperature, top_k))
+    if capture.source.startswith(f"{DECODED} at ") and capture.source != wanted:
+        raise InvalidInputError(
+            f"the capture holds {capture.source}, and text renewal needs {wanted}: give the "
+            "sampling that the text was written with, or capture such a text"
+        )
     positions, tokens = np.asarray(capture.positions), np.asarray(capture.next_tokens)
     if not tokens.size or tokens.min() < 0 or positions.min() < 0:
         raise InvalidInputError(
