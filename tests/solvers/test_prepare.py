@@ -29,7 +29,7 @@ CASES = [
 
 
 def check_prepared(name: str, problem: otlp.Problem) -> None:
-    """Enumerate a prepared plan: the conditionals are the certified plan's, the output is the target."""
+    """Enumerate a prepared plan: its conditionals are the certified ones, the output is p."""
     solver = SOLVERS[name]()
     if not solver.supports(problem):
         return
