@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from itertools import chain
 
@@ -35,8 +34,7 @@ def write_mps(lp: LPArrays, path: str | os.PathLike[str], note: str = "") -> Non
     -----
     Free format, which HiGHS, Gurobi, SCIP, CPLEX and GLPK read (some ask to be told that it is
     free).  The objective is to be minimised, as is the default of them all; a comment at the top
-    has the optimum.  Numbers are written to the last bit, but subnormal ones, which readers take for
-    errors, as 0; see the notes of `lp_arrays` on
+    has the optimum.  Numbers are written to the last bit; see the notes of `lp_arrays` on
     tolerances.
 
     Examples
@@ -74,12 +72,8 @@ def mps_lines(lp: LPArrays, note: str = "") -> Iterator[str]:
         at = slice(matrix.indptr[j], matrix.indptr[j + 1])
         entries = zip(matrix.indices[at].tolist(), matrix.data[at].tolist(), strict=True)
         objective = f" {name} {OBJECTIVE} {cost!r}\n" if cost else ""
-        yield objective + "".join(f" {name} {rows[i]} {_number(x)}\n" for i, x in entries)
+        yield objective + "".join(f" {name} {rows[i]} {value!r}\n" for i, value in entries)
     yield "RHS\n"
     limits = chain(lp.b_ub.tolist(), lp.b_eq.tolist())
-    yield from (f" RHS {name} {_number(limit)}\n" for name, limit in zip(rows, limits, strict=True))
+    yield from (f" RHS {name} {limit!r}\n" for name, limit in zip(rows, limits, strict=True))
     yield "ENDATA\n"
-
-
-def _number(value: float) -> str:
-    return repr(value if abs(value) >= sys.float_info.min else 0.0)
