@@ -3,7 +3,7 @@
     python bench/decode.py
 
 In each setting (K, L, temperature) both models decode prompts; at every round each algorithm
-verifies the same draft tree, and the text goes on as `martingale` decided.  All algorithms thus
+verifies the same draft tree, and the text goes on as `two-slice` decided.  All algorithms thus
 meet the same contexts, and their differences are paired.  `hub` alone drafts otherwise, pairs on a
 binary tree of 2^L leaves, so it decodes the same prompts by itself, where K is 2.  The speed-up is
 what the measured times of the round's parts give: block efficiency x time of an autoregressive
@@ -41,7 +41,7 @@ from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, ratio
 from otlp.studies.style import look
 
-LEADER = "martingale"
+LEADER = "two-slice"
 HUB = "hub"
 SINGLE = ("speculative", "block")
 MULTIPLE = (
@@ -52,7 +52,7 @@ MULTIPLE = (
     "global-resolution",
     "traversal",
     "greedy-multipath",
-    "martingale",
+    "two-slice",
 )
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
 """What papers report: source, setting, tokens per target call."""

@@ -148,7 +148,7 @@ def main(
     groups = {
         ONE_PATH: Setting("block", 1, length),
         ("hub",): Setting("hub", 2, length),
-        several: Setting("martingale", paths, length),
+        several: Setting("two-slice", paths, length),
     }
     chosen = {
         tuple(name for name in group if name in algorithms): setting

@@ -17,9 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from otlp.decode import MultipathMartingale, TabularModel, random_pair
-from otlp.decode.verification.multipath_martingale import ScoreLaw
+from otlp.decode import TabularModel, random_pair
+from otlp.decode.verification.tournament import Draws
 from otlp.distribution import FloatArray
+from otlp.numerics.score_chains import Score
+from otlp.numerics.two_slice import shares
+
+LEAST = 1e-200
+"""Mass of a cell between others that is empty."""
 
 THIN = 1e-9
 """Mass of a slice that is joined to the one below."""
@@ -79,6 +84,25 @@ def random_family(
         pairs = [random_pair(vocab_size, 1, rng, noise=noise) for _ in range(count)]
         found[prefix] = [(draft.tables[0], target.tables[0]) for draft, target in pairs]
     return Family(length, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLaw:
+    """Law of the score of a random path through a prefix: a step density.
+
+    Attributes
+    ----------
+    paths : int
+        How many paths are drafted, K.
+    edges : ndarray, shape (m + 1,)
+        Ends of the cells, strictly ascending in [0, 1].
+    masses : ndarray, shape (m,)
+        Mass of each cell, nonnegative; they sum to one.
+    """
+
+    paths: int
+    edges: FloatArray
+    masses: FloatArray
 
 
 class Node(NamedTuple):
@@ -146,16 +170,33 @@ def _accepted(node: Node, split: Sharing) -> tuple[FloatArray, FloatArray]:
     return selected, np.minimum(node.weight * node.p, selected)
 
 
+def _score(law: ScoreLaw) -> Score:
+    """The law as a link of a chain: in the coordinate u^K the wins of each cell are uniform."""
+    held = np.flatnonzero(law.masses > 0.0)
+    ends = law.edges[held[0] : held[-1] + 2]
+    masses = np.maximum(law.masses[held[0] : held[-1] + 1], LEAST)
+    with np.errstate(divide="ignore"):
+        edges = law.paths * np.log(ends)
+        left = np.stack([edges[:-1], np.log(np.append(0.0, np.cumsum(masses)[:-1]))])
+    slopes = np.log(masses / np.diff(ends))[None]
+    widths = np.log(np.diff(ends**law.paths))
+    wins = _wins(ScoreLaw(law.paths, ends, masses), ends)
+    return Score(edges, widths, wins, masses, np.array([1.0 / law.paths]), left, slopes)
+
+
 def two_slices(node: Node, family: Family) -> Sharing:
-    """The rule that decodes; see `MultipathMartingale`."""
-    skew = MultipathMartingale().skew(node.law, node.weight, node.p, node.q)
+    """The rule that decodes; see `TwoSlicePaths`."""
+    draws = Draws(_score(node.law), 1.0, node.weight, node.p, node.q)
     first, last = node.law.edges[0], node.law.edges[-1]
-    if skew.below <= 0.0:
+    if draws.flat:
         return Sharing(np.array([first, last]), node.q[:, None])
-    shares = np.array(
-        [skew.shares(y) if node.q[y] > 0.0 else (0.0, 0.0) for y in range(node.q.size)]
-    )
-    return Sharing(np.array([first, skew.u, last]), node.q[:, None] * shares)
+    cell, offset, _, _, *means = draws.split
+    place = np.logaddexp(draws.score.edges[cell], offset) / node.law.paths
+    given = [
+        shares(node.weight * p, q, *means) if q > 0.0 else (0.0, 0.0)
+        for p, q in zip(node.p.tolist(), node.q.tolist(), strict=True)
+    ]
+    return Sharing(np.array([first, np.exp(place), last]), node.q[:, None] * np.array(given))
 
 
 def _best_kernel(node: Node, edges: FloatArray) -> tuple[FloatArray, float]:

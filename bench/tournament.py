@@ -71,7 +71,7 @@ def main(vocab_size: int, trees: int, repeats: int) -> None:
                 synthetic_round(drafting, vocab_size, np.random.default_rng(seed))
                 for seed in range(trees)
             ]
-            for algorithm in ("tournament", "martingale"):
+            for algorithm in ("tournament", "two-slice"):
                 if not ALGORITHMS[algorithm].supports(drafting).supported:
                     continue
                 runs = [

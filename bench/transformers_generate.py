@@ -39,8 +39,8 @@ def ways(draft: Any) -> dict[str, dict[str, Any]]:
         "prompt lookup, 10 tokens": {"prompt_lookup_num_tokens": 10},
         "otlp, block 1 x 2": {**ours, "paths": 1, "length": 2, "verification": "block"},
         "otlp, block 1 x 4": {**ours, "paths": 1, "length": 4, "verification": "block"},
-        "otlp, martingale 2 x 4": {**ours, "paths": 2, "length": 4},
-        "otlp, martingale 4 x 4": {**ours, "paths": 4, "length": 4},
+        "otlp, two-slice 2 x 4": {**ours, "paths": 2, "length": 4},
+        "otlp, two-slice 4 x 4": {**ours, "paths": 4, "length": 4},
     }
 
 

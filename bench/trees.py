@@ -40,7 +40,6 @@ SHARE = 0.6
 """Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
 LEADER = "i.i.d. paths, two-slice"
 CHECKED = (LEADER, "recommended", "Sequoia's tree, traversal")
-RULES = {"paths": "martingale"}
 
 
 def prompts_of(model: HuggingFaceModel) -> list[IntArray]:
@@ -151,7 +150,7 @@ def check(
     rows = []
     for scheme in wanted:
         step(f"decoding: {scheme.name}", 0)
-        verification = ALGORITHMS[RULES.get(scheme.rule, scheme.rule)]
+        verification = ALGORITHMS[scheme.rule]
         decoded, calls, nodes, distinct = [], [], [], []
         for index, prompt in enumerate(prompts):
             rng = np.random.default_rng([3, index])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from otlp.distribution import whole_number
+from otlp.checks import whole_number
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 
 

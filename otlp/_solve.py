@@ -57,6 +57,7 @@ def solve(
     """
     if not isinstance(throw, bool):
         raise InvalidInputError(f"throw is a {type(throw).__name__}: it must be True or False")
+    check_problem(problem)
     chosen = make_solver(solver, **options)
     solution = chosen.solve(problem)
     failed = solution.plan is None or solution.status is Status.CERTIFICATE_FAILED

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import reprlib
+from functools import cached_property
 from math import isfinite
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import FloatArray as FloatArray
+from otlp.checks import IntArray as IntArray
+from otlp.checks import Mask as Mask
+from otlp.checks import as_array, as_floats, real_number, whole_number
 from otlp.errors import InvalidDistributionError, InvalidInputError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 # How far a sum may be from one, by bytes a number: rounding V = 1e6 probabilities to that
 # precision stays inside, a forgotten softmax or a dropped token does not.
 SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-6}
-
-# The floating types of torch that NumPy has too.
-_NUMPY_HAS = ("float16", "float32", "float64")
 
 
 class ReadOnly:
@@ -35,119 +31,41 @@ class ReadOnly:
         self.__dict__.update(state)
 
 
+class ByValue(ReadOnly):
+    """Base of objects that are equal where their type and all that they were made of are equal.
+
+    A comparison, and a hash, costs O(V); what is derived later (`cached_property`) does not count.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self is other or _made_of(self) == _made_of(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *_made_of(self).items()))
+
+
+def _made_of(thing: object) -> dict[str, Any]:
+    """Attributes by name, arrays as their types, shapes and bytes."""
+    kind = type(thing)
+    return {
+        name: _plain(value)
+        for name, value in sorted(vars(thing).items())
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make an array read-only, and return it."""
     array.flags.writeable = False
     return array
-
-
-def precision(values: Any) -> str:
-    """Name of the type of an array's or tensor's numbers, such as ``"bfloat16"``; "" for a list."""
-    return str(getattr(values, "dtype", "")).removeprefix("torch.")
-
-
-def as_array(
-    values: Any, name: str, error: type[InvalidInputError] = InvalidInputError
-) -> npt.NDArray[Any]:
-    """Turn what is like an array into a NumPy array of the same numbers.
-
-    Parameters
-    ----------
-    values : array_like or torch.Tensor
-        Tensors may lie on any device, and may require a gradient, which is dropped.  Those whose
-        type NumPy lacks, such as bfloat16, become float32, which can hold them.
-    name : str
-        What it is called in an error message.
-    error : type
-        What to raise.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is a masked array, or nothing like an array.
-    """
-    if type(values) is np.ndarray:
-        return values
-    if isinstance(values, np.ma.MaskedArray):
-        raise error(
-            f"{name} is a masked array: pass its data, with what is masked filled in "
-            "(values.filled(0.0))"
-        )
-    try:
-        if hasattr(values, "detach") and hasattr(values, "numpy"):
-            tensor = values.detach()
-            if tensor.is_floating_point() and precision(tensor) not in _NUMPY_HAS:
-                tensor = tensor.float()
-            return np.asarray(tensor.numpy(force=True))
-        if isinstance(values, list | tuple) and any(hasattr(item, "detach") for item in values):
-            values = [as_array(item, name, error) for item in values]
-        return np.asarray(values)
-    except InvalidInputError:
-        raise
-    except Exception as cause:  # whatever a foreign type's own conversion raises
-        raise error(f"{name} cannot be turned into an array: {cause}") from None
-
-
-def as_floats(values: Any, name: str) -> FloatArray:
-    """Turn what is like an array of real numbers into a float64 array, or keep it if it is one.
-
-    Parameters
-    ----------
-    values : array_like or torch.Tensor
-        Of integers or of floating numbers of any precision, on any device; see `as_array`.
-    name : str
-        What it is called in an error message.
-
-    Raises
-    ------
-    InvalidDistributionError
-        If it is no array of real numbers: complex, masked, ragged, of strings or of None.
-    """
-    given = as_array(values, name, InvalidDistributionError)
-    if given.dtype == np.float64:
-        return given
-    numbers = given.dtype.kind in "biufV" and given.dtype.names is None
-    if numbers or (given.dtype == object and all(isinstance(x, Real) for x in given.flat)):
-        try:
-            with np.errstate(all="ignore"):
-                return given.astype(np.float64)
-        except (TypeError, ValueError, OverflowError):
-            pass
-    raise InvalidDistributionError(
-        f"{name} must hold real numbers, not {given.dtype}"
-        + (": for complex numbers pass the real part" if given.dtype.kind == "c" else "")
-    )
-
-
-def whole_number(value: Any, what: str, least: int = 1) -> int:
-    """Validate a whole number of at least `least`.
-
-    Raises
-    ------
-    InvalidInputError
-        Naming `what`, the value and the limit.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InvalidInputError(
-            f"{what} is {reprlib.repr(value)}: it must be a whole number >= {least}"
-        )
-    return int(value)
-
-
-def real_number(value: Any, what: str) -> float:
-    """Validate a real number, of whatever size; infinite beyond the range of floats.
-
-    Raises
-    ------
-    InvalidInputError
-        Naming `what` and the value.
-    """
-    try:
-        if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-            return float(value)
-    except OverflowError:
-        return np.inf
-    raise InvalidInputError(f"{what} is {reprlib.repr(value)}: it must be a number")
 
 
 def as_distribution(values: npt.ArrayLike, name: str = "distribution") -> FloatArray:
@@ -246,19 +164,6 @@ def total_variation(one: FloatArray, other: FloatArray) -> float:
 def sum_by(index: IntArray, weights: FloatArray, size: int) -> FloatArray:
     """Sum the weights that share an index: shape (m,) and (m,) to (size,); O(m + size)."""
     return np.asarray(np.bincount(index, weights=weights, minlength=size), dtype=np.float64)
-
-
-def check_generator(rng: Any) -> None:
-    """Refuse what draws no random numbers.
-
-    Raises
-    ------
-    InvalidInputError
-    """
-    if not callable(getattr(rng, "random", None)):
-        raise InvalidInputError(
-            f"rng is a {type(rng).__name__}: pass a generator, such as np.random.default_rng(0)"
-        )
 
 
 def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_distribution
-from otlp.drafts.checks import check_mask, check_rows, check_tokens
+from otlp.checks import check_mask, check_rows, check_tokens
+from otlp.distribution import ByValue, FloatArray, IntArray, as_distribution
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
 
 
 @dataclass(frozen=True, eq=False)
-class Problem(ReadOnly):
+class Problem(ByValue):
     """An optimal transport linear program (OTLP) of multi-draft speculative sampling.
 
     Maximise the probability that the verified token is one of the n drafted ones, over all

@@ -73,6 +73,10 @@ class Guarantee(IntEnum):
     OPTIMAL = 3
     """Lossless, and the acceptance reaches the dual bound within tolerance."""
 
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -164,6 +168,7 @@ class Solution:
             f"{self.solver}: {self.guarantee.name}, acceptance {self.acceptance:.9f}, "
             f"gap {self.gap:.1e}, marginal error {self.marginal_error:.1e} "
             f"({self.marginal_method}), {1e3 * self.timings.total:.3g} ms, {self.status.name}"
+            + (f", {1e3 * self.timings.load:.0f} ms to load" if self.timings.load > 0.001 else "")
         )
 
 

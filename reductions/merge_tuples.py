@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.drafts import TokenSets
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
 from otlp.plan import SetPlan
 from otlp.problem import Problem

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, Mask
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
 from otlp.reductions.flow_network import TOLERANCES, FlowNetwork

@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples, TokenSets
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability, fits
 from otlp.plan import TablePlan
 from otlp.plan.plan import residual_distribution

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import TokenSets
-from otlp.drafts.token_sets import MEMORY_LIMIT
 from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction

@@ -74,7 +74,17 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
                 f"object, as in {type(solver).__name__}(...)"
             )
         return solver
-    kind = SOLVERS.get(solver) if isinstance(solver, str) else None
+    if isinstance(solver, type) and issubclass(solver, Solver):
+        raise UnknownSolverError(
+            f"{solver.__name__} is a class: make a solver of it, {solver.__name__}(), or give its "
+            f"name; known: {', '.join(SOLVERS)}"
+        )
+    if not isinstance(solver, str):
+        raise UnknownSolverError(
+            f"solver is a {type(solver).__name__}: it must be a name or a solver object; "
+            f"known: {', '.join(SOLVERS)}"
+        )
+    kind = SOLVERS.get(solver)
     if kind is None:
         near = get_close_matches(str(solver), SOLVERS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
+from otlp.checks import MEMORY_LIMIT, check_choice, check_memory
 from otlp.errors import EngineNotFoundError
 from otlp.problem import Problem, check_problem
-from otlp.solvers.limits import check_choice
 
 BYTES_PER_VARIABLE = 200.0
 """Of CVXPY's own copies of the arrays, roughly, before an engine starts."""

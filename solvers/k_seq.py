@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.checks import check_generator, check_number
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
 from otlp.errors import Capability
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
@@ -19,7 +20,6 @@ from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.limits import check_number
 from otlp.solvers.solver import ClosedForm
 from otlp.timing import Stopwatch
 

@@ -32,6 +32,10 @@ from otlp.timing import Stopwatch
 LEAST, MOST = 2.0**-960, 2.0**960
 """Ratios p/q are kept within these, so that they are normal numbers."""
 
+LIGHTEST = LEAST
+"""A group of less mass keeps its own cell: its products with differences of means would be
+subnormal, so that shares made of them mean nothing.  That costs no more than the mass itself."""
+
 SAME = 1.0 + 2.0**-44
 """Ratios p/q within this factor may be taken to be equal; that costs less than 1e-13."""
 
@@ -312,6 +316,8 @@ def _swap(
     power_slopes(edges, n, mean)
     swaps, a, share_a = 0, 0, 0.0
     for b in range(mass.size):
+        if mass[b] < LIGHTEST:
+            goal[b] = mean[b]
         need[b] = mass[b] * (goal[b] - mean[b])
         share_b = 0.0
         while need[b] < 0.0:

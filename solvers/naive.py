@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.checks import check_generator
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee

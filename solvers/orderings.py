@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import GAP_TOLERANCE, Answer
+from otlp.checks import check_count, check_number, check_time_limit
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.errors import Capability
 from otlp.numerics.minimum_norm import minimum_norm
@@ -16,7 +17,6 @@ from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
-from otlp.solvers.limits import check_count, check_number, check_time_limit
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, deadline
 

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.checks import check_count, check_generator, check_number, check_time_limit
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.numerics.positive_part import positive_part
 from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.limits import check_count, check_number
 from otlp.solvers.rejections import all_sequences, drawn_sequences, mean_interval
 from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch, checkpoint
+from otlp.timing import Stopwatch, checkpoint, deadline, seconds_left
 
 FLOATS = 1e9
 """Numbers that an estimate looks at, where each step is over all tokens: some seconds."""
@@ -155,11 +155,19 @@ class SequentialRejectionPlan(RejectionPlan):
         0 sums over all of them.
     seed : int
         Of the estimate.
+    time_limit : float or None
+        See `RecursiveRejection`.
     """
 
-    def __init__(self, problem: Problem, samples: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        samples: int = 0,
+        seed: int = 0,
+        time_limit: float | None = None,
+    ) -> None:
         super().__init__(problem)
-        self.samples, self.seed = samples, seed
+        self.samples, self.seed, self.time_limit = samples, seed, time_limit
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
         """Yield what the scheme says (`DraftScheme.next_distribution`)."""
@@ -168,24 +176,34 @@ class SequentialRejectionPlan(RejectionPlan):
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution over sequences of rejected tokens; O(V) a step."""
+        with deadline(self.time_limit):
+            return self._drawn() if self.samples else self._enumerated()
+
+    def _enumerated(self) -> Marginals:
+        """Sum over all sequences, or draw the fewest where that is not done in time."""
         accepted, replaced = np.zeros((2, self.problem.vocab_size))
         nothing = np.empty(0, dtype=np.int64)
-        if not self.samples:
+        try:
             self._follow(nothing, self.problem.target, 1.0, accepted, replaced)
-            return Marginals(accepted, accepted + replaced, "enumerated")
+        except TimeoutError:
+            return self._drawn()
+        return Marginals(accepted, accepted + replaced, "enumerated")
+
+    def _drawn(self) -> Marginals:
+        """Draw sequences: `samples`, fewer where V is large or time is over, but `FEWEST`."""
+        accepted, replaced = np.zeros((2, self.problem.vocab_size))
         most = int(FLOATS / (self.problem.n * self.problem.vocab_size))
-        missed = np.empty(max(FEWEST, min(self.samples, most)))
-        rng = np.random.default_rng(self.seed)
-        for at in range(missed.size):
-            checkpoint()
-            missed[at] = self._follow_drawn(rng, accepted, replaced)
-        accepted /= missed.size
-        low, high = mean_interval(missed)
+        rng, missed = np.random.default_rng(self.seed), list[float]()
+        while len(missed) < FEWEST or (
+            len(missed) < min(self.samples, most) and seconds_left() > 0.0
+        ):
+            missed.append(self._follow_drawn(rng, accepted, replaced))
+        low, high = mean_interval(np.array(missed))
+        accepted, replaced = accepted / len(missed), replaced / len(missed)
         method = (
-            f"by construction (each step puts out what was left, {missed.size:,} drawn sequences)"
+            f"by construction (each step puts out what was left, {len(missed):,} drawn sequences)"
         )
-        interval = 1.0 - high, 1.0 - low
-        return Marginals(accepted, accepted + replaced / missed.size, method, interval=interval)
+        return Marginals(accepted, accepted + replaced, method, interval=(1.0 - high, 1.0 - low))
 
     def _follow(
         self,
@@ -196,6 +214,7 @@ class SequentialRejectionPlan(RejectionPlan):
         replaced: FloatArray,
     ) -> None:
         """Add what the next draft does after the rejection of these, and go on from there."""
+        checkpoint()
         draft = self._next(rejected)
         taken = np.minimum(wanted, draft)
         accepted += reach * taken
@@ -240,14 +259,19 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
     ----------
     problem : Problem
     drafts : WithoutReplacement
-    samples, seed
+    samples, seed, time_limit
         See `SequentialRejectionPlan`.
     """
 
     def __init__(
-        self, problem: Problem, drafts: WithoutReplacement, samples: int = 0, seed: int = 0
+        self,
+        problem: Problem,
+        drafts: WithoutReplacement,
+        samples: int = 0,
+        seed: int = 0,
+        time_limit: float | None = None,
     ) -> None:
-        super().__init__(problem, samples, seed)
+        super().__init__(problem, samples, seed, time_limit)
         self.drafts = drafts
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
@@ -260,13 +284,14 @@ class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
         for mass in left.tolist():
             yield draft, mass
 
-    def marginals(self) -> Marginals:
+    def _enumerated(self) -> Marginals:
         """See `otlp.solvers.rejections`."""
-        target = self.problem.target
-        if not self.samples:
-            return all_sequences(target, self.drafts)
+        return all_sequences(self.problem.target, self.drafts)
+
+    def _drawn(self) -> Marginals:
+        """See `otlp.solvers.rejections`."""
         rng = np.random.default_rng(self.seed)
-        return drawn_sequences(target, self.drafts, self.samples, rng)
+        return drawn_sequences(self.problem.target, self.drafts, self.samples, rng)
 
 
 @dataclass(frozen=True)
@@ -288,6 +313,9 @@ class RecursiveRejection(Solver):
         Sequences of rejected tokens that an estimate draws.
     seed : int
         Of the estimate.
+    time_limit : float or None
+        Seconds after which no further sequence is drawn: the estimate is then of fewer, which its
+        interval says.  Drafts that depend on each other alone take that long.
 
     Raises
     ------
@@ -313,6 +341,7 @@ class RecursiveRejection(Solver):
     max_sequences: float = 1e6
     samples: int = 50_000
     seed: int = 0
+    time_limit: float | None = None
 
     name: ClassVar[str] = "recursive-rejection"
 
@@ -321,6 +350,7 @@ class RecursiveRejection(Solver):
         check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
         check_count("samples", self.samples, FEWEST)
         check_count("seed", self.seed, 0)
+        check_time_limit(self.time_limit)
 
     @property
     def promise(self) -> Guarantee:
@@ -346,10 +376,11 @@ class RecursiveRejection(Solver):
             plan = RecursiveRejectionPlan(problem, independent)
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
+            how = samples, self.seed, self.time_limit
             if isinstance(drafts, WithoutReplacement) and not _reciprocals_overflow(drafts):
-                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, samples, self.seed)
+                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, *how)
             else:
-                plan = SequentialRejectionPlan(problem, samples, self.seed)
+                plan = SequentialRejectionPlan(problem, *how)
         return Answer(plan, Guarantee.LOSSLESS)
 
 

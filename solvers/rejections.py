@@ -16,12 +16,12 @@ from otlp.drafts import WithoutReplacement
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals
 from otlp.plan.plan import MISS
-from otlp.timing import checkpoint
+from otlp.timing import seconds_left
 
 TRIES = 6
 """Draws of a rejected token that may hit one that is gone before all tokens are looked at."""
 
-PIECE = 100_000
+PIECE = 20_000
 """Steps of drawn sequences between two looks at the time limit."""
 
 
@@ -52,7 +52,7 @@ def drawn_sequences(
     target : ndarray, shape (V,)
     drafts : WithoutReplacement
     samples : int
-        Sequences to draw, at least 2.
+        Sequences to draw, at least 2; fewer where the deadline comes before, but a piece of them.
     rng : numpy.random.Generator
 
     Returns
@@ -69,15 +69,15 @@ def drawn_sequences(
     np.cumsum(rare, axis=1, out=below[:, 1:])
     added = np.zeros((4, tokens.size + 2))
     missed = np.empty(samples)
-    size = max(1, PIECE // drafts.n)
-    for start in range(0, samples, size):
-        checkpoint()
-        piece = missed[start : start + size]
+    size, drawn = max(1, PIECE // drafts.n), 0
+    while drawn < samples and (drawn == 0 or seconds_left() > 0.0):
+        piece = missed[drawn : drawn + size]
         uniforms = rng.random((piece.size, max(drafts.n - 1, 1), TRIES + 1))
         _draw(uniforms, masses, above, below, places, tail, drafts.n, added, piece)
-    low, high = mean_interval(missed)
-    acceptance, output = _added_up(target, tokens, masses, added / samples)
-    method = f"by construction (each step puts out what was left, {samples:,} drawn sequences)"
+        drawn += piece.size
+    low, high = mean_interval(missed[:drawn])
+    acceptance, output = _added_up(target, tokens, masses, added / drawn)
+    method = f"by construction (each step puts out what was left, {drawn:,} drawn sequences)"
     return Marginals(acceptance, output, method, interval=(1.0 - high, 1.0 - low))
 
 

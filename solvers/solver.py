@@ -122,12 +122,7 @@ class Solver(ABC):
         check_problem(problem)
         self.supports(problem).require(self.name)
         clock = Stopwatch()
-        try:
-            answer = self.answer(problem, clock)
-        except Stopped as stopped:
-            answer = stopped.answer()
-        except TimeoutError as late:
-            answer = Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, str(late))
+        answer = self._answer(problem, clock)
         clock.lap("solve")
         if not isinstance(answer, Answer):
             raise InvalidInputError(
@@ -184,13 +179,19 @@ class Solver(ABC):
             If there is none.
         """
         clock = Stopwatch()
-        try:
-            answer = self.answer(problem, clock)
-        except Stopped as stopped:
-            answer = stopped.answer()
+        answer = self._answer(problem, clock)
         if answer.plan is None:
             raise SolveError(certify(problem, self.name, answer, clock))
         return answer.plan
+
+    def _answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Answer, also where work stopped before there was a plan."""
+        try:
+            return self.answer(problem, clock)
+        except Stopped as stopped:
+            return stopped.answer()
+        except TimeoutError as late:
+            return Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, str(late))
 
 
 class ClosedForm(Solver):

@@ -1,10 +1,11 @@
 """Problems to test on: Hypothesis strategies, named degenerate families, and one checker.
 
-`check_solution` believes nothing but the plan's slices: it enumerates all tuples.
+`check_solution` believes nothing but the plan's conditionals: it enumerates all tuples.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray
+from otlp.drafts.by_name import SchemeMaker, hub_pairs
 
 TOLERANCE = 1e-9
 
@@ -101,30 +103,18 @@ def _supported(draw: st.DrawFn, max_vocab: int, least: int) -> FloatArray:
 
 
 @st.composite
-def without_replacement_problems(
-    draw: st.DrawFn, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
+def _different(
+    draw: st.DrawFn, make: SchemeMaker, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
 ) -> otlp.Problem:
-    """A problem with drafts without replacement."""
+    """A problem with different drafts of one distribution."""
     n = draw(st.integers(min_n, max_n))
-    drafts = otlp.WithoutReplacement(draw(_supported(max_vocab, n)), n)
+    drafts = make(draw(_supported(max_vocab, n)), n)
     return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
 
 
-@st.composite
-def greedy_problems(
-    draw: st.DrawFn, max_vocab: int = 6, min_n: int = 1, max_n: int = 4
-) -> otlp.Problem:
-    """A problem with greedy drafts."""
-    n = draw(st.integers(min_n, max_n))
-    drafts = otlp.Greedy(draw(_supported(max_vocab, n)), n)
-    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
-
-
-@st.composite
-def hub_problems(draw: st.DrawFn, max_vocab: int = 6) -> otlp.Problem:
-    """A problem with SpecHub's pairs."""
-    drafts = otlp.Hub(draw(_supported(max_vocab, 2)))
-    return otlp.Problem(draw(targets(drafts.mean_draft)), drafts)
+without_replacement_problems = partial(_different, otlp.WithoutReplacement)
+greedy_problems = partial(_different, otlp.Greedy)
+hub_problems = partial(_different, hub_pairs, min_n=2, max_n=2)
 
 
 SCHEMES = {
@@ -205,25 +195,25 @@ def brute_force_optimum(problem: otlp.Problem) -> float:
 
 
 def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> None:
-    """Enumerate the plan: slices are laws, the output is the target, the acceptance as claimed."""
+    """Enumerate the plan: distributions, whose output is the target, the acceptance as claimed."""
     assert solution.plan is not None, str(solution)
     problem = solution.plan.problem
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
-    assert slices.shape == (len(tuples.mass), problem.vocab_size)
-    assert slices.min() >= 0.0
-    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
-    assert np.abs(tuples.mass @ slices - problem.target).sum() <= tolerance
-    drafted = np.zeros(slices.shape, dtype=bool)
+    conditionals = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    assert conditionals.shape == (len(tuples.mass), problem.vocab_size)
+    assert conditionals.min() >= 0.0
+    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
+    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= tolerance
+    drafted = np.zeros(conditionals.shape, dtype=bool)
     np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    acceptance = float((tuples.mass[:, None] * slices)[drafted].sum())
+    acceptance = float((tuples.mass[:, None] * conditionals)[drafted].sum())
     assert abs(acceptance - solution.acceptance) <= tolerance
     assert solution.upper_bound >= acceptance - tolerance
     if solution.subset is not None:
         assert solution.upper_bound == problem.dual_value(solution.subset)
     np.testing.assert_allclose(
         solution.plan.acceptance_vector,
-        np.where(drafted, tuples.mass[:, None] * slices, 0.0).sum(axis=0),
+        np.where(drafted, tuples.mass[:, None] * conditionals, 0.0).sum(axis=0),
         rtol=0.0,
         atol=tolerance,
     )

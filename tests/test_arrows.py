@@ -19,7 +19,7 @@ AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
 
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
-GROUND = {"otlp.distribution", "otlp.errors", "otlp.timing"}
+GROUND = {"otlp.checks", "otlp.distribution", "otlp.errors", "otlp.timing"}
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
 FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
@@ -27,7 +27,8 @@ FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
 ARROWS = {
     "otlp.errors": set(),
     "otlp.timing": set(),
-    "otlp.distribution": {"otlp.errors"},
+    "otlp.checks": {"otlp.errors"},
+    "otlp.distribution": {"otlp.checks", "otlp.errors"},
     "otlp.numerics": GROUND,
     "otlp.drafts": GROUND | {"otlp.numerics"},
     "otlp.problem": GROUND | {"otlp.drafts"},
@@ -117,6 +118,22 @@ def test_what_stands_around_the_core_loads_when_it_is_asked_for() -> None:
         otlp.adit  # noqa: B018
 
 
+DECODE = ("models", "drafting", "verification", "round", "laws")
+"""Parts of `otlp.decode`, each of which imports only those before it; `design` asks no law."""
+
+
+def test_parts_of_decode_are_in_order() -> None:
+    allowed = {part: set(DECODE[:at]) for at, part in enumerate(DECODE)}
+    allowed["design"] = set(DECODE) - {"round", "laws"}
+    for name, path in MODULES.items():
+        part = (*name.split("."), "", "")[2]
+        if name.startswith("otlp.decode.") and part in allowed:
+            asked = {(*other.split("."), "", "")[2] for other in imports(path)
+                     if other.startswith("otlp.decode.")}  # fmt: skip
+            odd = asked & {*allowed, "tuned", "generating", "cascades"} - allowed[part] - {part}
+            assert not odd, f"{name} must not import {odd} of otlp.decode"
+
+
 def test_decode_asks_the_faces_of_plans_and_solvers() -> None:
     for name, path in MODULES.items():
         if package(name) == "otlp.decode":
@@ -157,7 +174,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def test_the_top_level_reads_as_a_table_of_contents() -> None:
-    assert len(list((ROOT / "otlp").glob("*.py"))) <= 8
+    assert len(list((ROOT / "otlp").glob("*.py"))) <= 9
 
 
 def test_optional_parts_are_not_imported_with_the_package() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.slice_rules import RULES, Family, Node, random_family, rule_efficiency
+from bench.slice_rules import RULES, Family, Node, ScoreLaw, random_family, rule_efficiency
 from otlp.decode import iid_paths
 from otlp.decode.laws.information_lp import on_tree_optimum
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from otlp.decode.verification.multipath_martingale import ScoreLaw
 
 
 @pytest.mark.parametrize("name", RULES)

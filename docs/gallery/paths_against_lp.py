@@ -8,7 +8,7 @@ from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
 
-RULES = ("martingale", "greedy-multipath", "traversal", "optimal", "recursive-rejection")
+RULES = ("two-slice", "greedy-multipath", "traversal", "optimal", "recursive-rejection")
 PATHS, PAIRS = (1, 2, 3), 6
 
 short = {rule: np.zeros((len(PATHS), PAIRS)) for rule in RULES}

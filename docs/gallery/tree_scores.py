@@ -3,26 +3,25 @@
 import numpy as np
 
 from otlp import decode
+from otlp.decode.verification.tournament import Draws, NodeState
+from otlp.numerics.score_chains import best_score, powered, root_score
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLACK, BLUE, GREY
 
 rng = np.random.default_rng(2)
 draft, target = decode.random_pair(vocab_size=4, length=3, rng=rng)
-rule = decode.MultipathMartingale()
 paths = [()]
 while len(set(paths)) < 4:  # four i.i.d. paths that differ, so that there is something to see
     drawn = rng.choice(64, 4, p=draft.joint(3).ravel())
     paths = sorted(zip(*np.unravel_index(drawn, (4, 4, 4)), strict=True))
 
-score, weight = {(): rule.root(4)}, {(): 1.0}
+state = {(): NodeState(powered(root_score(), 1 / 4), 1.0)}
 for prefix in sorted({path[:i] for path in paths for i in range(3)}, key=len):
     p, q = target.distribution(prefix), draft.distribution(prefix)
-    cut = rule.skew(score[prefix], weight[prefix], p, q)
+    draws = Draws(state[prefix].score, 1.0, state[prefix].weight, p, q)
     for child in {path[: len(prefix) + 1] for path in paths if path[: len(prefix)] == prefix}:
-        token = int(child[-1])
-        score[child] = cut.child(token)
-        weight[child] = min(1.0, weight[prefix] * p[token] / (q[token] * cut.ratio(token)))
-chance = rule.pick([score[path] for path in paths])
+        state[child] = draws.child(int(child[-1]))
+chance = best_score([state[path].score for path in paths])
 
 with figure("tree_scores.svg", 7.6, 3.6) as canvas:
     tree, laws = canvas.subplots(1, 2, width_ratios=(1.2, 1))
@@ -34,16 +33,17 @@ with figure("tree_scores.svg", 7.6, 3.6) as canvas:
         y = np.mean(rows)
         if prefix:
             tree.plot([len(prefix) - 1, len(prefix)], [np.mean(places[prefix[:-1]]), y],
-                      color=BLUE, linewidth=0.5 + 4 * weight[prefix], zorder=1)  # fmt: skip
+                      color=BLUE, linewidth=0.5 + 4 * state[prefix].weight, zorder=1)  # fmt: skip
         tree.plot(len(prefix), y, "o", color=BLUE if prefix else BLACK, markersize=13)
         tree.text(len(prefix), y, prefix[-1] if prefix else "", color="white", ha="center",
                   va="center", weight="bold")  # fmt: skip
     tree.set(xlim=(-0.3, 3.3), ylim=(-3.6, 0.6), title="paths; width: block weight")
     tree.set_axis_off()
     for row, path in enumerate(paths):
-        law = score[path]
-        density = law.masses / np.diff(law.edges)
-        laws.stairs(-row - 0.3 + 0.6 * density / 4, law.edges, baseline=-row - 0.3, fill=True,
+        score = state[path].score
+        edges = np.exp(score.edges / 4)  # of a score, not of the largest of four
+        density = score.masses / np.diff(edges)
+        laws.stairs(-row - 0.3 + 0.6 * density / 4, edges, baseline=-row - 0.3, fill=True,
                     color=BLUE)  # fmt: skip
         laws.axhline(-row - 0.3, color=GREY, linewidth=0.6)
         laws.text(1.03, -row - 0.2, f"wins {chance[row]:.0%}")

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_array, as_distribution, whole_number
+from otlp.checks import as_array, whole_number
+from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError, SizeLimitError
 
 Tables: TypeAlias = Sequence[FloatArray]

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from otlp.batched.numerics import TINY, looks
 from otlp.batched.rows import CHUNK
-from otlp.numerics.ring_times import ring_times
+from otlp.numerics.arrival_times import arrival_times
 
 FIRST, REACH, STEP = -3.5, 36.0, 0.22
 """First node, nodes before the last one, and between two, in x, where t = exp(x - exp(-x))."""
@@ -121,7 +121,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
     means = means / torch.arange(1, most + 1, device=draft.device)
     slowest = left.clamp(min=TINY)
     if look and draft.numel():
-        rule = ring_times(max(1, int(n.min())), float(slowest.min()), most)
+        rule = arrival_times(max(1, int(n.min())), float(slowest.min()), most)
         times, weights = (
             torch.from_numpy(part.ravel()).to(left).expand(len(n), -1) for part in rule
         )

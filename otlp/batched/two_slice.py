@@ -1,4 +1,4 @@
-"""The two-slice rule: one node of martingale multi-path selection, for a batch of nodes.
+"""The two-slice rule: one node of the selection of a path, for a batch of nodes.
 
 Every drafted path has a score in [0, 1]; the path of the largest score is selected.  A node's
 score law is cut in two at a threshold u, and each child takes a share lambda_x of the lower

@@ -31,14 +31,14 @@ from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
 from otlp.studies.figures import draw_block_efficiency, draw_time_split
 
-DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,martingale"
+DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
 
 
 @click.command(
     epilog="""\b
 Examples:
   otlp decode                                   the trained pair, six algorithms, K = 1, 2, 4
-  otlp decode --algorithms martingale --paths 4 --length 8 --temperature 0.2,0.6,1
+  otlp decode --algorithms two-slice --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
   otlp tune && otlp decode --tuned tuned.json

@@ -30,6 +30,7 @@ from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
+from otlp.studies.capturing import DECODED
 from otlp.studies.trees import captured_texts, long_texts, write_text
 
 
@@ -96,6 +97,12 @@ def command(
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
     chosen = [_designs(statistics, budget, costs) for budget in nodes]
+    most = max(one.nodes for one in statistics.candidates)
+    if max(nodes) > most:
+        warn(
+            f"the statistics hold no tree of more than {most:g} nodes, and --nodes asks for "
+            f"{max(nodes)}: a larger one may be better; name another file to gather for it"
+        )
     content = {
         "target": statistics.target,
         "draft": statistics.draft,
@@ -192,8 +199,13 @@ def _gather(
 
 
 def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
-    if rows.synthetic or not rows.source.startswith("text decoded"):
+    if rows.synthetic or not rows.source.startswith(DECODED):
         warn(f"the capture is of {rows.source!r:.60}: predictions hold for text the target wrote")
+    elif rows.source == DECODED:
+        warn(
+            "the capture does not say at which temperature its text was written: predictions hold "
+            f"if that was {temperature:g}"
+        )
     texts = list(captured_texts(rows, temperature))
     return long_texts(texts, length, 1, warn)
 

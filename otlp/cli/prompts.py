@@ -104,11 +104,13 @@ def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable
         draft = click.option(
             "--draft",
             default=TRAINED_PAIR[1],
-            help="A model; ngram or ngram:FILE, counted in the text or a file too; lookup; or "
-            "a mixture such as 0.7*trained:draft+0.3*ngram.",
+            help="A model; smollm2-draft; ngram or ngram:FILE, counted in the text or a file too; "
+            "lookup; or a mixture such as 0.7*trained:draft+0.3*ngram.",
         )
         target = click.option(
-            "--target", default=TRAINED_PAIR[0], help="A model folder or a name on the hub."
+            "--target",
+            default=TRAINED_PAIR[0],
+            help="A model folder, a GGUF file, a name on the hub, or smollm2.",
         )
         return target(draft(prompt_options(limit)(command)))
 

@@ -10,16 +10,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import as_array, precision, whole_number
 from otlp.data.stored_rows import LazyArray, StoredRows, StoredTexts
-from otlp.distribution import (
-    FloatArray,
-    IntArray,
-    ReadOnly,
-    as_array,
-    precision,
-    softmax,
-    whole_number,
-)
+from otlp.distribution import FloatArray, IntArray, ReadOnly, softmax
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import (

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.tensor_file import open_file
 from otlp.data.top_capture import TopCapture
 from otlp.data.top_rows import ROUNDING, TopRow, check_rows, check_vocab_size, stack
-from otlp.distribution import whole_number
 from otlp.errors import CaptureError, InvalidInputError
 
 LEAST = -1e4

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.capture import Capture
 from otlp.data.capture_file import (
     CaptureFile,
@@ -35,7 +36,6 @@ from otlp.data.capture_file import (
 from otlp.data.tensor_file import NUMBERS, open_file
 from otlp.data.top_capture import TopCapture
 from otlp.data.whole_file import whole_file, writing_to
-from otlp.distribution import whole_number
 from otlp.errors import CaptureError
 
 INDEX = ".safetensors.index.json"

@@ -18,8 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.captures import Capture
-from otlp.distribution import FloatArray, entropy, softmax, whole_number
+from otlp.distribution import FloatArray, entropy, softmax
 from otlp.errors import InvalidInputError
 
 __all__ = ["generate"]

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.capture import Capture, cut_draft
 from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
-from otlp.distribution import FloatArray, softmax, whole_number
+from otlp.distribution import FloatArray, softmax
 from otlp.errors import InvalidInputError
 
 RELATIVE, ABSOLUTE = 1e-5, 2 * ROUNDING

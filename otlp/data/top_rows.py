@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import as_array, whole_number
 from otlp.data.stored_rows import LazyArray, StoredRows
-from otlp.distribution import FloatArray, IntArray, ReadOnly, as_array, frozen, whole_number
+from otlp.distribution import FloatArray, IntArray, ReadOnly, frozen
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
 SLACK = 1e-3

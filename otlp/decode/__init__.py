@@ -20,7 +20,7 @@ A round of decoding has three parts, and one small interface each.
 `play_round` puts them together:
 
     draft.start(context); target.start(context)
-    round = play_round(draft, target, iid_paths(4, 8), MultipathMartingale(), rng)
+    round = play_round(draft, target, iid_paths(4, 8), TwoSlicePaths(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
@@ -57,6 +57,7 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.generate_folder import write_generate_folder
 from otlp.decode.generating import generate
+from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
@@ -71,17 +72,15 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
-    MultipathMartingale,
-    MultipathOptimum,
     Outcome,
     Speculative,
     TargetOnly,
     TopDown,
     Tournament,
     Traversal,
+    TwoSlicePaths,
     Verification,
     find_verification,
-    multipath_optimum,
 )
 
 __all__ = [
@@ -95,7 +94,6 @@ __all__ = [
     "GreedyMultipath",
     "Mixture",
     "Model",
-    "MultipathMartingale",
     "MultipathOptimum",
     "NGram",
     "Outcome",
@@ -117,6 +115,7 @@ __all__ = [
     "Transform",
     "Traversal",
     "Tuned",
+    "TwoSlicePaths",
     "Verification",
     "adaptive_branching",
     "adaptive_depth",

@@ -16,12 +16,12 @@ from typing import Protocol
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number, token_ids
+from otlp.checks import is_a, number, token_ids, whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import greedy_distribution
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray, IntArray, entropy, total_variation, whole_number
+from otlp.distribution import FloatArray, IntArray, entropy, total_variation
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 
 Result = TypeVar("Result")

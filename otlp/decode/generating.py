@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.drafting import iid_paths
 from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
 from otlp.decode.generation_options import check_options, given_cache, kept_back
@@ -33,7 +33,7 @@ def generate(
     draft_model: Any = None,
     paths: int = 2,
     length: int = 4,
-    verification: str | Verification = "martingale",
+    verification: str | Verification = "two-slice",
     tuned: Tuned | None = None,
     stop_strings: Any = None,
     tokenizer: Any = None,

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.choosing import Chooser, RandomChooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model, check_pair

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from otlp.decode.checks import is_a, number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import ShapedDrafting, iid_paths, no_draft, prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR, find_model
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS
-from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError
 
 FORMAT = "otlp tuned 1"
@@ -32,7 +31,7 @@ class Tuned:
         Where and in which precision they were measured.
     sampling : Sampling
     algorithm : str
-        ``"autoregressive"`` (no draft), ``"block"``, ``"martingale"`` or ``"tournament"``.
+        ``"autoregressive"`` (no draft), ``"block"``, ``"two-slice"`` or ``"tournament"``.
     paths, length : int
         K and L; 0 without a draft.
     predicted, measured : float or None

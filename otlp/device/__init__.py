@@ -1,7 +1,7 @@
 """Decoding that stays on the device: one model function, static caches, one flag read a round.
 
 `Llama` is the model as a function of tensors, `DeviceLoop` decodes with it: plainly, with a chain
-and block verification, with K paths and the martingale rule, or with a prefix tree and the
+and block verification, with K paths and the two-slice rule, or with a prefix tree and the
 tournament.  `import otlp` imports neither this package nor torch.
 """
 

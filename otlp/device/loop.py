@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.trees import TreeRound
-from otlp.decode.checks import is_a, token_ids
+from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
@@ -33,7 +33,7 @@ from otlp.device.steps import (
     target_step,
 )
 from otlp.device.verifying import verification_on_cpu, verify_on_device
-from otlp.distribution import IntArray, whole_number
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
 SLOTS = 128
@@ -122,7 +122,7 @@ class DeviceLoop:
         Over the same vocabulary and on the same device; without one the target decodes plainly,
         a token a call.
     paths, length : int
-        K i.i.d. paths of L tokens: block verification for one path, the martingale rule for more.
+        K i.i.d. paths of L tokens: block verification for one path, the two-slice rule for more.
     branching : sequence of int, optional
         In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
         tournament; K, 1, ..., 1 are K paths.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, as_distribution, frozen, whole_number
-from otlp.drafts import checks
+from otlp import checks
+from otlp.checks import whole_number
+from otlp.distribution import FloatArray, IntArray, as_distribution, frozen
 from otlp.drafts.scheme import DraftScheme
 from otlp.drafts.top_and_one import point_mass
 from otlp.errors import InvalidInputError
@@ -38,7 +39,7 @@ class CertainAndDrawn(DraftScheme):
         tokens = checks.check_drawn(certain, size + 1, size)
         self.certain: IntArray = frozen(tokens)
         self.drawn = whole_number(drawn, "the number of drawn tokens", 0)
-        checks.check_count(self.n)
+        checks.check_n(self.n)
         if self.drawn and self.rest[tokens].any():
             raise InvalidInputError("a certain token can also be drawn: take it out of the rest")
 

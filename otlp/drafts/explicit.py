@@ -7,20 +7,19 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, as_array, check_memory, whole_number
 from otlp.distribution import (
     FloatArray,
     IntArray,
     Mask,
-    as_array,
     as_distribution,
     frozen,
     invert_cdf,
     sum_by,
-    whole_number,
 )
-from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory
+from otlp.drafts.token_sets import DraftTuples, TokenSets
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
 
@@ -68,7 +67,7 @@ class Explicit(DraftScheme):
             raise InvalidDistributionError(
                 f"there are {len(tokens)} tuples and {mass.size} probabilities: one a tuple"
             )
-        n = checks.check_count(tokens.shape[1])
+        n = checks.check_n(tokens.shape[1])
         size = max(1, int(tokens.max()) + 1) if vocab_size is None else vocab_size
         size = whole_number(size, "vocab_size")
         check_memory(f"a distribution over {size} tokens", 8 * size, MEMORY_LIMIT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
 from otlp.distribution import FloatArray, IntArray, Mask, invert_cdf
-from otlp.drafts import checks
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
 

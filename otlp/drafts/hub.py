@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts import checks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, check_memory
+from otlp.drafts.token_sets import DraftTuples
 from otlp.drafts.top_and_one import TopAndOne, point_mass
 
 

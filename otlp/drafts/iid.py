@@ -7,18 +7,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask, frozen, invert_cdf
-from otlp.drafts import checks
 from otlp.drafts.independent import product_tuples
 from otlp.drafts.one_draft import OneDraft
-from otlp.drafts.token_sets import (
-    MEMORY_LIMIT,
-    DraftTuples,
-    TokenSets,
-    as_float,
-    list_sets,
-    set_count,
-)
+from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float, list_sets, set_count
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.power_slope import power_slope

@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
+from otlp import checks, distribution
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen, invert_cdf
-from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, as_float, check_memory
+from otlp.drafts.token_sets import DraftTuples, as_float
 from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 
@@ -56,7 +56,7 @@ class Independent(DraftScheme):
             raise InvalidInputError(
                 f"the drafts have {sizes} tokens: all must be over the same vocabulary"
             )
-        checks.check_count(len(checked))
+        checks.check_n(len(checked))
         self.drafts: FloatArray = frozen(np.stack(checked))
 
     @property

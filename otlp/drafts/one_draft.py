@@ -9,9 +9,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from otlp import distribution
+from otlp import checks, distribution
 from otlp.distribution import FloatArray, IntArray, Mask, as_distribution, frozen
-from otlp.drafts import checks
 from otlp.drafts.scheme import DraftScheme, rename
 from otlp.errors import TooFewTokensError
 from otlp.numerics.ascending import by_ratio
@@ -30,7 +29,7 @@ class OneDraft(DraftScheme):
 
     def __init__(self, draft: npt.ArrayLike, n: int) -> None:
         given = as_distribution(draft, "draft")
-        self._n = checks.check_count(n)
+        self._n = checks.check_n(n)
         self.draft: FloatArray = self._enough(given)
 
     def _enough(self, draft: FloatArray) -> FloatArray:

@@ -9,23 +9,24 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
+    ByValue,
     FloatArray,
     IntArray,
     Mask,
-    ReadOnly,
     as_distribution,
     frozen,
     invert_cdf,
     sum_by,
 )
-from otlp.drafts import checks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, check_memory, merge_by_set
+from otlp.drafts.token_sets import DraftTuples, TokenSets, merge_by_set
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.equal_rows import equal_rows
 
 
-class DraftScheme(ReadOnly, ABC):
+class DraftScheme(ByValue, ABC):
     """The distribution of an n-tuple of drafted tokens over a vocabulary of V tokens.
 
     A scheme of your own says `n`, `vocab_size` and `next_distribution`.  All else follows: samples

@@ -6,39 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import inf
-from numbers import Real
 
 import numpy as np
 
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, ReadOnly, sum_by
-from otlp.errors import InvalidInputError, SizeLimitError, fits
+from otlp.errors import SizeLimitError
 from otlp.numerics.compiled import compiled
-
-MEMORY_LIMIT = 2 * 1024**3
-"""Bytes that an enumeration may need before it is refused."""
 
 MOST_DRAFTS = 1_000
 """Beyond this n binomials overflow."""
 
 TOO_MANY = 10**300
 """Counts are not followed further than this."""
-
-
-def check_memory(what: str, needed: float, limit: float) -> None:
-    """Refuse an enumeration that would need more bytes than `limit`.
-
-    Raises
-    ------
-    SizeLimitError
-        Naming the bytes needed, the limit, and what to do.
-    InvalidInputError
-        If the limit is not a number.
-    """
-    if not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit:
-        raise InvalidInputError(f"memory_limit is {limit!r}: it must be a number of bytes")
-    capability = fits(what, needed, limit)
-    if not capability:
-        raise SizeLimitError(capability.reason)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
 from otlp.distribution import FloatArray, IntArray, frozen, renormalise_without
-from otlp.drafts import checks
 from otlp.drafts.one_draft import OneDraft
 from otlp.drafts.scheme import rename
 from otlp.numerics.ascending import by_ratio

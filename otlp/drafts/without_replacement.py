@@ -9,6 +9,8 @@ from math import comb, factorial, perm
 import numpy as np
 import numpy.typing as npt
 
+from otlp import checks
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import (
     FloatArray,
     IntArray,
@@ -18,13 +20,12 @@ from otlp.distribution import (
     renormalise_without,
     sum_by,
 )
-from otlp.drafts import checks
+from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.one_draft import OneDraft
-from otlp.drafts.rank_law import Clocks
-from otlp.drafts.token_sets import MEMORY_LIMIT, DraftTuples, TokenSets, as_float, check_memory
+from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float
+from otlp.numerics.arrival_times import arrival_times
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
-from otlp.numerics.ring_times import ring_times
 
 UNIT = 2.0**500
 """Times are measured in this unit, and rates in its inverse: the rarest token's time overflows."""
@@ -39,8 +40,8 @@ CLEAR = 0.9
 class WithoutReplacement(OneDraft):
     """n different tokens: each is drawn from q without the earlier ones, renormalised.
 
-    The distribution is Plackett and Luce's.  Give each token an alarm clock that rings at an
-    exponential time with rate q_i; then the first n to ring are the drafted tuple, in order.  So
+    The distribution is Plackett and Luce's.  In an exponential race every token arrives at an
+    exponential time with rate q_i; then the first n to arrive are the drafted tuple, in order.  So
     what the drafted set does is an integral over time of products over tokens.
 
     Parameters
@@ -61,8 +62,9 @@ class WithoutReplacement(OneDraft):
     -----
     For n <= 2 all masses are finite sums, exact up to rounding.  For n >= 3 they are integrals
     with 8 to 16 nodes for n = 4 where no n - 1 tokens hold most mass, some 40 where they hold
-    nearly all (`otlp.numerics.ring_times`), and more for more drafts; their error is below 1e-12.
-    Then the first call costs O(V) exponentials a node, and 8 bytes a token and node are kept.
+    nearly all (`otlp.numerics.arrival_times`), and more for more drafts; their error is below
+    1e-12.  Then the first call costs O(V) exponentials a node, and 8 bytes a token and node are
+    kept.
 
     Examples
     --------
@@ -105,7 +107,7 @@ class WithoutReplacement(OneDraft):
         result = np.zeros(self.vocab_size)
         ranked = order[::-1]
         ranked = ranked[self.draft[ranked] > 0.0]
-        result[ranked] = self._clocks.chances(self.n, ranked, np.ones(ranked.size))
+        result[ranked] = self._race.chances(self.n, ranked, np.ones(ranked.size))
         return result
 
     def best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
@@ -133,20 +135,20 @@ class WithoutReplacement(OneDraft):
         Raises
         ------
         InvalidInputError, TokenOutOfRangeError
-            If these are no laws of ranks.
+            If these are no distributions of ranks.
         """
         tokens, shares = checks.check_ranks(tokens, shares, self.support)
         if self.n == 1:
             return self.draft[tokens]
-        return self._clocks.chances(self.n, tokens, shares)
+        return self._race.chances(self.n, tokens, shares)
 
     @cached_property
-    def _clocks(self) -> Clocks:
+    def _race(self) -> ExponentialRace:
         top, tail = self.top_and_tail
-        times, weights = ring_times(self.n, tail + float(self.draft[top[-1]]), unit=UNIT)
+        times, weights = arrival_times(self.n, tail + float(self.draft[top[-1]]), unit=UNIT)
         needed = 8.0 * times.size * self.vocab_size
-        check_memory("the integral over the clocks", needed, MEMORY_LIMIT)
-        return Clocks.at(UNIT * self.draft, self.n, times, weights)
+        check_memory("the integral over arrival times", needed, MEMORY_LIMIT)
+        return ExponentialRace.at(UNIT * self.draft, self.n, times, weights)
 
     def _outside(self, tokens: IntArray) -> FloatArray:
         """Mass of all tokens but the given different ones, without cancellation.
@@ -194,7 +196,7 @@ class WithoutReplacement(OneDraft):
         if self.n <= 2:
             return super().mass_within(inside)
         tokens = np.flatnonzero(inside & (self.draft > 0.0))
-        return min(1.0, float(self._clocks.chances(self.n, tokens, np.ones(tokens.size)).sum()))
+        return min(1.0, float(self._race.chances(self.n, tokens, np.ones(tokens.size)).sum()))
 
     def mass_touching(self, subset: npt.ArrayLike) -> float:
         """Probability that some drafted token lies in S; without cancellation."""

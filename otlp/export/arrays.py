@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otlp._solve import optimal_acceptance
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.data.whole_file import whole_file
 from otlp.distribution import FloatArray
-from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.problem import Problem, check_problem
 from otlp.solvers.linear_program import LinearProgram
 

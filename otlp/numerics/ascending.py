@@ -16,7 +16,7 @@ from otlp.numerics.compiled import compiled
 BITS = 11
 """Bits of a digit: its counters stay in the fastest cache."""
 
-FEW = 1_000
+COMPARISON_SORT_UP_TO = 1_000
 """Up to so many numbers a comparison sort is faster."""
 
 
@@ -33,7 +33,7 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     ndarray, shape (m,), int64
         As ``np.argsort(values, kind="stable")``.
     """
-    if values.size <= FEW:
+    if values.size <= COMPARISON_SORT_UP_TO:
         return np.argsort(values, kind="stable").astype(np.int64)
     # The bits of such floats are in the order of the floats, but for minus zero.
     keys = (values + values.dtype.type(0.0)).view(f"i{values.itemsize}")
@@ -48,8 +48,8 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
     """All tokens by p/q descending; those with q = 0 first; one sort."""
     ratio = np.full(target.size, np.inf)
-    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
-        np.divide(target, draft, out=ratio, where=draft > 0.0)
+    # times a power of two, so that no ratio overflows: those to subnormal q are told apart too
+    np.divide(target, draft * 2.0**60, out=ratio, where=draft > 0.0)
     return ascending(ratio)[::-1].copy()
 
 

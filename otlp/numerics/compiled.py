@@ -13,7 +13,7 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from otlp.timing import uncounted
+from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -44,7 +44,7 @@ class Kernel(Generic[P, R]):
         """Call the compiled function."""
         if not self.known and not kwargs:
             # The first compilation is in no time limit: nobody could choose a limit for it.
-            with uncounted():
+            with loading():
                 from numba import typeof
 
                 self.dispatcher.compile(tuple(map(typeof, args)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf, whole_number
+from otlp.checks import MEMORY_LIMIT, check_generator, check_memory, whole_number
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import DraftTuples
-from otlp.drafts.token_sets import MEMORY_LIMIT, check_memory
 from otlp.numerics.equal_rows import equal_rows
 from otlp.problem import Problem
 

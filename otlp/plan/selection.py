@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, check_generator, invert_cdf
+from otlp.checks import check_generator
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.numerics.compiled import compiled
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem

@@ -7,9 +7,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import whole_number
+from otlp.checks import check_mask, whole_number
 from otlp.drafts import IID
-from otlp.drafts.checks import check_mask
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.problem import Problem
 

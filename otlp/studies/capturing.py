@@ -18,17 +18,29 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import whole_number
 from otlp.data.capture_file import join_files, open_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Sampling
 from otlp.decode.tree import ROOT
-from otlp.distribution import IntArray, invert_cdf, whole_number
+from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
 PLAN = "plan.json"
+
+
+DECODED = "text decoded from the target"
+
+
+def source_of(sampling: Sampling) -> str:
+    """Say in a capture's `source` how its text was written."""
+    top_k = "" if sampling.top_k is None else f", top-k {sampling.top_k}"
+    top_p = "" if sampling.top_p == 1.0 else f", top-p {sampling.top_p:g}"
+    return f"{DECODED} at temperature {sampling.temperature:g}{top_k}{top_p}"
 
 
 def parts_folder(path: str | os.PathLike[str]) -> Path:
@@ -92,7 +104,7 @@ def capture_passage(
         target_model=target.name,
         draft_model=draft.name,
         tokenizer=f"{type(target.tokenizer).__name__}, {len(target.tokenizer)} tokens",
-        source="text decoded from the target",
+        source=source_of(target.sampling),
         synthetic=False,
         contexts=tuple(contexts),
         positions=prompt.size + np.arange(len(tokens)),

@@ -18,13 +18,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import whole_number
 from otlp.decode.cascades import RULES, Cascade, Lossy, TokenCascade
 from otlp.decode.choosing import RandomChooser
 from otlp.decode.drafting import iid_paths
 from otlp.decode.models.model import Model, check_pair
 from otlp.decode.round import Transform, transformed
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, total_variation, whole_number
+from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, ratio
 

@@ -13,12 +13,13 @@ from time import perf_counter
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.models.model import Model
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import ROOT
 from otlp.decode.verification import Verification, find_verification
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
 from otlp.studies.estimate import Estimate, rate_ratio, ratio

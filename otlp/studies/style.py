@@ -38,7 +38,7 @@ LOOK: Any = {
 
 ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # solvers and single-step rules
-    "martingale": (BLUE, "o", "-"),
+    "two-slice": (BLUE, "o", "-"),
     "orderings": (SKY, "s", "-"),
     "random-ranks": (BLUE, "s", "-."),
     "greedy": (GREEN, "P", "-."),

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import otlp
+from otlp.checks import check_n, real_number, whole_number
 from otlp.data.capture import Capture
-from otlp.distribution import FloatArray, real_number, softmax, whole_number
+from otlp.distribution import FloatArray, softmax
 from otlp.distribution import top_p as keep_top_p
-from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, check_names, measure_rules, no_results
 from otlp.studies.estimate import Estimate, estimate
@@ -106,7 +106,7 @@ class Grid:
                 raise InvalidInputError(f"{name} is empty: give at least one value")
         check_names(self.schemes, self.rules)
         checked: dict[str, Iterable[Any]] = {
-            "n": map(check_count, self.n),
+            "n": map(check_n, self.n),
             "temperature": map(_temperature, self.temperature),
             "top_k": map(_size, self.top_k),
             "schemes": self.schemes,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.captures import Capture
 from otlp.decode.choosing import RandomChooser
 from otlp.decode.design import (
@@ -22,16 +23,16 @@ from otlp.decode.design import (
     WrittenText,
     best_static_tree,
     design,
-    path_profile,
     tournament_profile,
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
-from otlp.decode.models.model import Model, check_pair
+from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import ROOT, TokenTree
-from otlp.decode.verification import GreedyMultipath
-from otlp.distribution import IntArray, invert_cdf, whole_number
+from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import InvalidInputError
+from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.greedy_profile import greedy_profile
 from otlp.studies.plan_profiles import top_down_profile
 from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
 
@@ -97,8 +98,15 @@ def captured_texts(
     Raises
     ------
     InvalidInputError
-        If rows have no positions or next tokens.
+        If rows have no positions or next tokens, or the capture says that its text was written
+        with another sampling.
     """
+    wanted = source_of(Sampling(temperature, top_k))
+    if capture.source.startswith(f"{DECODED} at ") and capture.source != wanted:
+        raise InvalidInputError(
+            f"the capture holds {capture.source}, and text renewal needs {wanted}: give the "
+            "sampling that the text was written with, or capture such a text"
+        )
     positions, tokens = np.asarray(capture.positions), np.asarray(capture.next_tokens)
     if not tokens.size or tokens.min() < 0 or positions.min() < 0:
         raise InvalidInputError(
@@ -144,7 +152,7 @@ class Scheme:
     name : str
     drafting : Drafting
     rule : str
-        ``"paths"`` (the two-slice rule; block verification for one), ``"greedy-multipath"``,
+        ``"two-slice"`` (block verification for one path), ``"greedy-multipath"``,
         ``"tournament"``, ``"optimal"``, ``"recursive-rejection"``, ``"traversal"`` or
         ``"target-only"``.
     nodes : float
@@ -185,7 +193,7 @@ def schemes(
 
     def chosen(name: str, *families: str) -> Scheme:
         found = design(statistics, nodes, families=families)
-        rule = "paths" if found.candidate.family == "paths" else "tournament"
+        rule = "two-slice" if found.candidate.family == "paths" else "tournament"
         return Scheme(name, found.drafting, rule, found.nodes, found.tokens_per_call)
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
@@ -194,7 +202,7 @@ def schemes(
     shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
     sequoia = tree_shape(shape)
     return [
-        Scheme("chain, block", chain.drafting, "paths", chain.nodes, chain.efficiency),
+        Scheme("chain, block", chain.drafting, "two-slice", chain.nodes, chain.efficiency),
         chosen("i.i.d. paths, two-slice", "paths"),
         chosen("prefix tree, tournament", "tree"),
         chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
@@ -234,12 +242,12 @@ def value(
             top_tree_renewal(models(at), text, drafting, length) for at, text in enumerate(texts)
         ]
         return Renewal(*(tuple(some) for some in zip(*found, strict=True)))
-    if scheme.rule == "tournament":
+    if scheme.rule in ("tournament", "two-slice"):
         return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
     assert isinstance(drafting, ShapedDrafting)
-    if scheme.rule in ("paths", "greedy-multipath"):
-        kept, own = drafting.length + 1, GreedyMultipath() if scheme.rule != "paths" else None
-        return Renewal.of(path_profile(t, drafting.paths, length, own)[:, :kept] for t in texts)
+    if scheme.rule == "greedy-multipath":
+        kept = drafting.length + 1
+        return Renewal.of(greedy_profile(t, drafting.paths, length)[:, :kept] for t in texts)
     if scheme.rule == "optimal":
         return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
     rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"

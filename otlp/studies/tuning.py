@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from otlp.decode.design import CostCurve, WrittenText, path_profile, tournament_profile
+from otlp.decode.design import CostCurve, WrittenText, tournament_profile
 from otlp.decode.design.text_renewal import renew
 from otlp.decode.drafting import Drafting, TopTree, iid_paths, prefix_tree, without_replacement
 from otlp.decode.models.model import Model
@@ -70,7 +70,7 @@ class LoopSetting(NamedTuple):
         """The verification that the loop runs."""
         if max(self.branching[1:], default=1) > 1:
             return "tournament"
-        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "martingale"
+        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "two-slice"
 
     @property
     def shape(self) -> str:
@@ -309,7 +309,7 @@ def _valued(
             key = one.draft_temperature, one.paths
             if key not in profiles:
                 say(f"K = {one.paths}")
-                profiles[key] = path_profile(text, one.paths, longest)
+                profiles[key] = tournament_profile(text, iid_paths(one.paths, longest), longest)
             profile = profiles[key]
         yield one, renew(profile[:, : one.length + 1])
 

@@ -10,11 +10,11 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from otlp.checks import check_n, whole_number
 from otlp.data.capture import Capture, cut_draft
 from otlp.data.synthetic import LEAST_TOKENS, generate
-from otlp.distribution import FloatArray, softmax, top_k, top_p, whole_number
+from otlp.distribution import FloatArray, softmax, top_k, top_p
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
-from otlp.drafts.checks import check_count
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 from otlp.problem import Problem
 
@@ -50,7 +50,7 @@ class RowProblems(Sequence[Problem]):
 
     def __post_init__(self) -> None:
         """Check what no row can change."""
-        check_count(self.n)
+        check_n(self.n)
         if not (callable(self.drafts) or (isinstance(self.drafts, str) and self.drafts in SCHEMES)):
             raise InvalidInputError(
                 f"drafts is {self.drafts!r}: it must be one of {', '.join(SCHEMES)}, or a "

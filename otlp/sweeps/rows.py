@@ -13,9 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.capture import Capture
 from otlp.data.synthetic import LEAST_TOKENS, generate
-from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
 FINGERPRINT_ROWS = 16

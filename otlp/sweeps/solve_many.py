@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.data.capture import Capture
-from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError, OTLPError, TaskError
 from otlp.problem import Problem
 from otlp.solution import Solution

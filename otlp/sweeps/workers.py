@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
-from otlp.distribution import whole_number
+from otlp.checks import whole_number
 from otlp.errors import InvalidInputError, TaskError
 
 Task = TypeVar("Task")

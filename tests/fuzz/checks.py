@@ -1,4 +1,4 @@
-"""What must hold of an instance: optimum, certificate, every slice, samples, copies, refusals."""
+"""What must hold: optimum, certificate, conditionals, samples, copies, refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNDERFLOW = 1e-300
 SECONDS = 60.0
 """No instance is anywhere near as large as to need this."""
 
-MOST_SLICES = 200
+MOST_CONDITIONALS = 200
 
 
 @dataclass(frozen=True)
@@ -172,28 +172,30 @@ def _check_promise(instance: Instance, solution: otlp.Solution, optimum: float) 
 
 
 def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -> None:
-    """Enumerate the slices: distributions, that give output and acceptance as certified."""
+    """Enumerate the conditionals: distributions, that give output and acceptance as certified."""
     plan = solution.plan
     assert plan is not None
     if true.tuples is None:
         tokens = plan.problem.drafts.sample(rng, 4)
     else:
         tokens = true.tokens
-    if len(tokens) > MOST_SLICES:
-        tokens = tokens[rng.choice(len(tokens), MOST_SLICES, replace=False)]
-    rows = [_slice(plan, row, true) for row in tokens]
+    if len(tokens) > MOST_CONDITIONALS:
+        tokens = tokens[rng.choice(len(tokens), MOST_CONDITIONALS, replace=False)]
+    rows = [_conditional(plan, row, true) for row in tokens]
     kept = np.array([row is not None for row in rows])
-    tokens, slices = tokens[kept], np.array([row for row in rows if row is not None])
-    expect(slices.shape == (len(tokens), true.target.size), "slices of the wrong shape", "")
-    expect(bool(np.isfinite(slices).all()), "slices not finite", "")
-    expect(float(slices.min()) >= 0.0, "a slice is negative", f"{slices.min()!r}")
-    off = float(np.abs(slices.sum(axis=1) - 1.0).max())
-    expect(off <= LOSSLESS, "a slice does not sum to one", f"off by {off:.3g}")
+    tokens, conditionals = tokens[kept], np.array([row for row in rows if row is not None])
+    expect(
+        conditionals.shape == (len(tokens), true.target.size), "conditionals of the wrong shape", ""
+    )
+    expect(bool(np.isfinite(conditionals).all()), "conditionals not finite", "")
+    expect(float(conditionals.min()) >= 0.0, "a conditional is negative", f"{conditionals.min()!r}")
+    off = float(np.abs(conditionals.sum(axis=1) - 1.0).max())
+    expect(off <= LOSSLESS, "a conditional does not sum to one", f"off by {off:.3g}")
     for place in rng.integers(len(tokens), size=3):
         token = plan.sample(tokens[place], rng)
         expect(
-            slices[place, token] > 0.0,
-            "sampled a token of slice 0",
+            conditionals[place, token] > 0.0,
+            "sampled a token of conditional 0",
             f"tuple {tokens[place].tolist()}, token {token}",
         )
         was_drafted = token in tokens[place].tolist()
@@ -201,13 +203,13 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
     if true.tuples is None or len(kept) < len(true.mass):
         return
     mass = true.mass[kept]
-    error = float(np.abs(mass @ slices - true.target).sum())
+    error = float(np.abs(mass @ conditionals - true.target).sum())
     expect(
         error <= max(solution.marginal_error, LOSSLESS) + ROUNDING,
         "the output is not the target",
         f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}",
     )
-    accepted = np.where(true.drafted[kept], mass[:, None] * slices, 0.0).sum(axis=0)
+    accepted = np.where(true.drafted[kept], mass[:, None] * conditionals, 0.0).sum(axis=0)
     acceptance = float(accepted.sum())
     low, high = solution.acceptance_interval
     expect(
@@ -221,8 +223,8 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
     expect(worst <= LOSSLESS, "acceptance vector wrong", f"off by {worst:.3g}")
 
 
-def _slice(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> FloatArray | None:
-    """A slice, or None where a plan that lists tuples says that this one underflows."""
+def _conditional(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> FloatArray | None:
+    """A conditional, or None where a plan that lists tuples says that this one underflows."""
     try:
         return plan.conditional(row)
     except otlp.errors.ZeroProbabilityError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -268,3 +270,32 @@ def test_a_draft_law_is_not_a_plan_for_another() -> None:
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 1))
     plan = TablePlan(problem, tuples, np.eye(2)[[1, 0]])
     assert plan.conditional([1]).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("claim", [None, Guarantee.LOSSLESS, Guarantee.OPTIMAL])
+@pytest.mark.parametrize("spoiled", ["acceptance", "output"])
+def test_what_is_not_a_number_is_never_passed(spoiled: str, claim: Guarantee | None) -> None:
+    class Spoiled(TablePlan):
+        def marginals(self) -> Marginals:
+            good = super().marginals()
+            return replace(good, **{spoiled: np.array([0.1, np.nan, 0.3])})
+
+    plan = Spoiled(PROBLEM, PROBLEM.drafts.enumerate_tuples(), ignore_drafts().conditionals)
+    solution = certify(PROBLEM, "own", Answer(plan, claim), Stopwatch())
+    assert solution.status is Status.CERTIFICATE_FAILED
+    assert solution.guarantee <= Guarantee.APPROXIMATE
+
+
+def test_a_guarantee_reads_as_its_name() -> None:
+    assert str(Guarantee.OPTIMAL) == f"{Guarantee.OPTIMAL}" == "OPTIMAL"
+
+
+def test_loading_kernels_is_a_lap_of_its_own() -> None:
+    code = (
+        "import otlp\n"
+        "problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))\n"
+        "first, second = otlp.solve(problem), otlp.solve(problem)\n"
+        "assert first.timings.load > first.timings.total and 'to load' in str(first)\n"
+        "assert second.timings.load == 0.0 and 'to load' not in str(second)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,3 +133,14 @@ def test_a_tuple_whose_probability_underflows_can_still_be_drafted(scheme: str) 
         }
         scheme_of = other.get(scheme, otlp.WithoutReplacement(impossible, 64))
         otlp.Problem(law, scheme_of).check_draft_tokens(tokens + 20)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_problem_is_equal_to_its_pickle_whatever_was_derived(name: str) -> None:
+    problem = DEGENERATE[name]
+    copy = pickle.loads(pickle.dumps(problem))
+    assert copy == problem and hash(copy) == hash(problem)
+    otlp.solve(problem)
+    assert problem.drafts.mean_draft is not None and copy == problem
+    other = otlp.Problem(np.eye(problem.vocab_size)[0], otlp.IID(np.eye(problem.vocab_size)[0], 9))
+    assert other != problem and problem != problem.target.tobytes()

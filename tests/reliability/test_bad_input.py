@@ -280,7 +280,6 @@ def design_calls() -> Calls:
         "WrittenText": (
             room.WrittenText, {"tokens": [0], "targets": np.array([P]), "drafts": np.array([Q])},
         ),
-        "path_profile": (room.path_profile, {"text": text, "paths": 2, "length": 2}),
         "tournament_profile": (
             room.tournament_profile,
             {"text": text, "drafting": known.candidates[0].drafting, "length": 2},

@@ -63,7 +63,7 @@ def test_an_instance_is_the_same_again() -> None:
 
 
 class Tampered(otlp.Plan):
-    """A plan whose slices, samples or acceptance are another's."""
+    """A plan whose conditionals, samples or acceptance are another's."""
 
     def __init__(self, plan: otlp.Plan, **changes: Callable[..., Any]) -> None:
         super().__init__(plan.problem)
@@ -71,7 +71,7 @@ class Tampered(otlp.Plan):
 
     def conditional(self, draft_tokens: Any) -> FloatArray:
         row = self.plan.conditional(draft_tokens)
-        return self.changes["slices"](row) if "slices" in self.changes else row
+        return self.changes["conditionals"](row) if "conditionals" in self.changes else row
 
     def sample(self, draft_tokens: Any, rng: np.random.Generator) -> int:
         if "sample" in self.changes:
@@ -85,12 +85,12 @@ class Tampered(otlp.Plan):
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"slices": lambda row: row * 2.0}, "does not sum to one"),
-        ({"slices": lambda row: row[::-1]}, "the output is not the target"),
-        ({"slices": lambda row: row - 1e-3}, "negative"),
-        ({"slices": lambda row: row + np.nan}, "not finite"),
-        ({"slices": lambda row: 0.5 * row + 0.5 / 3}, "the output is not the target"),
-        ({"sample": lambda drafts: 0}, "slice 0"),
+        ({"conditionals": lambda row: row * 2.0}, "does not sum to one"),
+        ({"conditionals": lambda row: row[::-1]}, "the output is not the target"),
+        ({"conditionals": lambda row: row - 1e-3}, "negative"),
+        ({"conditionals": lambda row: row + np.nan}, "not finite"),
+        ({"conditionals": lambda row: 0.5 * row + 0.5 / 3}, "the output is not the target"),
+        ({"sample": lambda drafts: 0}, "conditional 0"),
     ],
 )
 def test_a_wrong_plan_is_found(changes: dict[str, Callable[..., Any]], found: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -84,8 +85,8 @@ def test_a_subnormal_rest_of_the_draft(solver: Solver) -> None:
         check_solution(solver.solve(problem))
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["lumps", "single tokens"])
-def test_lumps_of_tokens_whose_ratio_overflows(wide: bool) -> None:
+@pytest.mark.parametrize("wide", [True, False], ids=["buckets", "single tokens"])
+def test_buckets_of_tokens_whose_ratio_overflows(wide: bool) -> None:
     """Rounding wants 2e-15 of tokens that are drafted once in 5e-324 times."""
     size = 60 if wide else 8
     rng = np.random.default_rng(0)
@@ -112,3 +113,29 @@ def test_a_token_whose_share_underflows_can_still_be_drafted(scheme: str) -> Non
     solution = MaxFlow().solve(problem)
     assert solution.guarantee is otlp.Guarantee.OPTIMAL
     check_solution(solution)
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-323, 1e-320, 2.3e-308, 1e-300])
+@pytest.mark.parametrize("scheme", [otlp.IID, otlp.WithoutReplacement])
+def test_every_conditional_of_subnormal_masses_is_a_distribution(
+    scheme: type[otlp.IID] | type[otlp.WithoutReplacement], tiny: float
+) -> None:
+    """Shares of cells were products with subnormal masses: more than 1 of a cell, and then NaN."""
+    rest = np.array([0.0041, 0.9959])
+    for place, n in itertools.product(range(3), (1, 2, 3)):
+        q = np.insert(rest, place, tiny)
+        for p in (q, q[::-1], np.array([0.2, 0.3, 0.5])):
+            for target, draft in ((p, q), (q, p)):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    problem = otlp.Problem(target, scheme(draft, n))
+                    check_solution(otlp.solve(problem))
+
+
+def test_shares_of_pools_with_subnormal_wants() -> None:
+    """p over the pool's p, and not what the pool has over its p, which overflowed."""
+    draft = [0.041666666666666664, 0.125, 0.5208333333333334, 0.3125]
+    problem = otlp.Problem([1e-320, 1e-320, 0.75, 0.25], otlp.WithoutReplacement(draft, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_solution(otlp.solve(problem, "random-ranks"))

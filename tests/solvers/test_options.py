@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
+import otlp
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers import SOLVERS, make_solver
 from otlp.solvers.by_name import option_names
@@ -42,3 +43,11 @@ def test_the_defaults_are_valid() -> None:
         if is_dataclass(kind):
             given = {field.name: field.default for field in fields(kind)}
             assert make_solver(name, **given) == make_solver(name)
+
+
+def test_a_class_is_told_from_a_solver_and_a_draft_from_a_name() -> None:
+    problem = otlp.Problem([0.1, 0.9], otlp.IID([0.5, 0.5], 2))
+    with pytest.raises(UnknownSolverError, match=r"make a solver of it, KSeq\(\)"):
+        otlp.solve(problem, otlp.solvers.KSeq)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"it must be an otlp.Problem, such as"):
+        otlp.solve([0.1, 0.9], [0.5, 0.5])  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
@@ -31,13 +32,13 @@ def check_rule(solution):
     plan = solution.plan
     problem = plan.problem
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([plan.conditional(row) for row in tuples.tokens])
-    assert slices.min() >= 0.0
-    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
-    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-9
-    drafted = np.zeros(slices.shape, dtype=bool)
+    conditionals = np.array([plan.conditional(row) for row in tuples.tokens])
+    assert conditionals.min() >= 0.0
+    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
+    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= 1e-9
+    drafted = np.zeros(conditionals.shape, dtype=bool)
     np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    accepted = np.where(drafted, tuples.mass[:, None] * slices, 0.0)
+    accepted = np.where(drafted, tuples.mass[:, None] * conditionals, 0.0)
     assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
     np.testing.assert_allclose(plan.acceptance_vector, accepted.sum(axis=0), rtol=0.0, atol=1e-12)
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
@@ -167,8 +168,8 @@ def test_spechub_worked_example():
     hub = HubSolver().solve(otlp.Problem(TARGET, otlp.Hub(DRAFT)))
     assert hub.acceptance == pytest.approx(1.0, abs=1e-12)
     # Figure 5: the pair (b, a) gives b always, (c, a) gives c; (a, b) gives b; (a, c) half each.
-    slices = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
-    for pair, expected in slices.items():
+    conditionals = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
+    for pair, expected in conditionals.items():
         assert hub.plan.conditional(pair) == pytest.approx(expected, abs=1e-12)
 
 
@@ -260,3 +261,29 @@ def test_division_factors_out_of_range_are_refused(rho):
 def test_the_limit_of_sequences_is_checked():
     with pytest.raises(InvalidInputError, match="max_sequences"):
         RecursiveRejection(max_sequences=0)
+
+
+@pytest.mark.parametrize("n", [8, 64])
+def test_a_time_limit_ends_the_estimate_with_an_interval_that_says_so(n: int) -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(128), size=2)
+    problem = otlp.Problem(p, otlp.WithoutReplacement(q, n))
+    whole = otlp.solve(problem, "recursive-rejection", samples=5_000)
+    hasty = otlp.solve(problem, "recursive-rejection", samples=5_000, time_limit=1e-9)
+    assert hasty.guarantee is otlp.Guarantee.LOSSLESS
+    (low, high), (least, most) = hasty.acceptance_interval, whole.acceptance_interval
+    assert high - low > most - least and low <= most and least <= high
+
+
+def test_a_time_limit_turns_a_sum_over_sequences_into_an_estimate() -> None:
+    class Twice(otlp.DraftScheme):
+        n, vocab_size = 4, 8
+
+        def next_distribution(self, drawn: object) -> FloatArray:
+            return np.full(8, 0.125)
+
+    problem = otlp.Problem(np.arange(1.0, 9.0) / 36.0, Twice())
+    exact = otlp.solve(problem, "recursive-rejection")
+    hasty = otlp.solve(problem, "recursive-rejection", time_limit=1e-9)
+    assert "100 drawn sequences" in hasty.marginal_method
+    low, high = hasty.acceptance_interval
+    assert low <= exact.acceptance <= high

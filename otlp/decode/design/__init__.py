@@ -1,7 +1,7 @@
 """Which tree to draft: gather statistics from text that the target wrote, then `design`."""
 
 from otlp.decode.design.best_design import CostCurve, Design, design
-from otlp.decode.design.profiles import path_profile, tournament_profile
+from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics, gather_statistics
 from otlp.decode.design.text_renewal import Renewal, WrittenText
@@ -17,6 +17,5 @@ __all__ = [
     "best_static_tree",
     "design",
     "gather_statistics",
-    "path_profile",
     "tournament_profile",
 ]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.verification import ALGORITHMS, Verification
-from otlp.distribution import whole_number
 from otlp.errors import InvalidInputError
 
 
@@ -78,7 +77,7 @@ class Design:
     ----------
     drafting : Drafting
     verification : Verification
-        That the prediction is of: `martingale` for paths, else `tournament`.
+        That the prediction is of: `two-slice` for paths, else `tournament`.
     nodes : float
         Drafted tokens a round: the most, or for adaptive depth the mean.
     tokens_per_call, error : float
@@ -99,7 +98,7 @@ class Design:
     ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
     >>> found = design(statistics, nodes=2)
     >>> found.drafting.length, found.verification.name, found.tokens_per_call
-    (2, 'martingale', 3.0)
+    (2, 'two-slice', 3.0)
     """
 
     drafting: Drafting
@@ -188,7 +187,7 @@ def design(
     best = max(fitting, key=worth)
     return Design(
         best.drafting,
-        ALGORITHMS["martingale" if best.family == "paths" else "tournament"],
+        ALGORITHMS["two-slice" if best.family == "paths" else "tournament"],
         best.nodes,
         best.efficiency,
         best.error,

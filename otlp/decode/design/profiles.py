@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import Drafting, RuledDrafting, ShapedDrafting, ShapeRule
-from otlp.decode.drafting.growing import check_slots, siblings_below
-from otlp.decode.verification import MultipathMartingale, Tournament
-from otlp.decode.verification.block import next_weight
-from otlp.decode.verification.path_selection import PathSelection
-from otlp.decode.verification.tournament import Branch, Standing
-from otlp.distribution import FloatArray, whole_number
+from otlp.decode.drafting.growing import siblings_below
+from otlp.decode.verification import Tournament
+from otlp.decode.verification.tournament import Branch, NodeState
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
@@ -27,71 +25,11 @@ UNSEEN = 1e-10
 """Where A/P is less, what follows is left out: it falls with every token."""
 
 
-def path_profile(
-    text: WrittenText, paths: int, length: int, rule: PathSelection[Any] | None = None
-) -> FloatArray:
-    """A/P of K i.i.d. paths, one of which is selected: block verification for K = 1.
-
-    A prefix is accepted with the same mass whatever the paths' length, so one pass gives the
-    profiles of all lengths up to L: ``profile[:, : l + 1]``.
-
-    Parameters
-    ----------
-    text : WrittenText
-    paths, length : int
-        K, and the greatest L.
-    rule : PathSelection, optional
-        By default `MultipathMartingale`, the two-slice rule.
-
-    Returns
-    -------
-    ndarray, shape (T - L, L + 1)
-
-    Raises
-    ------
-    InvalidInputError
-        If K or L is less than 1, the text has no more than L tokens, or the rule is no selection
-        of a path.
-
-    Notes
-    -----
-    O(T L) steps of the rule, at O(V) each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from otlp.decode.design import WrittenText, path_profile
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
-    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
-    >>> path_profile(text, paths=1, length=2)[0].tolist()      # so all is accepted
-    [1.0, 1.0, 1.0]
-    """
-    is_a(text, WrittenText, "text")
-    check_slots(whole_number(paths, "the number of paths K"))
-    rule = MultipathMartingale() if rule is None else rule
-    is_a(rule, PathSelection, "rule")
-    profile = np.zeros((text.starts(length), length + 1))
-    profile[:, 0] = 1.0
-    for start, row in enumerate(profile):
-        state, weight = rule.root(paths), 1.0
-        for depth in range(length):
-            place = start + depth
-            token = int(text.tokens[place])
-            p, q = text.targets[place], text.drafts[place]
-            if q[token] <= 0.0:
-                break
-            skew = rule.skew(state, weight, p, q)
-            skewed = float(q[token]) * skew.ratio(token)
-            row[depth + 1] = row[depth] * min(1.0, skewed / (weight * float(p[token])))
-            if row[depth + 1] < UNSEEN:
-                break
-            weight = next_weight(weight, float(p[token]), skewed)
-            state = skew.child(token)
-    return profile
-
-
 def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> FloatArray:
-    """A/P of `tournament` on the trees of a drafting.
+    """A/P of `tournament` on the trees of a drafting: `two-slice` on K paths, block for K = 1.
+
+    A prefix of i.i.d. paths is accepted with the same mass whatever their length, so one pass with
+    the longest gives the profiles of all lengths: ``profile[:, : l + 1]``.
 
     Parameters
     ----------
@@ -140,13 +78,13 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     rule = drafting.rule
     profile[:, 0] = 1.0
     for start, row in enumerate(profile):
-        level = [_Slots(rule.root(), 1.0, Standing(root_score(), 1.0))]
+        level = [_Slots(rule.root(), 1.0, NodeState(root_score(), 1.0))]
         for depth in range(drafting.length):
             place = start + depth
             q = drafting.adjust(text.drafts[place])
             token, p = int(text.tokens[place]), text.targets[place]
             level = [below for slots in level for below in _below(rule, slots, token, p, q)]
-            row[depth + 1] = sum(slots.mass * slots.standing.weight for slots in level)
+            row[depth + 1] = sum(slots.mass * slots.known.weight for slots in level)
             if row[depth + 1] < UNSEEN:
                 break
     return profile
@@ -157,15 +95,15 @@ class _Slots(NamedTuple):
 
     state: Any
     mass: float
-    standing: Standing
+    known: NodeState
 
 
 def _below(
     rule: ShapeRule[Any], slots: _Slots, token: int, p: FloatArray, q: FloatArray
 ) -> Iterator[_Slots]:
     """The slots one token further along the text, below some that know the same."""
-    state, mass, standing = slots
-    if state is None or standing.score is None:
+    state, mass, known = slots
+    if state is None or known.score is None:
         return
     siblings = siblings_below(rule.children(state, q), q)
     sure, ways = siblings.certain.tolist(), range(siblings.certain.size, siblings.places)
@@ -174,7 +112,7 @@ def _below(
     last = [x for x in sure if below[x] is None]
     ends = [rule.ends(state, q, at) for at in ways]
     rest = siblings.rest if ends else None
-    branch = Branch(standing, p, on, last, rest, ends.count(False), ends.count(True))
+    branch = Branch(known, p, on, last, rest, ends.count(False), ends.count(True))
     if token in below:
         won = mass * branch.certain[token] / float(p[token])
         if won > 0.0:

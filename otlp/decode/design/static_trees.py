@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otlp.decode.checks import real_array
+from otlp.checks import real_array, whole_number
 from otlp.decode.drafting.growing import check_slots
-from otlp.distribution import FloatArray, whole_number
+from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 
 Shape = tuple[int, ...]

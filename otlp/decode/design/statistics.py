@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.checks import is_a, number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.node_acceptance import (
     MOST_CERTAIN,
     MOST_DRAWN,
@@ -24,7 +24,7 @@ from otlp.decode.design.node_acceptance import (
     best_mixed_shape,
     mean_acceptance,
 )
-from otlp.decode.design.profiles import path_profile, tournament_profile
+from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.text_renewal import Renewal, WrittenText
 from otlp.decode.drafting import (
@@ -39,7 +39,7 @@ from otlp.decode.drafting import (
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import count_slots
 from otlp.decode.models.model import Model, Sampling
-from otlp.distribution import FloatArray, invert_cdf, whole_number
+from otlp.distribution import FloatArray, invert_cdf
 from otlp.errors import InvalidInputError
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
@@ -352,7 +352,8 @@ def gather_statistics(
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
         longest = min(length, most)
-        profiles = [path_profile(text, paths, longest) for text in texts]
+        longer = iid_paths(paths, longest)
+        profiles = [tournament_profile(text, longer, longest) for text in texts]
         worths = [_worths(text, longest) for text in texts]
         candidates += _paths(profiles, paths, most)
         candidates += _deep(profiles, worths, texts, paths, longest, most)

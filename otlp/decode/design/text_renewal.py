@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.decode.checks import real_array, token_ids
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.checks import real_array, token_ids, whole_number
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 

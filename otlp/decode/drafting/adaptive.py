@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otlp.decode.checks import number
+from otlp.checks import number, whole_number
 from otlp.decode.drafting.growing import Children, ShapeRule, check_slots
 from otlp.decode.drafting.ruled import RuledDrafting
-from otlp.distribution import FloatArray, whole_number
+from otlp.distribution import FloatArray
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from otlp.decode.checks import is_a, token_ids
+from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import same_distribution
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, Slots, TokenTree
-from otlp.distribution import FloatArray, IntArray, renormalise_without, whole_number
+from otlp.distribution import FloatArray, IntArray, renormalise_without
 from otlp.drafts import IID, DraftScheme, Independent
 from otlp.drafts.by_name import SchemeMaker, make_siblings
 from otlp.drafts.certain_and_drawn import CertainAndDrawn

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.decode.drafting.growing import Children, ShapeRule, check_slots
 from otlp.decode.drafting.ruled import RuledDrafting
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import top_tokens
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, Slots, TokenTree
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 

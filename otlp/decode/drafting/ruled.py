@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting, same_distribution
 from otlp.decode.drafting.growing import Children, ShapeRule, grow

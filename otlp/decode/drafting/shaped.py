@@ -9,13 +9,13 @@ from numbers import Integral
 
 import numpy as np
 
-from otlp.decode.checks import real_array
+from otlp.checks import real_array, whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting, same_distribution
 from otlp.decode.drafting.growing import Children, ShapeRule, check_slots, grow
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
-from otlp.distribution import FloatArray, whole_number
+from otlp.distribution import FloatArray
 from otlp.drafts import IID, DraftScheme
 from otlp.drafts.by_name import SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError

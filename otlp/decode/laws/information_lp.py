@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a, whole_number
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import as_distribution, whole_number
+from otlp.distribution import as_distribution
 from otlp.errors import InvalidInputError, OTLPError
 
 MOST_CELLS = 1024
@@ -164,7 +164,7 @@ def on_path_optimum(
     The score of a path is drawn from a distribution on `cells` equal cells of [0, 1], uniform
     within each; the largest of the K wins, and block verification runs on its path.  How a prefix's
     distribution is split among the next tokens is a function of both models' distributions along
-    that prefix: such a rule is lossless for all pairs there are, as `martingale` is one.
+    that prefix: such a rule is lossless for all pairs there are, as `two-slice` is one.
 
     Parameters
     ----------

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a, whole_number
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import FloatArray, Mask, whole_number
+from otlp.distribution import FloatArray, Mask
 from otlp.errors import InvalidInputError, OTLPError, SizeLimitError
 
 PREFIX_LIMIT = 20_000

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from functools import cache, lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from otlp.decode.drafting import (
     Drafting,
     RuledDrafting,
     ShapedDrafting,
-    iid_paths,
 )
 from otlp.decode.drafting.growing import grow
 from otlp.decode.drafting.ruled import Shortened
@@ -33,12 +32,18 @@ from otlp.decode.models.tabular import TabularModel
 from otlp.decode.round import check_round
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
-from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.verification.greedy_multipath import (
+    Consecutive,
+    GreedyMultipath,
+    PathInterval,
+    whole_interval,
+)
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal, attempts
-from otlp.decode.verification.verification import Verification
+from otlp.decode.verification.verification import Outcome, Verification
+from otlp.distribution import FloatArray
 
 States = tuple[Any, ...]
 """What the slots that fill one prefix ask for below it."""
@@ -59,8 +64,8 @@ def prefix_law(
     if isinstance(drafting, (ShapedDrafting, RuledDrafting)):
         if isinstance(verification, Tournament):
             return tournament_law(draft, target, drafting)
-        if isinstance(verification, PathSelection) and isinstance(drafting, ShapedDrafting):
-            return selection_law(draft, target, drafting, verification)
+        if isinstance(verification, GreedyMultipath) and isinstance(drafting, ShapedDrafting):
+            return greedy_law(draft, target, drafting)
         # the slots of a prefix are told apart by their states
         if isinstance(drafting.rule, Hashable) and isinstance(drafting.rule.root(), Hashable):
             if isinstance(verification, (TopDown, TargetOnly)):
@@ -141,87 +146,79 @@ def traversal_law(
     return tally.law
 
 
-def selection_law(
-    draft: TabularModel,
-    target: TabularModel,
-    drafting: ShapedDrafting,
-    selection: PathSelection[Any],
-) -> RoundLaw:
-    """Law of a round of a path selection: pick from every set of paths, verify every path once.
+def greedy_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> RoundLaw:
+    """Law of a round of greedy multi-path: the highest of every set of paths; verify each once.
 
-    Which path is picked depends on the others; how much of it is accepted does not.
+    Which path is the highest depends on the others; how much of it is accepted does not.
 
     Notes
     -----
-    V^(K L) picks and V^L runs of block verification.
+    V^(K L) sets of paths and V^L runs of block verification.
     """
     paths, length = drafting.paths, drafting.length
     tally = Tally(target, length)
-    found = [one for one in _prefixes(draft, target, drafting, selection) if len(one[0]) == length]
-    ends, states, chances, _, weighted, skewed = zip(*found, strict=True)
+    found = [one for one in _prefixes(draft, target, drafting) if len(one.path) == length]
     selected = np.zeros(len(found))
     for drawn in product(range(len(found)), repeat=paths):
-        chance = math.prod(chances[path] for path in drawn)
-        np.add.at(selected, list(drawn), chance * selection.pick([states[path] for path in drawn]))
-    for path, weights, skews, mass in zip(ends, weighted, skewed, selected.tolist(), strict=True):
-        targets = np.stack([target.distribution(path[:at]) for at in range(length + 1)])
+        chance = math.prod(found[at].chance for at in drawn)
+        selected[max(drawn, key=lambda at: found[at].state.rank)] += chance
+    for one, mass in zip(found, selected.tolist(), strict=True):
+        targets = np.stack([target.distribution(one.path[:at]) for at in range(length + 1)])
 
-        def draft_distribution(at, skews=skews):  # type: ignore[no-untyped-def]
-            return skews[at].draft_distribution()
-
-        def run(chooser, weights=weights, targets=targets, draft_distribution=draft_distribution):  # type: ignore[no-untyped-def]
-            return accept_prefix(range(length + 1), weights, targets, draft_distribution, chooser)
+        def run(chooser: Chooser, one: _Prefix = one, targets: FloatArray = targets) -> Outcome:
+            at = range(length + 1)
+            return accept_prefix(at, one.weights, targets, one.draft_distribution, chooser)
 
         for outcome, chance in enumerate_choices(run):
-            tally.add(path[: outcome.node], mass * chance, outcome.correction)
+            tally.add(one.path[: outcome.node], mass * chance, outcome.correction)
     return tally.law
 
 
-def selection_efficiency(
-    draft: TabularModel,
-    target: TabularModel,
-    selection: PathSelection[Any],
-    paths: int,
-    length: int,
-) -> float:
-    """Exact block efficiency of a path selection: 1 + sum of accepted masses over all prefixes.
+def greedy_efficiency(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> float:
+    """Exact block efficiency of greedy multi-path: 1 + sum of accepted masses over all prefixes.
 
     A prefix x is accepted with probability Gamma(x) w(x) (Sun et al. 2024, Lemma 4); every prefix
-    is visited once, so this reaches larger models than `selection_law`.
-
-    Parameters
-    ----------
-    draft, target : TabularModel
-        With tables for at least L tokens.
-    selection : PathSelection
-    paths, length : int
-        K and L.
+    is visited once, so this reaches larger models than `greedy_law`.
     """
-    found = _prefixes(draft, target, iid_paths(paths, length), selection)
-    return sum(gamma * weights[-1] for _, _, _, gamma, weights, _ in found)
+    return sum(one.gamma * one.weights[-1] for one in _prefixes(draft, target, drafting))
+
+
+class _Prefix(NamedTuple):
+    """A prefix: masses drafted and selected, block's weights and the selection on the way."""
+
+    path: tuple[int, ...]
+    state: PathInterval
+    chance: float
+    gamma: float
+    weights: tuple[float, ...]
+    above: tuple[Consecutive, ...]
+
+    def draft_distribution(self, at: int) -> FloatArray:
+        """Next-token distribution of the selected path after so many tokens, shape (V,)."""
+        return self.above[at].draft_distribution()
 
 
 def _prefixes(
-    draft: TabularModel,
-    target: TabularModel,
-    drafting: ShapedDrafting,
-    selection: PathSelection[Any],
-) -> Iterator[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]:
-    """Yield every prefix: its state, masses drafted and selected, weights and skews on the way."""
-    stack: list[tuple[tuple[int, ...], Any, float, float, list[float], list[Any]]]
-    stack = [((), selection.root(drafting.paths), 1.0, 1.0, [1.0], [])]
+    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting
+) -> Iterator[_Prefix]:
+    """Yield every prefix that can be drafted."""
+    stack = [_Prefix((), whole_interval(drafting.paths), 1.0, 1.0, (1.0,), ())]
     while stack:
-        prefix, state, chance, gamma, weights, skews = stack.pop()
-        yield prefix, state, chance, gamma, weights, skews
-        if len(prefix) == drafting.length:
+        one = stack.pop()
+        yield one
+        if len(one.path) == drafting.length:
             continue
-        p, q = target.distribution(prefix), drafting.adjust(draft.distribution(prefix))
-        skew = selection.skew(state, weights[-1], p, q)
+        p, q = target.distribution(one.path), drafting.adjust(draft.distribution(one.path))
+        below = Consecutive(one.state, p, q)
         for token in np.flatnonzero(q).tolist():
-            drawn, skewed = float(q[token]), float(q[token]) * skew.ratio(token)
-            longer = [*weights, next_weight(weights[-1], float(p[token]), skewed)]
-            child = (*prefix, token), skew.child(token)
-            stack.append((*child, chance * drawn, gamma * skewed, longer, [*skews, skew]))
+            drawn, skewed = float(q[token]), float(q[token]) * below.ratio(token)
+            weight = next_weight(one.weights[-1], float(p[token]), skewed)
+            stack.append(
+                _Prefix(
+                    (*one.path, token), below.child(token), one.chance * drawn, one.gamma * skewed,
+                    (*one.weights, weight), (*one.above, below),
+                )
+            )  # fmt: skip
 
 
 def _root(drafting: ShapedDrafting | RuledDrafting) -> States:

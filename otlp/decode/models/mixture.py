@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, real_array
+from otlp.checks import is_a, real_array
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray, as_distribution

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, number, real_array
+from otlp.checks import is_a, number, real_array, whole_number
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p, whole_number
+from otlp.distribution import FloatArray, IntArray, softmax, top_k, top_p
 from otlp.errors import InvalidInputError
 
 

@@ -12,11 +12,11 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import token_ids
+from otlp.checks import token_ids, whole_number
 from otlp.decode.models.model import Sampling
 from otlp.decode.models.occurrences import Corpus, followers
 from otlp.decode.models.text_model import TextModel
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
 

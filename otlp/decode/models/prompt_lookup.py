@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from otlp.checks import whole_number
 from otlp.decode.models.model import Sampling
 from otlp.decode.models.occurrences import followers
 from otlp.decode.models.text_model import TextModel
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 
 
 class PromptLookup(TextModel):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.checks import is_a, number, real_array, token_ids
+from otlp.checks import is_a, number, real_array, token_ids, whole_number
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, as_distribution, whole_number
+from otlp.distribution import FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
 

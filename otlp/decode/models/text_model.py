@@ -6,10 +6,10 @@ from abc import abstractmethod
 
 import numpy as np
 
-from otlp.decode.checks import is_a, token_ids
+from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, whole_number
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 MOST_TOKENS = 10**8

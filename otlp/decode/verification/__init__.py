@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 
-from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
-from otlp.decode.verification.multipath_martingale import MultipathMartingale
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
-from otlp.decode.verification.tournament import Tournament
+from otlp.decode.verification.tournament import Tournament, TwoSlicePaths
 from otlp.decode.verification.traversal import Traversal
 from otlp.decode.verification.verification import Outcome, Verification
 from otlp.errors import InvalidInputError
@@ -20,17 +18,15 @@ __all__ = [
     "Autoregressive",
     "Block",
     "GreedyMultipath",
-    "MultipathMartingale",
-    "MultipathOptimum",
     "Outcome",
     "Speculative",
     "TargetOnly",
     "TopDown",
     "Tournament",
     "Traversal",
+    "TwoSlicePaths",
     "Verification",
     "find_verification",
-    "multipath_optimum",
 ]
 
 ALGORITHMS: Mapping[str, Verification] = {
@@ -46,7 +42,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "global-resolution": TopDown("global-resolution"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
-    "martingale": MultipathMartingale(),
+    "two-slice": TwoSlicePaths(),
     "tournament": Tournament(),
 }
 """All algorithms by name, with their default settings.

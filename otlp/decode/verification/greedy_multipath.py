@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.choosing import Chooser
+from otlp.decode.drafting import Drafting
+from otlp.decode.tree import DraftTree
+from otlp.decode.verification.block import accept_prefix, next_weight
+from otlp.decode.verification.verification import Outcome, Verification, iid_paths_only
 from otlp.distribution import FloatArray, IntArray
+from otlp.errors import Capability
 from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
@@ -25,7 +29,7 @@ Ranks = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class _Interval:
+class PathInterval:
     """A prefix and the part of the order that its paths take up.
 
     Attributes
@@ -114,35 +118,44 @@ def _skewed(q: FloatArray, order: IntArray, low: float, width: float, paths: int
     return skewed
 
 
-class _Consecutive:
+def whole_interval(paths: int) -> PathInterval:
+    """The empty prefix, where so many paths are drafted."""
+    return PathInterval(paths, 0.0, 1.0, ())
+
+
+class Consecutive:
     """Children take consecutive parts of their parent's interval, in ascending order of p/q."""
 
-    def __init__(self, state: _Interval, p: FloatArray, q: FloatArray) -> None:
+    def __init__(self, state: PathInterval, p: FloatArray, q: FloatArray) -> None:
         self.state, self.p, self.q = state, p, q
         self.found: dict[int, tuple[float, int]] = {}
 
     def below(self, token: int) -> tuple[float, int]:
+        """Draft mass of the tokens below one, and its rank."""
         if token not in self.found:
             self.found[token] = _mass_below(self.p, self.q, token)
         return self.found[token]
 
     def ratio(self, token: int) -> float:
+        """Factor by which the selection multiplies the draft's probability of a child."""
         state = self.state
         below, q = self.below(token)[0], float(self.q[token])
         return _ratio(state.low, state.width, below, q, state.paths)
 
     def draft_distribution(self) -> FloatArray:
+        """Next-token distribution of the selected path, shape (V,)."""
         state, order = self.state, ascending(_ranks(self.p, self.q).view(np.float32))
         return _skewed(self.q, order, state.low, state.width, state.paths)
 
-    def child(self, token: int) -> _Interval:
+    def child(self, token: int) -> PathInterval:
+        """PathInterval of a child."""
         state, (below, level) = self.state, self.below(token)
         low, width = state.low + state.width * below, state.width * float(self.q[token])
-        return _Interval(state.paths, low, width, (*state.rank, (level, token)))
+        return PathInterval(state.paths, low, width, (*state.rank, (level, token)))
 
 
 @dataclass(frozen=True)
-class GreedyMultipath(PathSelection[_Interval]):
+class GreedyMultipath(Verification):
     """Rank all paths by p/q lexicographically, select the highest of the K drafted ones.
 
     The distribution of the selected path is known in closed form: Gamma(prefix) = high^K - low^K,
@@ -166,16 +179,28 @@ class GreedyMultipath(PathSelection[_Interval]):
 
     name: ClassVar[str] = "greedy-multipath"
 
-    def root(self, paths: int) -> _Interval:
-        """All of [0, 1]."""
-        return _Interval(paths, 0.0, 1.0, ())
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take K i.i.d. paths of one length."""
+        return iid_paths_only(drafting, self.name)
 
-    def skew(self, state: _Interval, weight: float, p: FloatArray, q: FloatArray) -> _Consecutive:
-        """Consecutive intervals; the weight plays no part."""
-        return _Consecutive(state, p, q)
-
-    def pick(self, states: Sequence[_Interval]) -> FloatArray:
-        """The highest path, with certainty."""
-        highest = max(range(len(states)), key=lambda k: states[k].rank)
-        picked: FloatArray = np.eye(len(states))[highest]
-        return picked
+    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
+        """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""
+        states = {0: whole_interval(tree.leaves.size)}
+        weights = {0: 1.0}
+        below: dict[int, Consecutive] = {}
+        for node, children in tree.draws.items():
+            p, q = targets[node], tree.distributions[node]
+            below[node] = Consecutive(states[node], p, q)
+            for child in set(children.tolist()):
+                token = int(tree.tokens[child])
+                skewed = float(q[token]) * below[node].ratio(token)
+                weights[child] = next_weight(weights[node], float(p[token]), skewed)
+                states[child] = below[node].child(token)
+        path = tree.ancestry(max(tree.leaves.tolist(), key=lambda leaf: states[leaf].rank))
+        return accept_prefix(
+            path,
+            [weights[node] for node in path],
+            targets,
+            lambda at: below[path[at]].draft_distribution(),
+            chooser,
+        )

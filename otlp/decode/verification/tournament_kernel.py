@@ -2,7 +2,7 @@
 
 The same rule as `Tournament` draws by where all slots of a depth have as many children, and the
 same decisions as `otlp.batched.verify_tree` for the same numbers.  On K paths these are the
-decisions of `MultipathMartingale` and `otlp.batched.verify_paths`, on one path block verification.
+decisions of `TwoSlicePaths` and `otlp.batched.verify_paths`, on one path block verification.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
-from otlp.numerics.score_chains import Score, ScoreSplit, drawn, powered, sliced, split
+from otlp.numerics.score_chains import Score, drawn, powered, sliced
+from otlp.numerics.score_threshold import ScoreSplit, split
 from otlp.numerics.two_slice import shares, skewed
 
 BLOCK = 256

@@ -87,3 +87,14 @@ class Verification(ABC):
         -------
         Outcome
         """
+
+
+def iid_paths_only(drafting: Drafting, name: str) -> Capability:
+    """Whether K i.i.d. paths of one length are drafted."""
+    if drafting.is_iid_paths and drafting.paths:
+        return Capability(True)
+    return Capability(
+        False,
+        f"{name} selects among i.i.d. paths of one length, not in a tree with "
+        f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
+    )

@@ -13,7 +13,8 @@ from otlp.batched.branches import Standings
 from otlp.batched.trees import _nodes, ending_at, play
 from otlp.decode import Drafting, DraftTree, TabularModel
 from otlp.decode.laws.round_laws import RoundLaw, Tally, draft_trees
-from otlp.numerics.score_chains import Score, best_score
+from otlp.numerics.best_score import best_score
+from otlp.numerics.score_chains import Score
 
 
 class Trees(NamedTuple):

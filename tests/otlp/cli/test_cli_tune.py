@@ -62,10 +62,10 @@ def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: 
     tuned = Tuned.read(config)
     assert (tuned.target, tuned.draft, tuned.device) == ("large", "small", "another")
     # a call on many tokens costs as much as on one: the most that is drafted wins
-    assert (tuned.algorithm, tuned.paths, tuned.length) == ("martingale", 4, 4)
+    assert (tuned.algorithm, tuned.paths, tuned.length) == ("two-slice", 4, 4)
     assert tuned.measured is None and tuned.predicted > 1.0
     assert "nothing was timed" in found.output
-    assert picture.read_text().count("martingale 4 x 4") == 2  # at two temperatures
+    assert picture.read_text().count("two-slice 4 x 4") == 2  # at two temperatures
     kept = json.loads((tmp_path / "all.json").read_text())
     assert len(kept["predictions"]) == 21 and kept["timed"] == []
     refused = run("decode", "--tuned", config)
@@ -164,11 +164,11 @@ def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -
 
 
 def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
-    tuned = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "martingale", 2, 3, 1.5)
+    tuned = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "two-slice", 2, 3, 1.5)
     path = tmp_path / "t.json"
     path.write_text(tuned.to_json())
     assert Tuned.read(path) == tuned
-    for content in ("", "[]", "{}", tuned.to_json().replace("martingale", "magic"),
+    for content in ("", "[]", "{}", tuned.to_json().replace("two-slice", "magic"),
                     tuned.to_json().replace('"paths": 2', '"paths": 0'),
                     tuned.to_json().replace('"length"', '"depth"'),
                     tuned.to_json().replace('"branching": []', '"branching": [2]'),

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    MultipathMartingale,
     RandomChooser,
     ShapedDrafting,
     Speculative,
     Traversal,
+    TwoSlicePaths,
     enumerate_choices,
     greedy_distribution,
     iid_paths,
@@ -130,9 +130,7 @@ def test_greedy_opt_is_greedy_diff(q, p, alpha):
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
-@pytest.mark.parametrize(
-    "verification", [Speculative(), Block(), MultipathMartingale(), Traversal()]
-)
+@pytest.mark.parametrize("verification", [Speculative(), Block(), TwoSlicePaths(), Traversal()])
 def test_decoding_follows_the_transformed_law(transform, verification):
     pair = random_pair(3, 3, np.random.default_rng(1))
     paths = 1 if isinstance(verification, Speculative | Block) else 2

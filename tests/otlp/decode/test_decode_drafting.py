@@ -5,13 +5,13 @@ import pytest
 
 from otlp.decode import (
     ALGORITHMS,
-    MultipathMartingale,
     RandomChooser,
     Sampling,
     ShapedDrafting,
     Speculative,
     TabularModel,
     TokenTree,
+    TwoSlicePaths,
     check_pair,
     enumerate_choices,
     hub_pairs,
@@ -135,7 +135,7 @@ def test_vocabularies_must_agree():
         round_law(draft, target, iid_paths(1, 1), Speculative())
 
 
-@pytest.mark.parametrize("name", ["speculative", "block", "greedy-multipath", "martingale"])
+@pytest.mark.parametrize("name", ["speculative", "block", "greedy-multipath", "two-slice"])
 def test_unsupported_drafting_says_why(name):
     pair = random_pair(3, 3, np.random.default_rng(0))
     with pytest.raises(UnsupportedProblemError, match="without-replacement draws"):
@@ -184,7 +184,7 @@ def test_rounds_advance_both_models():
         model.start(np.array([2]))
     text = [2]
     while len(text) < 5:
-        played = play_round(draft, target, iid_paths(2, 2), MultipathMartingale(), rng)
+        played = play_round(draft, target, iid_paths(2, 2), TwoSlicePaths(), rng)
         text += played.tokens.tolist()
         assert draft.context == target.context == tuple(text)
         assert len(played.accepted) == len(played.tokens) - 1

@@ -36,7 +36,7 @@ SAMPLED = [
     "global-resolution",
     "greedy-multipath",
     "traversal",
-    "martingale",
+    "two-slice",
     "tournament",
     "autoregressive",
 ]

@@ -197,7 +197,7 @@ def test_windows_do_not_take_trees():
         HuggingFaceModel(tiny("mistral"), tree_attention=True)
 
 
-@pytest.mark.parametrize("name", ["martingale", "traversal", "k-seq", "optimal"])
+@pytest.mark.parametrize("name", ["two-slice", "traversal", "k-seq", "optimal"])
 def test_rounds_go_on_where_the_last_one_ended(pair, name):
     sampling = Sampling(temperature=0.7, top_k=20)
     draft, target = (HuggingFaceModel(model.model, None, sampling) for model in pair)

@@ -7,9 +7,10 @@ from otlp.decode import (
     ALGORITHMS,
     Block,
     GreedyMultipath,
-    MultipathMartingale,
     Speculative,
+    Tournament,
     Traversal,
+    TwoSlicePaths,
     adaptive_branching,
     adaptive_depth,
     iid_paths,
@@ -22,10 +23,9 @@ from otlp.decode import (
 )
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.multipath_lp import multipath_optimum
-from otlp.decode.laws.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.laws.prefix_laws import greedy_efficiency, prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from otlp.decode.verification.path_selection import PathSelection
 from tests.otlp.decode.test_decode_tournament import cut
 from tests.tiny_models import name_of
 
@@ -36,8 +36,10 @@ OPTIMUM_SLACK = 1e-6
 
 def efficiency(pair, name, paths, length):
     algorithm = ALGORITHMS[name]
-    if isinstance(algorithm, PathSelection):
-        return selection_efficiency(*pair, algorithm, paths, length)
+    if isinstance(algorithm, GreedyMultipath):
+        return greedy_efficiency(*pair, iid_paths(paths, length))
+    if isinstance(algorithm, Tournament):
+        return tournament_efficiency(*pair, iid_paths(paths, length))
     return prefix_law(*pair, iid_paths(paths, length), algorithm).block_efficiency
 
 
@@ -58,7 +60,7 @@ def test_one_path_is_block_verification(seed):
     pair = random_pair(vocab_size, length + 1, rng)
     drafting = iid_paths(1, length)
     block = round_law(*pair, drafting, Block())
-    for verification in (GreedyMultipath(), MultipathMartingale(), Traversal()):
+    for verification in (GreedyMultipath(), TwoSlicePaths(), Traversal()):
         other = round_law(*pair, drafting, verification)
         np.testing.assert_allclose(other.lengths, block.lengths, atol=1e-13)
     optimum = multipath_optimum(*pair, 1, length).block_efficiency
@@ -85,7 +87,7 @@ def test_nothing_exceeds_the_multipath_optimum(seed):
     vocab_size, length, paths = [(2, 2, 3), (2, 3, 2), (3, 2, 2), (4, 2, 3)][seed % 4]
     pair = random_pair(vocab_size, length + 1, rng)
     optimum = multipath_optimum(*pair, paths, length).block_efficiency + OPTIMUM_SLACK
-    for name in ["martingale", *OTHERS]:
+    for name in ["two-slice", *OTHERS]:
         assert efficiency(pair, name, paths, length) <= optimum, name
 
 
@@ -93,10 +95,10 @@ def test_nothing_exceeds_the_multipath_optimum(seed):
 def test_martingale_is_near_the_optimum(seed):
     rng = np.random.default_rng(seed)
     vocab_size, length, paths = [(2, 4, 2), (3, 3, 3), (4, 2, 4), (2, 3, 4)][seed % 4]
-    pair = random_pair(vocab_size, length, rng)
+    pair = random_pair(vocab_size, length + 1, rng)
     optimum = multipath_optimum(*pair, paths, length).block_efficiency
-    martingale = selection_efficiency(*pair, MultipathMartingale(), paths, length)
-    assert 0.95 * optimum <= martingale <= optimum + OPTIMUM_SLACK
+    two_slice = tournament_efficiency(*pair, iid_paths(paths, length))
+    assert 0.95 * optimum <= two_slice <= optimum + OPTIMUM_SLACK
 
 
 FAMILY = [(2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (3, 4), (4, 2), (4, 3), (4, 4)]
@@ -112,7 +114,7 @@ def test_martingale_is_near_the_optimum_and_above_all_others(paths):
     """Within 1% of the multi-path LP on average; of all algorithms the largest mean."""
     rng = np.random.default_rng(paths)
     optima = []
-    found = {name: [] for name in ["block", "martingale", *OTHERS]}
+    found = {name: [] for name in ["block", "two-slice", *OTHERS]}
     for vocab_size, length in FAMILY:
         for noise in (0.5, 1.0, 2.0) if (paths, vocab_size, length) not in TOO_LARGE else ():
             pair = random_pair(vocab_size, length + 1, rng, noise=noise)
@@ -121,9 +123,9 @@ def test_martingale_is_near_the_optimum_and_above_all_others(paths):
                 values.append(efficiency(pair, name, 1 if name == "block" else paths, length))
                 assert values[-1] <= optima[-1] + OPTIMUM_SLACK, name
     shares = {name: np.array(values) / optima for name, values in found.items()}
-    assert np.mean(1.0 - shares["martingale"]) < 0.01
+    assert np.mean(1.0 - shares["two-slice"]) < 0.01
     means = {name: np.mean(values) for name, values in found.items()}
-    best = means.pop("martingale")
+    best = means.pop("two-slice")
     assert best > max(means.values()), means
 
 

@@ -81,7 +81,7 @@ def test_large_and_small_counts_agree() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ngram", "lookup", "mixture"])
-@pytest.mark.parametrize("algorithm", ["martingale", "traversal", "tournament", "k-seq"])
+@pytest.mark.parametrize("algorithm", ["two-slice", "traversal", "tournament", "k-seq"])
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_drafts_that_follow_the_text_keep_the_target(
     kind: str, algorithm: str, temperature: float

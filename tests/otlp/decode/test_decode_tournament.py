@@ -11,7 +11,6 @@ from otlp.decode import (
     ALGORITHMS,
     Drafting,
     DraftTree,
-    MultipathMartingale,
     RandomChooser,
     TabularModel,
     TargetOnly,
@@ -218,17 +217,6 @@ def test_powers_that_multiply_to_nothing() -> None:
         found = Tournament().verify(tree, targets, chooser)
         assert found.node == 0 or tree.tokens[found.node] > 0
         assert found.correction.sum() == pytest.approx(1.0, abs=1e-12)
-
-
-@pytest.mark.parametrize("size", [(2, 3, 2), (3, 2, 2), (4, 1, 3), (2, 2, 3)])
-def test_iid_paths_are_martingale(size: tuple[int, int, int]) -> None:
-    vocab_size, length, paths = size
-    for noise in (0.0, 1.0):
-        pair = random_pair(vocab_size, length + 1, np.random.default_rng(1), noise=noise)
-        drafting = iid_paths(paths, length)
-        found = round_law(*pair, drafting, Tournament())
-        known = round_law(*pair, drafting, MultipathMartingale())
-        np.testing.assert_allclose(found.lengths, known.lengths, atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from otlp.decode import (
     ALGORITHMS,
     Block,
     GreedyMultipath,
-    MultipathMartingale,
     RandomChooser,
     ShapedDrafting,
     Speculative,
     TabularModel,
     TopDown,
     Traversal,
+    TwoSlicePaths,
     greedy_distribution,
     hub_pairs,
     iid_paths,
@@ -27,9 +27,9 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.laws.prefix_laws import prefix_law, selection_efficiency
+from otlp.decode.laws.prefix_laws import greedy_efficiency, prefix_law
 from otlp.decode.laws.round_laws import round_law
-from otlp.decode.verification.path_selection import PathSelection
+from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution
 from otlp.studies.decoding import Setting
@@ -39,7 +39,7 @@ EVERY_SIZE = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3)))
 """V, L, K."""
 # more would list too many sets of paths as a whole
 SIZES = [(2, 1, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 2)]
-SELECTIONS = [GreedyMultipath(), MultipathMartingale()]
+SELECTIONS = [GreedyMultipath(), TwoSlicePaths()]
 RULES = ["naive", "recursive-rejection", "k-seq", "optimal", "global-resolution"]
 SINGLE = ["autoregressive", "speculative", "block"]
 MULTIPLE = [name for name in ALGORITHMS if name not in (*SINGLE, "hub")]
@@ -78,7 +78,7 @@ def with_zeros(draft, target, rng):
 
 def slow_if_many(name, size):
     """Both selections pick from all V^(K L) sets of paths; tournament verifies every path."""
-    long = name == "tournament" or isinstance(ALGORITHMS[name], PathSelection)
+    long = name in ("tournament", "two-slice", "greedy-multipath")
     many = size == (4, 3, 3) and long
     return pytest.param(name, size, marks=pytest.mark.slow if many else ())
 
@@ -136,7 +136,7 @@ def test_tokens_that_one_model_never_gives(verification, seed):
     assert_lossless(*pair, iid_paths(2, 2), verification)
 
 
-@pytest.mark.parametrize("verification", [MultipathMartingale(), Traversal()], ids=lambda v: v.name)
+@pytest.mark.parametrize("verification", [TwoSlicePaths(), Traversal()], ids=lambda v: v.name)
 def test_equal_models_accept_everything(verification):
     _, target = random_pair(3, 3, np.random.default_rng(3))
     law = assert_lossless(target, target, iid_paths(2, 2), verification)
@@ -242,13 +242,16 @@ def test_autoregressive():
     assert law.block_efficiency == 1.0
 
 
-@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    ("selection", "exact"),
+    [(GreedyMultipath(), greedy_efficiency), (TwoSlicePaths(), tournament_efficiency)],
+)
 @pytest.mark.parametrize("size", SIZES)
-def test_selection_efficiency_is_that_of_the_outcomes(selection, size):
+def test_selection_efficiency_is_that_of_the_outcomes(selection, exact, size):
     vocab_size, length, paths = size
     pair = random_pair(vocab_size, length + 1, np.random.default_rng(9))
     law = round_law(*pair, iid_paths(paths, length), selection)
-    efficiency = selection_efficiency(*pair, selection, paths, length)
+    efficiency = exact(*pair, iid_paths(paths, length))
     assert efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
 
 
@@ -267,7 +270,7 @@ def test_sampled_rounds_follow_the_enumerated_law():
 
     A likelihood-ratio test for each algorithm, Bonferroni over the family; the seed is fixed.
     """
-    names = ["k-seq", "optimal", "greedy-multipath", "martingale", "traversal"]
+    names = ["k-seq", "optimal", "greedy-multipath", "two-slice", "traversal"]
     rounds, length = 4000, 2
     draft, target = random_pair(3, length + 1, np.random.default_rng(12))
     wanted = rounds * target.joint(length + 1).ravel()

@@ -16,10 +16,11 @@ from otlp.decode import (
     ALGORITHMS,
     Drafting,
     GreedyMultipath,
-    MultipathMartingale,
     Sampling,
     TabularModel,
     Tournament,
+    TwoSlicePaths,
+    Verification,
     iid_paths,
     mixed_shape,
     random_pair,
@@ -36,7 +37,6 @@ from otlp.decode.design import (
     best_static_tree,
     design,
     gather_statistics,
-    path_profile,
     tournament_profile,
 )
 from otlp.decode.design.node_acceptance import (
@@ -48,9 +48,9 @@ from otlp.decode.design.static_trees import tree_worth
 from otlp.decode.design.text_renewal import renew
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
-from otlp.decode.verification.path_selection import PathSelection
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.studies.greedy_profile import greedy_profile
 
 LEAF: Any = ((), ())
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
@@ -139,14 +139,20 @@ def test_slots_of_different_parents_are_told_apart() -> None:
     assert law.block_efficiency == pytest.approx(2.9655, abs=1e-4)
 
 
-@pytest.mark.parametrize("rule", [MultipathMartingale(), GreedyMultipath()])
+def two_slice_profile(text: WrittenText, paths: int, length: int) -> Any:
+    return tournament_profile(text, iid_paths(paths, length), length)
+
+
+@pytest.mark.parametrize(
+    ("rule", "profile"), [(TwoSlicePaths(), two_slice_profile), (GreedyMultipath(), greedy_profile)]
+)
 @pytest.mark.parametrize("paths", [1, 2, 3])
-def test_one_pass_gives_every_length(paths: int, rule: PathSelection) -> None:
+def test_one_pass_gives_every_length(paths: int, rule: Verification, profile: Any) -> None:
     draft, target = random_pair(3, 4, np.random.default_rng(2))
     texts = every_text(draft, target, 3)
-    profiles = [(path_profile(text, paths, 2, rule), chance) for text, chance in texts]
+    profiles = [(profile(text, paths, 2), chance) for text, chance in texts]
     for length in (1, 2):
-        found = sum(chance * lengths(profile[:, : length + 1]) for profile, chance in profiles)
+        found = sum(chance * lengths(rows[:, : length + 1]) for rows, chance in profiles)
         law = round_law(draft, target, iid_paths(paths, length), rule)
         np.testing.assert_allclose(found, law.lengths, atol=1e-9)
 
@@ -293,7 +299,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     shapes = {shape for shape in mixed_shapes(3) if mixed_shape(shape).length <= 3}
     rivals = [round_law(*models, mixed_shape(s), Tournament()).block_efficiency for s in shapes]
     rivals += [
-        round_law(*models, iid_paths(k, n), MultipathMartingale()).block_efficiency
+        round_law(*models, iid_paths(k, n), TwoSlicePaths()).block_efficiency
         for k, n in ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1))
     ]
     # chosen by what nodes accept on average, so not always the very best
@@ -318,7 +324,7 @@ def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
     same = Candidate("mixed", ((0, 2), (0, 1)), 4, 2, 1.8 + 1e-13, 0.1)
     assert design(statistics(*given.candidates, same), 4).candidate == given.candidates[1]
     assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
-    assert design(given, 4).verification == ALGORITHMS["martingale"]
+    assert design(given, 4).verification == ALGORITHMS["two-slice"]
     cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))  # type: ignore[arg-type]
     assert design(given, costs=cheap_nodes).tokens_per_second == pytest.approx(1.8)
     dear = CostCurve((1.0, 2.0, 3.0, 4.0, 5.0), 0.1)
@@ -389,7 +395,6 @@ NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
         lambda: gather_statistics([TEXT], **NAMES, length=4),  # deeper than the text
         lambda: tournament_profile(TEXT, iid_paths(1, 3), 2),
         lambda: tournament_profile(TEXT, top_tree(3, 2), 2),
-        lambda: path_profile(TEXT, 0, 2),
         lambda: WrittenText([0, 1], ROW, ROW),  # type: ignore[arg-type]
         lambda: WrittenText([0, 0, 0, 3], ROW, ROW),  # type: ignore[arg-type]
         lambda: WrittenText([0] * 4, np.eye(4, 3) * 0.0, ROW),  # type: ignore[arg-type]

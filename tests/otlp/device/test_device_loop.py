@@ -27,15 +27,13 @@ from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import (  # noqa: E402
     Block,
     Chooser,
-    MultipathMartingale,
     Sampling,
     iid_paths,
     play_round,
     prefix_tree,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
-from otlp.decode.verification.block import next_weight  # noqa: E402
-from otlp.decode.verification.tournament import LOST, Branch, Standing  # noqa: E402
+from otlp.decode.verification.tournament import ELIMINATED, Branch, Draws, NodeState  # noqa: E402
 from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
@@ -48,7 +46,7 @@ from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, OTLPError, UnsupportedProblemError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
-from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
+from otlp.numerics.score_chains import drawn, powered, root_score  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
 PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
@@ -478,29 +476,25 @@ def test_verification_reads_no_other_memory(name: str, change: Any) -> None:
 
 def reference_on_paths(p, q, tokens, uniform) -> tuple[int, int, int]:
     """One verification by the rule's own parts in NumPy, with its numbers given."""
-    rule = MultipathMartingale()
     paths, length = tokens.shape
-    weights, skews, scores = np.ones((paths, length + 1)), [], []
+    weights, gammas, scores = np.ones((paths, length + 1)), np.zeros_like(q), []
     for k in range(paths):
-        state = rule.root(paths)
+        state = NodeState(powered(root_score(), 1.0 / paths), 1.0)
         for level, token in enumerate(tokens[k]):
-            skew = rule.skew(state, weights[k, level], p[k, level], q[k, level])
-            skews.append(skew)
-            drafted = q[k, level, token] * skew.ratio(token)
-            weights[k, level + 1] = next_weight(weights[k, level], p[k, level, token], drafted)
-            state = skew.child(token)
-        cumulative = np.cumsum(state.masses)
-        cell = int(invert_cdf(cumulative, uniform[k]))
-        inside = (uniform[k] * cumulative[-1] - cumulative[cell]) / state.masses[cell] + 1.0
-        scores.append(state.edges[cell] + inside * (state.edges[cell + 1] - state.edges[cell]))
+            if state.score is None:
+                break
+            draws = Draws(state.score, 1.0, state.weight, p[k, level], q[k, level])
+            gammas[k, level] = draws.masses()
+            state = draws.child(int(token))
+            weights[k, level + 1] = state.weight
+        scores.append(-np.inf if state.score is None else drawn(state.score, uniform[k]))
     path = int(np.argmax(scores))
     for at in range(length, -1, -1):
         weight, number = weights[path, at], uniform[paths + at]
         if at == length:
             left, stop = p[path, at], weight
         else:
-            gamma = skews[path * length + at].draft_distribution()
-            left, total = positive_part(weight, p[path, at], 1.0, gamma)
+            left, total = positive_part(weight, p[path, at], 1.0, gammas[path, at])
             stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
         if at == 0 or number < stop:
             left = left if left.sum() > 0.0 else p[path, at]
@@ -511,23 +505,23 @@ def reference_on_paths(p, q, tokens, uniform) -> tuple[int, int, int]:
 def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
     """Slots of the path, accepted, and the token: by the parts of `Tournament`."""
     parents = prefix_tree(branching).shape
-    standings, branches = [Standing(root_score(), 1.0)], {}
+    states, branches = [NodeState(root_score(), 1.0)], {}
     for slot, parent in enumerate(parents[1:], start=1):
-        standing, children = standings[parent], parents.count(parent)
-        if standing.score is None:
-            standings.append(LOST)
+        state, children = states[parent], parents.count(parent)
+        if state.score is None:
+            states.append(ELIMINATED)
             continue
         if parent not in branches:
-            branches[parent] = Branch(standing, p[parent], (), (), q[parent], children, 0)
-        standings.append(branches[parent].child(int(tokens[slot - 1]), False, False))
+            branches[parent] = Branch(state, p[parent], (), (), q[parent], children, 0)
+        states.append(branches[parent].child(int(tokens[slot - 1]), False, False))
     leaves = [slot for slot in range(len(parents)) if slot not in parents]
-    path = [max(leaves, key=lambda slot: -np.inf if standings[slot].score is None
-                else drawn(standings[slot].score, uniform[slot]))]  # fmt: skip
+    path = [max(leaves, key=lambda slot: -np.inf if states[slot].score is None
+                else drawn(states[slot].score, uniform[slot]))]  # fmt: skip
     while path[0]:
         path.insert(0, parents[path[0]])
     for at in range(len(branching), -1, -1):
         slot, number = path[at], uniform[len(parents) + 1 + at]
-        weight = standings[slot].weight
+        weight = states[slot].weight
         if at == len(branching):
             left, stop = p[slot], weight
         else:
@@ -540,7 +534,7 @@ def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], in
 
 
 def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
-    """Slots of the path, accepted, and the token: by the martingale rule on paths."""
+    """Slots of the path, accepted, and the token: by the two-slice rule on paths."""
     if max(branching[1:], default=1) > 1:
         return reference_on_a_tree(branching, p, q, tokens, uniform)
     paths, length = branching[0], len(branching)

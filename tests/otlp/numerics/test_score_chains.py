@@ -8,17 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 
+from otlp.numerics.best_score import best_score
 from otlp.numerics.score_chains import (
     Score,
-    best_score,
+    cell_of,
     drawn,
     powered,
+    rise_in,
     root_score,
     sliced,
     slices,
     win_place,
 )
+from otlp.numerics.score_threshold import split as split_for
+from otlp.numerics.score_threshold import threshold
+from otlp.numerics.two_slice import shares
 
 fractions = st.floats(0.01, 0.99)
 
@@ -138,3 +144,58 @@ def test_small_shares_lose_nothing() -> None:
         chances = best_score([powered(root_score(), share), powered(root_score(), 1.0 - share)])
         assert chances[0] == pytest.approx(share, rel=1e-10)
         assert chances[1] == pytest.approx(1.0 - share, rel=1e-12)
+
+
+chains = st.builds(some_score, steps).map(lambda score: powered(score, 0.6))
+
+
+@settings(max_examples=30, deadline=None)
+@given(chains, st.floats(0.05, 1.0))
+def test_the_links_rise_as_the_integral_of_their_rates(score: Score, part: float) -> None:
+    for cell, width in enumerate(score.widths.tolist()):
+        end = width + float(np.log(part))
+        begin = end - 2.0
+
+        def density(offset: float, cell: int = cell) -> float:
+            rise, rate = rise_in(score, cell, offset)
+            return float(np.exp(rise)) * rate
+
+        rises = [float(np.exp(rise_in(score, cell, at)[0])) for at in (begin, end)]
+        found = quad(density, begin, end, epsrel=1e-12)[0]
+        assert found == pytest.approx(rises[1] - rises[0], rel=1e-9, abs=1e-300)
+
+
+@settings(max_examples=50, deadline=None)
+@given(chains, st.integers(0, 2**32 - 1))
+def test_the_threshold_falls_where_all_tokens_want_more(score: Score, seed: int) -> None:
+    p, q = np.random.default_rng(seed).dirichlet(np.full(6, 0.5), 2)
+    places = []
+    for weight in (0.2, 0.5, 0.8, 0.95):
+        cell, offset = threshold(score, weight, p, q)
+        places.append(float(np.exp(score.edges[cell])) + float(np.exp(offset)))
+    assert all(later <= earlier + 1e-7 for earlier, later in pairwise(places))
+
+
+@settings(max_examples=50, deadline=None)
+@given(chains, st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
+def test_the_childrens_scores_mix_to_the_parents(score: Score, seed: int, weight: float) -> None:
+    p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.5), 2)
+    cut = split_for(score, weight, p, q)
+    if cut.low >= cut.high:
+        return
+    bottom, grid = float(np.exp(score.left[-1, 0])), np.log(np.linspace(0.01, 1.0, 23))
+    mixed = np.zeros(grid.size)
+    for x in np.flatnonzero(q):
+        lower, upper = shares(weight * p[x], q[x], cut.low, cut.high, cut.up, cut.down)
+        lower, upper = lower / cut.below, upper / cut.above
+        child = sliced(score, cut.cell, cut.offset, bottom * lower, lower, upper)
+        mixed += q[x] * reached(child, grid)
+    np.testing.assert_allclose(mixed, reached(score, grid), rtol=0.0, atol=MIXED)
+
+
+MIXED = 1e-14
+
+
+def reached(score: Score, grid: np.ndarray) -> np.ndarray:
+    """F at the logarithms of some places, as `slices` says it."""
+    return np.array([slices(score, *cell_of(score, log_z))[0] for log_z in grid])

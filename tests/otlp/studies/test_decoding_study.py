@@ -75,7 +75,7 @@ def test_runs_are_the_same_again_and_count_their_calls():
     draft, target = random_pair(3, 12, np.random.default_rng(4))
     prompts = [np.array([0]), np.array([1, 2])]
     first, second = (
-        measure(draft, target, prompts, Setting("martingale", 2, 2), max_tokens=4, seeds=(0, 5))
+        measure(draft, target, prompts, Setting("two-slice", 2, 2), max_tokens=4, seeds=(0, 5))
         for _ in range(2)
     )
     assert len(first.runs) == 4
@@ -151,7 +151,7 @@ class TestOnTheTrainedPair:
         prompts.write_text("import os\n\ndef main(\n")
         out, figure, times = (tmp_path / name for name in ("a.json", "a.png", "t.png"))
         result = run(
-            *("decode", "--prompts", str(prompts), "--algorithms", "block,martingale"),
+            *("decode", "--prompts", str(prompts), "--algorithms", "block,two-slice"),
             *("--paths", "1,2", "--length", "2", "--tokens", "3", "--device", "cpu"),
             *("--json", str(out), "--figure", str(figure), "--time-figure", str(times)),
         )
@@ -160,7 +160,7 @@ class TestOnTheTrainedPair:
         found = json.loads(out.read_text())
         found = found["measurements"]
         names = [(one["algorithm"], one["paths"]) for one in found]
-        assert names == [("autoregressive", 1), ("block", 1), ("martingale", 1), ("martingale", 2)]
+        assert names == [("autoregressive", 1), ("block", 1), ("two-slice", 1), ("two-slice", 2)]
         assert found[0]["block_efficiency"][0] == 1.0
         assert all(len(one["runs"]) == 2 and one["speed_up"][0] > 0.0 for one in found)
         assert figure.stat().st_size and times.stat().st_size

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otlp.decode import prefix_tree, random_pair
-from otlp.decode.design import CostCurve, Renewal, path_profile, tournament_profile
+from otlp.decode import iid_paths, prefix_tree, random_pair
+from otlp.decode.design import CostCurve, Renewal, tournament_profile
 from otlp.errors import InvalidInputError
 from otlp.studies.energy import joules
 from otlp.studies.timed_loop import Decoding, race
@@ -76,7 +76,7 @@ def test_predictions_are_text_renewal_over_costs(texts) -> None:
             efficiency = Renewal.of(tournament_profile(text, tree, 2) for text in own).efficiency
             assert one.tokens_per_call.mean == pytest.approx(efficiency)
         elif setting != PLAIN:
-            profiles = [path_profile(text, setting.paths, 2) for text in own]
+            profiles = [tournament_profile(text, iid_paths(setting.paths, 2), 2) for text in own]
             efficiency = Renewal.of(one[:, : setting.length + 1] for one in profiles).efficiency
             assert one.tokens_per_call.mean == pytest.approx(efficiency)
             seconds = 1.0 + 0.1 * setting.nodes + 0.1 * setting.length
@@ -174,7 +174,7 @@ def test_settings_are_named_by_what_is_drafted() -> None:
     names = {
         "plain": PLAIN,
         "block 1 x 2": LoopSetting((1, 1)),
-        "martingale 3 x 1": LoopSetting((3,)),
+        "two-slice 3 x 1": LoopSetting((3,)),
     }
     names["tournament 1-2, draft T 0.5"] = LoopSetting((1, 2), 0.5)
     assert {str(one): one for one in names.values()} == names

@@ -1,9 +1,10 @@
 """Draws without replacement whose tokens rank themselves at random: which drafted one is best.
 
-A token is one of the first n clocks to ring, at rates q (`otlp.WithoutReplacement`), and draws its
-rank from a law of its own.  Raise the bar over all ranks from the lowest: each step lets a share
-of one token below the bar, and that token is the best with the chance that it lies on the step and
-is drafted, while the other drafted tokens lie below.  At a fixed time all of these are products
+A token is one of the first n to arrive in an exponential race at rates q
+(`otlp.WithoutReplacement`), and draws its rank from a distribution of its own.  Go through all
+ranks from the lowest: each step lets a share of one token below the level, and that token is the
+best with the chance that it lies on the step and is drafted, while the other drafted tokens lie
+below.  At a fixed time all of these are products
 over tokens, kept as their first n coefficients; a step divides its token's factor out, changes
 the factor, and multiplies it in again.
 """
@@ -19,19 +20,19 @@ from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.lanes import LANES, Lanes, alike, load, store, times, times_plus, total
 from otlp.timing import checkpoint
 
-LITTLE = 0.5
+SERIES_UP_TO = 0.5
 """Up to here exp(x) - 1 is a series, which fills the vectors."""
 
-FEW = 16
+FEW_DRAFTS = 16
 """Drafts that lose no digit that counts, even where nearly all tokens are drafted."""
 
-NEGLIGIBLE = 1e-17
+LAST_TERM = 1e-17
 """Smaller terms of the series, as parts of its sum, are left out."""
 
 
 @dataclass(frozen=True, eq=False)
-class Clocks:
-    """The clocks at the nodes of the integral over time, in blocks of LANES nodes.
+class ExponentialRace:
+    """The race at the nodes of the integral over time, in blocks of LANES nodes.
 
     Attributes
     ----------
@@ -40,42 +41,44 @@ class Clocks:
     head : ndarray, shape (V,), int64
         Number of each token among the heads, or -1.  Heads are so likely that dividing their
         factors out would lose digits; these are multiplied anew.
-    rung : ndarray, shape (B, V, LANES)
-        Odds that the clock has rung; for heads the probability.
-    silent : ndarray, shape (B, H, LANES)
-        Probability that a head's clock has not rung.
+    arrived : ndarray, shape (B, V, LANES)
+        Odds that the token has arrived; for heads the probability.
+    survival : ndarray, shape (B, H, LANES)
+        Probability that a head has not arrived.
     start : ndarray, shape (B, LANES)
-        Weights of the nodes, times the probability that no clock but the heads' has rung.
+        Weights of the nodes, times the probability that none but heads have arrived.
     """
 
     draft: FloatArray
     head: IntArray
-    rung: FloatArray
-    silent: FloatArray
+    arrived: FloatArray
+    survival: FloatArray
     start: FloatArray
 
     @classmethod
-    def at(cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray) -> Clocks:
-        """Prepare the clocks at the nodes, shape (B, LANES); O(V) exponentials a node."""
-        order = np.flatnonzero(draft > LITTLE / times[-1, -1])
+    def at(
+        cls, draft: FloatArray, n: int, times: FloatArray, weights: FloatArray
+    ) -> ExponentialRace:
+        """Prepare the race at the nodes, shape (B, LANES); O(V) exponentials a node."""
+        order = np.flatnonzero(draft > SERIES_UP_TO / times[-1, -1])
         order = order[np.argsort(-draft[order], kind="stable")]
         rest = np.ones(draft.size, dtype=bool)
         rest[order] = False
         left = np.append(draft[order], draft[rest].sum())[::-1].cumsum()[::-1]
         # Dividing the factor of a token out that is drafted more often than not multiplies
         # errors, by up to 2^n in all.
-        likely = n if n <= FEW else 2 * n
+        likely = n if n <= FEW_DRAFTS else 2 * n
         count = int(np.argmax(np.append(likely * draft[order] <= left[:-1], True)))
         head = np.full(draft.size, -1, dtype=np.int64)
         head[order[:count]] = np.arange(count)
-        rung = np.empty((len(times), draft.size, times.shape[1]))
-        for rows, block in zip(rung, times, strict=True):
+        arrived = np.empty((len(times), draft.size, times.shape[1]))
+        for rows, block in zip(arrived, times, strict=True):
             checkpoint()
-            _ring(draft, head, block, rows)
-        with np.errstate(over="ignore"):  # certain to have rung
-            silent = np.exp(-draft[order[:count], None] * times[:, None])
+            _arrive(draft, head, block, rows)
+        with np.errstate(over="ignore"):  # certain to have arrived
+            survival = np.exp(-draft[order[:count], None] * times[:, None])
             start = weights * np.exp(-left[count] * times)
-        return cls(draft, head, rung, silent, start)
+        return cls(draft, head, arrived, survival, start)
 
     def chances(self, n: int, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability that the step's token is the best if it has that rank; O(n) a step and node.
@@ -94,56 +97,58 @@ class Clocks:
         ndarray, shape (M,)
         """
         chances = np.zeros(tokens.size)
-        for rung, silent, start in zip(self.rung, self.silent, self.start, strict=True):
+        for arrived, survival, start in zip(self.arrived, self.survival, self.start, strict=True):
             checkpoint()
-            _add_chances(self.draft, self.head, rung, silent, start, n, tokens, shares, chances)
+            _add_chances(
+                self.draft, self.head, arrived, survival, start, n, tokens, shares, chances
+            )
         return chances
 
 
 @compiled
-def _ring(draft: FloatArray, head: IntArray, times: FloatArray, rung: FloatArray) -> None:
+def _arrive(draft: FloatArray, head: IntArray, times: FloatArray, arrived: FloatArray) -> None:
     for token in range(draft.size):
         rate = draft[token]
         if head[token] >= 0:
             for k in range(LANES):
-                rung[token, k] = -np.expm1(-rate * times[k])
-        elif rate * times[-1] < LITTLE:
+                arrived[token, k] = -np.expm1(-rate * times[k])
+        elif rate * times[-1] < SERIES_UP_TO:
             terms, rest = 1, 1.0
-            while rest > NEGLIGIBLE:
+            while rest > LAST_TERM:
                 terms += 1
                 rest *= rate * times[-1] / terms
             for k in range(LANES):
-                rung[token, k] = 1.0
+                arrived[token, k] = 1.0
             for term in range(terms, 1, -1):
                 part = rate / term
                 for k in range(LANES):
-                    rung[token, k] = 1.0 + part * times[k] * rung[token, k]
+                    arrived[token, k] = 1.0 + part * times[k] * arrived[token, k]
             for k in range(LANES):
-                rung[token, k] *= rate * times[k]
+                arrived[token, k] *= rate * times[k]
         else:
             for k in range(LANES):
-                rung[token, k] = np.expm1(rate * times[k])
+                arrived[token, k] = np.expm1(rate * times[k])
 
 
 @compiled(slp=True, fastmath=WITHOUT_NAN)
 def _add_chances(
     draft: FloatArray,
     head: IntArray,
-    rung: FloatArray,
-    silent: FloatArray,
+    arrived: FloatArray,
+    survival: FloatArray,
     start: FloatArray,
     n: int,
     tokens: IntArray,
     shares: FloatArray,
     chances: FloatArray,
 ) -> None:
-    """Integrate over the time when the n-th clock rings; see `Clocks.chances`.
+    """Integrate over the time of the n-th arrival; see `ExponentialRace.chances`.
 
-    Row m of `count` is the chance that m clocks of the tail have rung, all below the bar, and of
-    `rate` the rate at which one more rings; the heads have the same, and all heads but `current`.
+    Row m of `count` is the chance that m tokens of the tail have arrived, all below the level, and
+    of `rate` the rate at which one more does; the heads have the same, and all heads but `current`.
     A step looks at them without its token, from the first row to the last.
     """
-    heads = silent.shape[0]
+    heads = survival.shape[0]
     below = np.zeros(draft.size)
     names = np.zeros(heads, np.int64)
     for token in range(draft.size):
@@ -155,13 +160,13 @@ def _add_chances(
     count[0] = start
     head_count[0] = 1.0
     for h in range(heads):
-        store(head_count, 0, times(load(head_count, 0), load(silent, h)))
+        store(head_count, 0, times(load(head_count, 0), load(survival, h)))
     current = -1
     for step in range(tokens.size):
         token = tokens[step]
         share, own, reached = shares[step], draft[token], below[token]
         below[token] = reached + share
-        odds, each = load(rung, token), alike(own)
+        odds, each = load(arrived, token), alike(own)
         chance = alike(0.0)
         if head[token] >= 0:
             if token != current:
@@ -171,12 +176,12 @@ def _add_chances(
                     if names[h] != token:
                         name = names[h]
                         _multiply(
-                            rest_count, rest_rate, load(silent, h), load(rung, name),
+                            rest_count, rest_rate, load(survival, h), load(arrived, name),
                             draft[name], below[name], rest_count, rest_rate,
                         )  # fmt: skip
                 current = token
-            quiet = load(silent, head[token])
-            each = times(each, quiet)
+            survives = load(survival, head[token])
+            each = times(each, survives)
             for m in range(n):
                 rest, tail = load(rest_count, m), load(count, n - 1 - m)
                 chance = times_plus(each, times(tail, rest), chance)
@@ -184,7 +189,9 @@ def _add_chances(
                     more = times(load(count, n - 2 - m), load(rest_rate, m))
                     more = times_plus(load(rate, n - 2 - m), rest, more)
                     chance = times_plus(odds, more, chance)
-            _multiply(rest_count, rest_rate, quiet, odds, own, below[token], head_count, head_rate)
+            _multiply(
+                rest_count, rest_rate, survives, odds, own, below[token], head_count, head_rate
+            )
         else:
             flow, rise = alike(-reached * own), alike(share * own)
             lower, upper = times(alike(-reached), odds), times(alike(share), odds)
@@ -203,7 +210,7 @@ def _add_chances(
                 one, two = load(count, m), load(rate, m)
                 store(count, m, times_plus(upper, same, one))
                 here = times_plus(lower, same, one)
-                # The rates' last row is that of n + 1 clocks, which nobody asks for.
+                # The rates' last row is that of n + 1 arrivals, which nobody asks for.
                 if m < n - 1:
                     store(rate, m, times_plus(rise, here, times_plus(upper, more, two)))
                     more = times_plus(flow, here, times_plus(lower, more, two))
@@ -216,21 +223,21 @@ def _add_chances(
 def _multiply(
     count: FloatArray,
     rate: FloatArray,
-    silent: Lanes,
-    rung: Lanes,
+    survival: Lanes,
+    arrived: Lanes,
     own: float,
     below: float,
     to_count: FloatArray,
     to_rate: FloatArray,
 ) -> None:
-    """Multiply a head's factor in, of whose ranks the share `below` lies below the bar."""
-    own, rung = below * own, times(alike(below), rung)
+    """Multiply a head's factor in, of whose ranks the share `below` lies below the level."""
+    own, arrived = below * own, times(alike(below), arrived)
     for m in range(count.shape[0] - 1, -1, -1):
         one = load(count, m)
-        two = times(silent, times_plus(alike(own), one, load(rate, m)))
-        one = times(silent, one)
+        two = times(survival, times_plus(alike(own), one, load(rate, m)))
+        one = times(survival, one)
         if m > 0:
-            one = times_plus(rung, load(count, m - 1), one)
-            two = times_plus(rung, load(rate, m - 1), two)
+            one = times_plus(arrived, load(count, m - 1), one)
+            two = times_plus(arrived, load(rate, m - 1), two)
         store(to_count, m, one)
         store(to_rate, m, two)

@@ -6,14 +6,14 @@ from math import lgamma
 import numpy as np
 import pytest
 
+from otlp.numerics.arrival_times import arrival_times
 from otlp.numerics.lanes import LANES
-from otlp.numerics.ring_times import ring_times
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 20, 64])
 @pytest.mark.parametrize("slowest", [1.0 + 1e-15, 0.9, 0.5, 0.2, 0.06, 0.04, 1e-3, 1e-12])
 def test_every_rate_between_the_slowest_and_one(n, slowest):
-    times, weights = ring_times(n, slowest)
+    times, weights = arrival_times(n, slowest)
     assert times.shape == weights.shape and times.shape[1] == LANES
     assert (np.diff(times.ravel()) > 0.0).all() and (weights > 0.0).all()
     for rate in np.geomspace(slowest, 1.0, 9):
@@ -22,14 +22,14 @@ def test_every_rate_between_the_slowest_and_one(n, slowest):
 
 
 def test_few_nodes_where_no_token_has_much_and_a_logarithm_more_where_one_has_all():
-    assert ring_times(4, 0.9)[0].size == LANES
-    assert ring_times(4, 0.5)[0].size == 2 * LANES
-    assert ring_times(4, 1e-300)[0].size < 500 * LANES
+    assert arrival_times(4, 0.9)[0].size == LANES
+    assert arrival_times(4, 0.5)[0].size == 2 * LANES
+    assert arrival_times(4, 1e-300)[0].size < 500 * LANES
 
 
 @pytest.mark.parametrize("slowest", [0.9, 0.05, 1e-5])
 def test_one_rule_for_several_rings(slowest):
-    times, weights = ring_times(1, slowest, 6)
+    times, weights = arrival_times(1, slowest, 6)
     for n, rate in product(range(1, 7), np.geomspace(slowest, 1.0, 9)):
         density = np.exp(n * np.log(rate) + (n - 1) * np.log(times) - rate * times - lgamma(n))
         assert (weights * density).sum() == pytest.approx(1.0, abs=1e-12)

@@ -1,9 +1,9 @@
-"""Nodes of integrals over the time when the n-th of some exponential clocks rings.
+"""Nodes of integrals over the time of the n-th arrival in an exponential race.
 
 Divided by t^(n-1) such an integrand is a positive mixture of exp(-m t), for rates m from what is
-left when n clocks have rung up to 1.  So the relative error of Gauss and Laguerre's rule, with
+left after n arrivals up to 1.  So the relative error of Gauss and Laguerre's rule, with
 weight t^(n-1) exp(-t), is at most that of the slowest or the fastest rate, the same for both where
-time is scaled by the root of the slowest.  Where few clocks leave little of the rate, that takes
+time is scaled by the root of the slowest.  Where few arrivals leave little of the rate, that takes
 more nodes than the trapezoidal rule in the logarithm of time does.
 """
 
@@ -24,10 +24,10 @@ BLOCKS = 8
 """Most blocks of Gauss and Laguerre's rule: where it would take more, the other takes fewer."""
 
 FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
-"""First node of the trapezoidal rule by n, and from n = 5 on: no n clocks ring before it."""
+"""First node of the trapezoidal rule by n, and from n = 5 on: no n tokens arrive before it."""
 
 
-def ring_times(
+def arrival_times(
     n: int, slowest: float, most: int = 0, unit: float = 1.0
 ) -> tuple[FloatArray, FloatArray]:
     """Times and weights, in blocks.
@@ -35,11 +35,11 @@ def ring_times(
     Parameters
     ----------
     n : int
-        The clock whose ring is waited for, at least 1.
+        The arrival that is waited for, at least 1.
     slowest : float
-        Until then the clocks ring at this rate at least; before the first ring, at rate 1.
+        Until then tokens arrive at this rate at least; before the first arrival, at rate 1.
     most : int
-        Clocks from the n-th to this one may be waited for, with the same nodes; n by default.
+        Arrivals from the n-th to this one may be waited for, with the same nodes; n by default.
     unit : float
         What times and weights are measured in, a power of two: 1 / slowest may overflow.
 
@@ -51,8 +51,8 @@ def ring_times(
     Examples
     --------
     >>> import numpy as np
-    >>> from otlp.numerics.ring_times import ring_times
-    >>> times, weights = ring_times(3, 0.5)
+    >>> from otlp.numerics.arrival_times import arrival_times
+    >>> times, weights = arrival_times(3, 0.5)
     >>> times.shape, float(round((weights * times**2 * np.exp(-0.7 * times)).sum() * 0.7**3, 12))
     ((2, 8), 2.0)
     """
@@ -70,7 +70,7 @@ def ring_times(
         ):
             scale *= unit
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
-    # In x, where t = exp(x - exp(-x)); the ring is the sharper in log time the larger n is.
+    # In x, where t = exp(x - exp(-x)); the arrival is the sharper in log time the larger n is.
     x = np.linspace(first, first + length, longest * LANES).reshape(-1, LANES)
     root = np.exp(0.5 * (x - np.exp(-x)))
     times = root / unit * root

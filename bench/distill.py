@@ -1,0 +1,393 @@
+"""Distil the draft `smollm2-draft` from SmolLM2-135M-Instruct, out of text that the target writes.
+
+    python bench/distill.py --minutes 60
+
+Three steps, each taken up where an earlier run of the command left it (``--work``):
+
+1. *sample*: the target writes at temperature 1, in batches, and what it said of each next token is
+   kept, the likeliest 48 tokens of it.  It completes HumanEval's problems 0 to 49 and functions
+   of installed packages from their signature and docstring, and makes up chats, prompts and all.
+2. *learn*: half the loss of the text, half the Kullback-Leibler divergence from the target; in the
+   last part of the time the total variation distance, since one draft is accepted with probability
+   1 - TV.
+3. *measure*: sum min(p, q) on HumanEval's problems 70 to 99 and on chat prompts of our own, that
+   nothing was learned from.  Problems 50 to 69 are for choosing, 100 to 163 are not read.
+"""
+
+from __future__ import annotations
+
+import math
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from target_texts import CHAT, functions, problems, sample, write_texts
+from torch import Tensor
+from train_pair import Checkpoint, rate_factor
+from transformers import LlamaConfig, LlamaModel
+
+from otlp.cli.output import console, progress
+from otlp.data.whole_file import whole_file
+from otlp.decode.models.frequent_draft import load_frequent_draft, write_frequent_draft
+from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import SMOLLM2_DRAFT, load_model
+from otlp.decode.tree import TokenTree
+
+MEASURED, WIDE = 64, 4096
+"""Tokens of a text that is measured on, and the likeliest ones that are known of the target."""
+
+BATCH, WINDOW = 16, 256
+CORPUS = 20_000
+"""Functions of installed packages that learning begins with, in windows of so many tokens."""
+
+BEGINNING = 0.4
+"""Share of the time in which every other batch is of those."""
+
+DISTANCE = 0.9
+"""Weight of the total variation distance in the end."""
+
+CHOOSING, MEASURING = range(50, 70), range(70, 100)
+ASKED = "<|im_end|>\n<|im_start|>assistant\n"
+PROMPTS = Path(__file__).parent / "data" / "chat-prompts.txt"
+FOLDER = Path(__file__).parents[1] / "otlp" / "data" / "models" / SMOLLM2_DRAFT
+CARD = Path(__file__).with_name("distilled_card.md")
+TEMPERATURES = (0.3, 0.6, 1.0)
+COLUMNS = ("T = 0.3", "T = 0.6", "T = 1", "argmax")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Positions to learn from, of one text a row."""
+
+    tokens: Tensor
+    """Shape (B, L): the texts, padded at the right with 0."""
+
+    at: Tensor
+    """Shape (B, N): where in a row a token follows that the target wrote."""
+
+    wrote: Tensor
+    """Shape (B, N): that token."""
+
+    live: Tensor
+    """Shape (B, N): false behind the end of a completion."""
+
+    ids: Tensor
+    mass: Tensor
+
+    def __getitem__(self, chosen: Any) -> Rows:
+        return Rows(*(one[chosen] for one in vars(self).values()))
+
+    def to(self, device: Any) -> Rows:
+        """The same on a device."""
+        return Rows(*(one.to(device) for one in vars(self).values()))
+
+
+def as_rows(texts: dict[str, Any], chat: bool) -> Rows:
+    """Put texts of `write_texts` side by side at their left ends."""
+    tokens = torch.from_numpy(texts["tokens"]).long()
+    ids = torch.from_numpy(texts["ids"].astype(np.int64))
+    new = ids.shape[1]
+    shift = (tokens < 0).sum(1, keepdim=True)
+    size = tokens.shape[1]
+    turned = tokens.gather(1, (torch.arange(size) + shift) % size).clamp(min=0)
+    wrote = tokens[:, size - new :]
+    ended = (wrote == 0) | ((wrote == 2) & (not chat))
+    at = torch.arange(size - new - 1, size - 1) - shift
+    mass = torch.from_numpy(texts["mass"]).float()
+    return Rows(turned, at, wrote, ended.cumsum(1) - ended.int() == 0, ids, mass)
+
+
+def read_texts(work: Path) -> list[Rows]:
+    """Read all that was sampled, batch by batch."""
+    return [
+        as_rows(dict(np.load(path)), "chat" in path.name)
+        for path in sorted(work.glob("texts-*.npz"))
+    ]
+
+
+def read_corpus(target: HuggingFaceModel, rng: np.random.Generator) -> list[Rows]:
+    """Functions of installed packages as they are, to begin with: each token is certain."""
+    every = functions(Path(sysconfig.get_path("stdlib")), whole=True)
+    joined = "\n\n\n".join(every[i] for i in rng.permutation(len(every))[:CORPUS])
+    stream = torch.tensor(target.tokenizer(joined, verbose=False)["input_ids"])
+    windows = stream[: len(stream) // WINDOW * WINDOW].view(-1, WINDOW)
+    found = []
+    for tokens in windows.split(4 * BATCH):
+        at = torch.arange(WINDOW - 1).expand(len(tokens), -1)
+        wrote = tokens[:, 1:]
+        certain = torch.ones(*wrote.shape, 1)
+        found.append(Rows(tokens, at, wrote, wrote >= 0, wrote[..., None], certain))
+    return found
+
+
+def frequent(texts: list[Rows], vocab_size: int, size: int) -> Tensor:
+    """Find the tokens of most mass, the lower id where none was seen: it was merged earlier."""
+    mass = torch.zeros(vocab_size)
+    for rows in texts:
+        mass.index_add_(0, rows.ids[rows.live].flatten(), rows.mass[rows.live].flatten())
+    console.print(
+        f"the head's tokens hold {mass.sort(descending=True)[0][:size].sum() / mass.sum():.4f}"
+    )
+    return (-mass).argsort(stable=True)[:size].sort()[0]
+
+
+class Student(torch.nn.Module):
+    """The draft while it learns: the target's embedding, a projection, Llama, a head."""
+
+    def __init__(self, config: LlamaConfig, embedding: Tensor, kept: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("embedding", embedding.float(), persistent=False)
+        self.register_buffer("kept", kept, persistent=False)
+        # the directions in which the embeddings of the head's tokens differ most, for both ends
+        spread = self.embedding[kept].t() @ self.embedding[kept]
+        axes = torch.linalg.eigh(spread)[1].t()[-config.hidden_size :]
+        unit = axes / (self.embedding[kept] @ axes.t()).std()
+        self.projection = torch.nn.Parameter(unit)
+        self.head = torch.nn.Parameter(self.embedding[kept] @ unit.t() * config.hidden_size**-0.5)
+        self.body = LlamaModel(config)
+        del self.body.embed_tokens
+        where = torch.full((len(embedding),), len(kept), device=kept.device)
+        where[kept] = torch.arange(len(kept), device=kept.device)
+        self.register_buffer("where", where, persistent=False)
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Logarithms of the draft's distributions at the live places, shape (M, K)."""
+        inputs = self.embedding[rows.tokens] @ self.projection.t()
+        hidden = self.body(inputs_embeds=inputs, use_cache=False).last_hidden_state
+        wanted = hidden.gather(1, rows.at[..., None].expand(-1, -1, hidden.shape[-1]))
+        return (wanted[rows.live] @ self.head.t()).float().log_softmax(-1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `write_frequent_draft` stores."""
+        found = {name: one.detach() for name, one in self.body.named_parameters()}
+        return found | {"projection": self.projection, "head": self.head, "kept": self.kept}
+
+
+def losses(student: Student, rows: Rows) -> tuple[Tensor, Tensor]:
+    """Half text loss, half divergence from the target; and the total variation distance."""
+    log_q = student(rows)
+    size = log_q.shape[1]
+    ids, wrote = student.where[rows.ids[rows.live]], student.where[rows.wrote[rows.live]]
+    p = rows.mass[rows.live] * (ids < size)
+    found = log_q.gather(1, ids.clamp(max=size - 1))
+    text = -log_q.gather(1, wrote.clamp(max=size - 1)[:, None])[:, 0]
+    text = (text * (wrote < size)).mean()
+    divergence = (p * (p.clamp(min=1e-9).log() - found)).sum(-1).mean()
+    distance = 1 - torch.minimum(p, found.exp()).sum(-1).mean()
+    return 0.5 * text + 0.5 * divergence, distance
+
+
+def learn(
+    student: Student,
+    texts: list[Rows],
+    corpus: list[Rows],
+    work: Path,
+    minutes: float,
+    seed: int,
+) -> int:
+    """Train until the time is spent; returns how many tokens were learned from, repeats counted."""
+    matrices = [one for one in student.body.parameters() if one.ndim == 2]
+    others = [one for one in student.parameters() if one.ndim != 2]
+    ends = [student.projection, student.head]
+    steps: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=5e-3, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(ends + others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
+    ]
+    peaks = [group["lr"] for optimiser in steps for group in optimiser.param_groups]
+    learning = {"student": student, "matrices": steps[0], "others": steps[1]}
+    checkpoint = Checkpoint(work / "draft.pt", 1.0)
+    kept = checkpoint.load(str(student.head.device))
+    for name in learning.keys() & kept:
+        learning[name].load_state_dict(kept[name])
+    elapsed, step, seen = (kept.get(name, 0) for name in ("seconds", "steps", "seen"))
+
+    def keep() -> None:
+        states = {name: one.state_dict() for name, one in learning.items()}
+        checkpoint.save({**states, "seconds": elapsed, "steps": step, "seen": seen})
+
+    rng = np.random.default_rng(seed + step)
+    start, saved, average = time.monotonic() - elapsed, time.monotonic(), math.nan
+    with progress("the draft", round(60 * minutes)) as show:
+        while elapsed < 60 * minutes:
+            share = elapsed / (60 * minutes)
+            source = corpus if share < BEGINNING and step % 2 else texts
+            rows = source[rng.integers(len(source))]
+            chosen = rows[torch.from_numpy(rng.permutation(len(rows.tokens))[:BATCH])]
+            chosen = chosen.to(student.head.device)
+            weight = DISTANCE * min(max((share - BEGINNING) / 0.2, 0.0), 1.0)
+            for peak, optimiser in zip(peaks, steps, strict=True):
+                optimiser.param_groups[0]["lr"] = peak * rate_factor(share)
+            with torch.autocast(student.head.device.type, torch.bfloat16):
+                likelihood, distance = losses(student, chosen)
+            ((1 - weight) * likelihood + weight * distance).backward()
+            torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+            for optimiser in steps:
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
+            step, seen = step + 1, seen + int(chosen.live.sum())
+            overlap = 1 - distance.item()
+            average = overlap if math.isnan(average) else 0.98 * average + 0.02 * overlap
+            elapsed = time.monotonic() - start
+            show(f"step {step}, overlap {average:.3f}", elapsed)
+            if time.monotonic() - saved > 60 * checkpoint.minutes:
+                keep()
+                saved = time.monotonic()
+    keep()
+    return seen
+
+
+@torch.inference_mode()
+def overlaps(student: Student, rows: Rows, temperatures: tuple[float, ...]) -> dict[str, float]:
+    """Mean of sum min(p, q) at temperatures of both, and how often both find one token likeliest.
+
+    Of the target its `WIDE` likeliest tokens are known.
+    """
+    rows = rows.to(student.head.device)
+    p, ids = rows.mass[rows.live].double(), student.where[rows.ids[rows.live]]
+    log_q = student(rows).double()
+    known = ids < log_q.shape[1]
+    ids = ids.clamp(max=log_q.shape[1] - 1)
+    best = student.kept[log_q.argmax(-1)] == rows.ids[rows.live][:, 0]
+    found = {"argmax": float(best.double().mean())}
+    for temperature in temperatures:
+        ours = (log_q / temperature).softmax(-1).gather(1, ids) * known
+        theirs = p ** (1 / temperature)
+        theirs /= theirs.sum(-1, keepdim=True)
+        found[f"T = {temperature:g}"] = float(torch.minimum(ours, theirs).sum(-1).mean())
+    return found
+
+
+def held_out(target: HuggingFaceModel, prompts: list[str], work: Path, name: str) -> Rows:
+    """Texts of the target's own, `MEASURED` tokens each, after prompts that were not learned."""
+    path = work / f"{name}.npz"
+    if not path.exists():
+        ids = [target.tokenizer(prompt)["input_ids"] for prompt in prompts]
+        generator = torch.Generator(target.model.device).manual_seed(1)
+        texts = write_texts(target.model, ids, generator, repeated=1, new=MEASURED, top=WIDE)
+        with whole_file(path) as temporary, open(temporary, "wb") as stream:
+            np.savez(stream, **texts)
+    return as_rows(dict(np.load(path)), chat=False)
+
+
+def target_texts(
+    target: HuggingFaceModel, work: Path, seconds: float, seed: int
+) -> dict[str, Rows]:
+    """Sample what is learned from; return what is measured on, by name."""
+    attention = target.model.config._attn_implementation
+    target.model.set_attn_implementation("grouped")
+    sample(target, work, seconds, seed)
+    chats = [CHAT + said + ASKED for said in PROMPTS.read_text(encoding="utf-8").splitlines()]
+    sets = {f"HumanEval {part[0]} to {part[-1]}": problems(part) for part in (CHOOSING, MEASURING)}
+    found = {
+        name: held_out(target, prompts, work, name.replace(" ", "-").lower())
+        for name, prompts in {**sets, "chat": chats}.items()
+    }
+    target.model.set_attn_implementation(attention)
+    return found
+
+
+def narrow(config: Any, width: int, layers: int) -> LlamaConfig:
+    """Configuration of the draft's layers, for a target's."""
+    return LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=width,
+        intermediate_size=width * 8 // 3,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        num_key_value_heads=width // 64,
+        max_position_embeddings=config.max_position_embeddings,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        tie_word_embeddings=False,
+    )
+
+
+def call_cost(model: HuggingFaceModel) -> float:
+    """Seconds of a call on one token after 128 others; the median of 20."""
+    spent = []
+    tree, root = TokenTree(np.array([-1]), np.array([-1])), np.array([0])
+    model.start(np.arange(100, 228))
+    for _ in range(21):
+        start = time.perf_counter()
+        model.logits(tree, root)
+        spent.append(time.perf_counter() - start)
+        model.advance(tree, 0, 300)
+    return float(np.median(spent[1:]))
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--target", default=SMOLLM2, help="As in otlp decode.")
+@click.option("--out", type=click.Path(path_type=Path), default=FOLDER)
+@click.option("--work", type=click.Path(path_type=Path), default=Path("build/distill"))
+@click.option("--sample-minutes", default=60.0, help="For the target's texts.")
+@click.option("--minutes", default=60.0, help="For learning.")
+@click.option("--device", default="auto")
+@click.option("--threads", default=2, help="CPU threads.")
+@click.option("--seed", default=0)
+@click.option("--width", default=192, help="Of the layers.")
+@click.option("--layers", default=2)
+@click.option("--head", default=6144, help="How many tokens the head knows.")
+def main(
+    target: str,
+    out: Path,
+    work: Path,
+    sample_minutes: float,
+    minutes: float,
+    device: str,
+    threads: int,
+    seed: int,
+    width: int,
+    layers: int,
+    head: int,
+) -> None:
+    """Sample, learn, measure, and write the draft with its card."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    work.mkdir(parents=True, exist_ok=True)
+    teacher = load_model(target, device=device, dtype="bfloat16")
+    measured = target_texts(teacher, work, 60 * sample_minutes, seed)
+    texts = read_texts(work)
+    config = narrow(teacher.model.config, width, layers)
+    embedding = teacher.model.get_input_embeddings().weight.detach()
+    kept = frequent(texts, teacher.vocab_size, head)
+    student = Student(config, embedding, kept.to(embedding.device)).to(embedding.device)
+    corpus = read_corpus(teacher, np.random.default_rng(seed))
+    seen = learn(student, texts, corpus, work, minutes, seed)
+    write_frequent_draft(out, config, student.tensors(), teacher)
+    draft = load_frequent_draft(str(out), teacher)
+    # what is measured is what was stored: half precision
+    student.load_state_dict({k: v.half().float() for k, v in student.state_dict().items()})
+    table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for name, rows in measured.items():
+        found = overlaps(student, rows, TEMPERATURES)
+        table.append(f"| {name} | " + " | ".join(f"{found[one]:.3f}" for one in COLUMNS) + " |")
+    card = CARD.read_text(encoding="utf-8").format(
+        layers=layers,
+        width=width,
+        inner=config.intermediate_size,
+        head=head,
+        parameters=sum(one.numel() for one in student.parameters()),
+        size=(out / "model.safetensors").stat().st_size / 1e6,
+        sampled=sum(int(rows.live.sum()) for rows in texts),
+        seen=seen,
+        minutes=minutes,
+        sample_minutes=sample_minutes,
+        threads=threads,
+        seed=seed,
+        where=teacher.model.device.type,
+        measured=MEASURED,
+        cost=call_cost(draft) / call_cost(teacher),
+        table="\n".join(table),
+    )
+    (out / "README.md").write_text(card, encoding="utf-8")
+    console.print("\n".join(table))
+
+
+if __name__ == "__main__":
+    main()

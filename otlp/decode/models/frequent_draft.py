@@ -1,0 +1,180 @@
+"""A draft network for one target: its embedding, a narrow Llama, a head over frequent tokens alone.
+
+Most of a small draft would be its embedding and its head over the whole vocabulary.  The embedding
+is the target's own, projected once when the draft is loaded; tokens that the head does not know
+have probability 0, which every rule of verification takes as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Sampling
+from otlp.errors import InvalidInputError
+
+KIND = "otlp-frequent-draft"
+"""The `model_type` in config.json that says that a folder holds such a draft."""
+
+APART = ("projection", "head", "kept")
+"""Tensors of the file that belong to none of the layers."""
+
+
+class FrequentHead(torch.nn.Module):
+    """A linear layer that gives logits to some tokens, and minus infinity to all others.
+
+    Parameters
+    ----------
+    weight : Tensor, shape (K, width)
+    kept : Tensor of int64, shape (K,)
+        The tokens that it knows.
+    vocab_size : int
+        Vocabulary size V.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp.decode.models.frequent_draft import FrequentHead
+    >>> head = FrequentHead(torch.ones(2, 1), torch.tensor([3, 0]), 4)
+    >>> head(torch.tensor([[5.0]])).tolist()
+    [[5.0, -inf, -inf, 5.0]]
+    """
+
+    def __init__(self, weight: Tensor, kept: Tensor, vocab_size: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight)
+        self.bias = None
+        self.register_buffer("kept", kept)
+        self.vocab_size = vocab_size
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits (..., V) of hidden states (..., width)."""
+        found = hidden @ self.weight.t()
+        every = found.new_full((*found.shape[:-1], self.vocab_size), -torch.inf)
+        return every.index_copy(-1, self.get_buffer("kept"), found)
+
+
+def is_frequent_draft(folder: str | Path) -> bool:
+    """Whether the folder's config.json says that it holds such a draft."""
+    try:
+        found = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("model_type") == KIND
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """SHA-256 of a tokenizer's vocabulary."""
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+
+
+def write_frequent_draft(
+    folder: Path, config: LlamaConfig, tensors: dict[str, Tensor], target: HuggingFaceModel
+) -> None:
+    """Write a draft for a target in float16.
+
+    Parameters
+    ----------
+    folder : Path
+    config : LlamaConfig
+        Of the narrow layers; its vocabulary is the target's.
+    tensors : dict of Tensor
+        The layers and the last norm, named as in `LlamaModel`; `projection`, shape (width, the
+        target's width); `head`, shape (K, width); `kept`, shape (K,), the tokens of the head.
+    target : HuggingFaceModel
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    said = config.to_dict() | {
+        "model_type": KIND,
+        "target": target.name,
+        "target_hidden_size": _embedding(target).shape[1],
+        "tokenizer_sha256": target.tokenizer and tokenizer_hash(target.tokenizer),
+    }
+    (folder / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    stored = {
+        name: (tensor.int() if name == "kept" else tensor.half()).contiguous()
+        for name, tensor in tensors.items()
+    }
+    save_file(stored, folder / "model.safetensors")
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def load_frequent_draft(
+    folder: str, target: HuggingFaceModel, sampling: Sampling | None = None, name: str | None = None
+) -> HuggingFaceModel:
+    """Load such a draft for its target, on the target's device and in its precision.
+
+    Parameters
+    ----------
+    folder : str
+    target : HuggingFaceModel
+        Whose embedding it reads.
+    sampling : Sampling, optional
+        From logits to next-token distributions.
+    name : str, optional
+        What to call it; by default its folder.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is damaged, was made for another tokenizer or another width of embedding, or its head
+        knows tokens that the target does not have.
+    """
+    try:
+        said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        width, tokenizer = said.pop("target_hidden_size"), said.pop("tokenizer_sha256")
+        config = LlamaConfig(**{**said, "model_type": "llama", "tie_word_embeddings": False})
+        tensors = load_file(Path(folder) / "model.safetensors")
+        projection, head, kept = (tensors.pop(name) for name in APART)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).strip()
+        raise InvalidInputError(
+            f"the draft in {folder} is damaged: {reason.splitlines()[0]:.200}"
+        ) from error
+    embedding = _embedding(target)
+    if tokenizer and target.tokenizer and tokenizer != tokenizer_hash(target.tokenizer):
+        raise InvalidInputError(
+            f"the draft in {folder} was made for {said.get('target')}, whose tokenizer is not that "
+            f"of {target.name}: speculative decoding needs one tokenizer for both models"
+        )
+    if embedding.shape[1] != width:
+        raise InvalidInputError(
+            f"the draft in {folder} reads an embedding of width {width}, and that of "
+            f"{target.name} has {embedding.shape[1]}: give the target that it was made for"
+        )
+    kept = kept.long()
+    if len(kept) > target.vocab_size or not bool(((kept >= 0) & (kept < target.vocab_size)).all()):
+        raise InvalidInputError(
+            f"the head of the draft in {folder} knows {len(kept)} tokens up to {int(kept.max())}, "
+            f"and {target.name} has {target.vocab_size}: it may know fewer, not more"
+        )
+    config.vocab_size = target.vocab_size
+    model: Any = LlamaForCausalLM(config)
+    try:
+        with torch.no_grad():
+            table = embedding.float().cpu() @ projection.float().t()
+            body = {name: tensor.float() for name, tensor in tensors.items()}
+            model.model.load_state_dict({**body, "embed_tokens.weight": table})
+        if len(set(kept.tolist())) != len(head) or head.shape[1] != config.hidden_size:
+            raise RuntimeError(f"a head of shape {tuple(head.shape)} for {len(kept)} tokens")
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInputError(f"the draft in {folder} is damaged: {reason:.200}") from error
+    model.lm_head = FrequentHead(head.float(), kept, target.vocab_size)
+    model = model.to(device=target.model.device, dtype=target.model.dtype).eval()
+    model.requires_grad_(False)
+    return HuggingFaceModel(model, target.tokenizer, sampling, name or folder)
+
+
+def _embedding(target: HuggingFaceModel) -> Tensor:
+    found: Tensor = target.model.get_input_embeddings().weight.detach()
+    return found

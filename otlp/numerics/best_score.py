@@ -1,0 +1,221 @@
+"""Which of several independent scores is the largest: an integral over each cell of all.
+
+The integrand is the density of one score times all other distribution functions.  It is taken over
+the one whose powers are the smallest: there the others are smooth, however far their powers lie
+apart, and polynomials where all powers are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import exp, inf, log
+from typing import NamedTuple
+
+import numpy as np
+
+from otlp.distribution import FloatArray, IntArray
+from otlp.numerics.compiled import compiled
+from otlp.numerics.score_chains import Score, chain, inverse, log_add, log_subtract, move
+
+NODES = 10
+"""Of a quadrature rule."""
+SUM_ERROR, LAST_COEFFICIENT, NO_CHANCE = 1e-13, 1e-9, 1e-17
+"""How well chances sum up, how large the last Legendre coefficients of a density may be, and what
+is as good as no chance."""
+DEEPEST, MOST_HALVINGS = 100, 2000
+"""Halvings of a part, and of a cell, at most."""
+
+
+def best_score(scores: Sequence[Score]) -> FloatArray:
+    """Probability that each of several independent scores is the largest, shape (S,).
+
+    Notes
+    -----
+    Gauss-Legendre rules of ten nodes, on
+    parts of the cell that are halved until the densities are smooth and the chances sum to the
+    rise of the product of all F.  One part is enough for most cells.
+    """
+    count = len(scores)
+    cells = max(score.masses.size for score in scores)
+    links = max(score.powers.size for score in scores)
+    edges = np.full((count, cells + 1), inf)
+    powers, slopes = np.ones((count, links)), np.zeros((count, cells, links))
+    left = np.zeros((count, cells, links + 1))
+    sizes = np.array([score.masses.size for score in scores])
+    for s, score in enumerate(scores):
+        m, c = score.slopes.shape
+        edges[s, : c + 1] = score.edges
+        powers[s, :m], slopes[s, :c, :m] = score.powers, score.slopes.T
+        left[s, :c, : m + 1] = score.left.T
+        left[s, :c, m + 1 :] = score.left[m][:, None]
+    grid = np.unique(edges[edges < inf])
+    return _best_score(grid, sizes, edges, powers, left, slopes, *_rule())
+
+
+@cache
+def _rule() -> tuple[FloatArray, FloatArray]:
+    """Nodes on [0, 1], and rows of weights: of the integral and the last Legendre coefficients."""
+    x, w = np.polynomial.legendre.leggauss(NODES)
+    rows = [0.5 * w]
+    for degree in (NODES - 2, NODES - 1):
+        polynomial = np.polynomial.legendre.Legendre.basis(degree)
+        rows.append((degree + 0.5) * w * polynomial(x))
+    return 0.5 * (x + 1.0), np.array(rows)
+
+
+class _Rising(NamedTuple):
+    """Scores that rise in a cell: which, their powers and slopes, and where their chains are.
+
+    The first `many` rows are in use, and row `slowest` has the smallest powers.
+    """
+
+    many: int
+    slowest: int
+    which: IntArray
+    powers: FloatArray
+    slopes: FloatArray
+    base: FloatArray
+
+
+@compiled
+def _best_score(
+    grid: FloatArray,
+    sizes: IntArray,
+    edges: FloatArray,
+    powers: FloatArray,
+    left: FloatArray,
+    slopes: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """Cell by cell of the common grid; see `best_score`."""
+    count, links = powers.shape
+    chances = np.zeros(count)
+    which, at = np.empty(count, np.int64), np.zeros(count, np.int64)
+    power, slope = np.empty((count, links)), np.empty((count, links))
+    begin = np.empty((count, links + 1))
+    for cell in range(grid.size - 1):
+        a, width = grid[cell], log_subtract(grid[cell + 1], grid[cell])
+        if width == -inf:
+            continue
+        rest, moving, slowest, least = 1.0, 0, 0, inf
+        for s in range(count):
+            while at[s] < sizes[s] and edges[s, at[s] + 1] <= a:
+                at[s] += 1
+            i = at[s]
+            if i == sizes[s]:
+                continue
+            own = edges[s, i]
+            if a < own:
+                rest *= exp(left[s, i, links])
+                continue
+            offset = log_subtract(a, own) if a > own else -inf
+            which[moving], power[moving], slope[moving] = s, powers[s], slopes[s, i]
+            move(left[s, i], slope[moving], power[moving], offset, begin[moving])
+            if powers[s].prod() < least:
+                slowest, least = moving, powers[s].prod()
+            moving += 1
+        if moving == 0 or rest == 0.0:
+            continue
+        if moving == 1:
+            chances[which[0]] += rest * exp(chain(begin[0], slope[0], power[0], width)[0])
+            continue
+        rising = _Rising(moving, slowest, which, power, slope, begin)
+        _add_cell(rising, width, rest, nodes, weights, chances)
+    return chances
+
+
+@compiled
+def _add_cell(
+    rising: _Rising,
+    width: float,
+    rest: float,
+    nodes: FloatArray,
+    weights: FloatArray,
+    chances: FloatArray,
+) -> None:
+    """Add what one cell gives to each score, in parts that are halved until they are smooth.
+
+    `rest` is the probability that the scores that do not rise here lie below.
+    """
+    count, slowest, which, powers, slopes, begin = rising
+    base = np.empty_like(begin)
+    part = _Rising(count, slowest, which, powers, slopes, base)
+    found = np.empty((weights.shape[0], count))
+    bottom = 1.0
+    for k in range(count):
+        bottom *= exp(begin[k, -1])
+    # of a part: where it begins, its width, and the product of all F at its ends
+    parts = np.empty((DEEPEST + 2, 4))
+    parts[0, 0], parts[0, 1], parts[0, 2], parts[0, 3] = (
+        -inf,
+        width,
+        bottom,
+        _product(rising, width),
+    )
+    size, halved = 1, 0
+    while size > 0:
+        size -= 1
+        low, width, bottom, top = parts[size]
+        for k in range(count):
+            move(begin[k], slopes[k], powers[k], low, base[k])
+        height = chain(base[slowest], slopes[slowest], powers[slowest], width)[0]
+        _integrate(part, height, nodes, weights, found)
+        gain = top - bottom
+        if (
+            (
+                abs(found[0].sum() - gain) <= SUM_ERROR * (gain + 0.01)
+                and np.abs(found[1:]).max() <= LAST_COEFFICIENT
+            )
+            or rest * gain <= NO_CHANCE
+            or size == DEEPEST
+            or halved == MOST_HALVINGS
+        ):
+            for k in range(count):
+                chances[which[k]] += rest * found[0, k]
+            continue
+        half = inverse(base[slowest], slopes[slowest], powers[slowest], height - log(2.0))
+        middle = _product(part, half)
+        parts[size, 0], parts[size, 1] = log_add(low, half), log_subtract(width, half)
+        parts[size, 2], parts[size, 3] = middle, top
+        parts[size + 1, 0], parts[size + 1, 1] = low, half
+        parts[size + 1, 2], parts[size + 1, 3] = bottom, middle
+        size += 2
+        halved += 1
+
+
+@compiled
+def _product(rising: _Rising, width: float) -> float:
+    """Product of all F after a rise of z by e^width."""
+    product = 1.0
+    for k in range(rising.many):
+        base = rising.base[k]
+        product *= exp(base[-1]) + exp(chain(base, rising.slopes[k], rising.powers[k], width)[0])
+    return product
+
+
+@compiled
+def _integrate(
+    part: _Rising, height: float, nodes: FloatArray, weights: FloatArray, found: FloatArray
+) -> None:
+    """Write the integral of each density, and its last Legendre coefficients, over one part.
+
+    The slowest score rises by e^height there.
+    """
+    count, slowest, _, powers, slopes, base = part
+    density = np.empty(count)
+    found[:] = 0.0
+    for node in range(nodes.size):
+        place = inverse(base[slowest], slopes[slowest], powers[slowest], height + log(nodes[node]))
+        product, pace = 1.0, 1.0
+        for k in range(count):
+            rise, rate = chain(base[k], slopes[k], powers[k], place)
+            level = exp(base[k, -1]) + exp(rise)
+            product *= level
+            density[k] = exp(rise) * rate / level if level > 0.0 else 0.0
+            if k == slowest:
+                pace = nodes[node] * rate
+        for row in range(weights.shape[0]):
+            for k in range(count):
+                found[row, k] += weights[row, node] * product / pace * density[k]

