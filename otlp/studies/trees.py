@@ -250,7 +250,8 @@ def value(
         return Renewal.of(greedy_profile(t, drafting.paths, length)[:, :kept] for t in texts)
     if scheme.rule == "optimal":
         return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
-    rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
+    assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
+    rule = scheme.rule
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
 
 
