@@ -31,7 +31,7 @@ from otlp.decode.drafting.growing import check_slots
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import DECODED
-from otlp.studies.trees import captured_texts, write_text
+from otlp.studies.trees import captured_texts, long_texts, write_text
 
 
 @click.command(
@@ -184,6 +184,7 @@ def _gather(
                 rng = np.random.default_rng([seed, index])
                 texts.append(write_text(*pair, prompt, tokens, rng))
                 step("writing text")
+        texts = long_texts(texts, length, 1, warn)
         names = models.draft, models.target
     with progress("text renewal", passes(nodes)) as step:
         return gather_statistics(
@@ -206,12 +207,7 @@ def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenTex
             f"if that was {temperature:g}"
         )
     texts = list(captured_texts(rows, temperature))
-    long = [text for text in texts if len(text) > length]
-    if not long:
-        texts[0].starts(length)  # says how long a text must be
-    if len(long) < len(texts):
-        warn(f"{len(texts) - len(long)} of {len(texts)} texts are shorter than {length + 1} tokens")
-    return long
+    return long_texts(texts, length, 1, warn)
 
 
 def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Design]:

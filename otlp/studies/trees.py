@@ -42,6 +42,8 @@ def write_text(
 ) -> WrittenText:
     """Let the target write, and keep what both models say; one call of each a token.
 
+    The text has `tokens` tokens, or ends with an end token before.
+
     Raises
     ------
     InvalidInputError
@@ -62,6 +64,8 @@ def write_text(
         q, p = (model.distributions(ROOT, root)[0] for model in (draft, target))
         rows.append((p, q))
         written.append(int(invert_cdf(np.cumsum(p), rng.random())))
+        if written[-1] in target.ends:
+            break
         for model in (draft, target):
             model.advance(ROOT, 0, written[-1])
     p, q = (np.stack(some) for some in zip(*rows, strict=True))
@@ -116,6 +120,27 @@ def captured_texts(
         ]
         p, q = (np.stack(some) for some in zip(*pairs, strict=True))
         yield WrittenText(tokens[rows], p, q)
+
+
+def long_texts(
+    texts: Sequence[WrittenText], length: int, least: int, say: Callable[[str], object]
+) -> list[WrittenText]:
+    """The texts that are longer than a path; says how many are not.
+
+    Raises
+    ------
+    InvalidInputError
+        If fewer than `least` are.
+    """
+    long = [text for text in texts if len(text) > length]
+    if len(long) < least:
+        raise InvalidInputError(
+            f"{len(long)} of {len(texts)} texts are longer than the longest path, {length} tokens, "
+            f"and {least} must be: give more prompts, longer texts or shorter paths"
+        )
+    if len(long) < len(texts):
+        say(f"{len(texts) - len(long)} of {len(texts)} texts are shorter than {length + 1} tokens")
+    return long
 
 
 @dataclass(frozen=True)
@@ -225,7 +250,8 @@ def value(
         return Renewal.of(greedy_profile(t, drafting.paths, length)[:, :kept] for t in texts)
     if scheme.rule == "optimal":
         return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
-    rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
+    assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
+    rule = scheme.rule
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
 
 
