@@ -38,7 +38,8 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
 
     def timed(progress: Any) -> Any:
         begin = process_time()
-        return work(progress), process_time() - begin
+        report, _ = work(progress)
+        return report, process_time() - begin
 
     try:
         report, seconds = run_in_child(timed, time_limit, lambda *_: None)

@@ -6,7 +6,7 @@ import ast
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
@@ -21,6 +21,7 @@ from rich.text import Text
 from otlp._solve import optimal_acceptance
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
+from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.auditing.subject import one_line
 from otlp.cli.audit_engine import audit_engine
 from otlp.cli.child import ChildError, run_in_child
@@ -173,11 +174,10 @@ def command(
                 "--engine audits the verifier of an engine on random models: leave out "
                 + (names or "RULE")
             )
-        _tell(
-            _judge(audit_engine(engine, length, vocab_size or 3, seed, **judged), time_limit),
-            {"audited": engine, "capture": None, "row": None, "scheme": None, "n": None},
-            json_path,
-        )
+        work_of_engine = audit_engine(engine, length, vocab_size or 3, seed, **judged)
+        report, candidates = _judge(work_of_engine, time_limit)
+        nothing = dict.fromkeys(("capture", "row", "scheme", "n"))
+        _tell(report, {"audited": engine, **nothing}, json_path, candidates=candidates)
         return
     if rule is None:
         raise click.UsageError("missing RULE: what is audited, or --engine NAME")
@@ -228,16 +228,21 @@ def _tell(
     asked: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
+    candidates: Sequence[CandidateReport] = (),
 ) -> None:
     """Print and write a report; exit status 1 if something is wrong."""
-    found = {"verdict": report.verdict.name, "passed": report.passed, "report": _record(report)}
-    write_result(json_path, "audit", {**asked, **found})
+    passed = report.passed and all(each.passed for each in candidates)
+    found = {"verdict": report.verdict.name, "passed": passed, "report": _record(report)}
+    tested = {"candidate_generators": [asdict(each) for each in candidates]} if candidates else {}
+    write_result(json_path, "audit", {**asked, **found, **tested})
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
     console.print(text)
     if more:
         console.print(more)
-    if not report.passed:
+    for each in candidates:
+        console.print(str(each), style=None if each.passed else "bold red")
+    if not passed:
         raise SystemExit(1)
 
 

@@ -1,4 +1,4 @@
-"""``otlp audit --engine``: whether the verifier of a serving engine is lossless."""
+"""``otlp audit --engine``: whether an engine's verifier is lossless, its q that of its drafts."""
 
 from __future__ import annotations
 
@@ -9,30 +9,39 @@ import numpy as np
 
 from otlp.auditing import AuditReport, audit_rounds
 from otlp.auditing.engines import ENGINES
+from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.decode import random_pair
 
 
 def audit_engine(
-    name: str, length: int, vocab_size: int, seed: int, samples: int, **settings: Any
-) -> Callable[[Callable[..., None]], AuditReport]:
-    """The work of auditing an engine's verifier on random models, for `run_in_child`."""
+    name: str,
+    length: int,
+    vocab_size: int,
+    seed: int,
+    samples: int,
+    false_alarm_rate: float,
+    **settings: Any,
+) -> Callable[[Callable[..., None]], tuple[AuditReport, tuple[CandidateReport, ...]]]:
+    """The work of auditing an engine's verifier and drafting, for `run_in_child`."""
     engine = ENGINES[name]
 
-    def work(progress: Callable[..., None]) -> AuditReport:
+    def work(progress: Callable[..., None]) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
         rule, drafts = engine.rule(), engine.drafts(length)
         rng = np.random.default_rng(seed)
         draft, target = random_pair(vocab_size, drafts.depth + 1, rng)
-        return audit_rounds(
+        report = audit_rounds(
             rule,
             target.tables,
             draft.tables,
             drafts,
             batch=engine.batch,
             samples=samples,
+            false_alarm_rate=false_alarm_rate,
             name=engine.label,
             rng=rng,
             progress=progress,
             **settings,
         )
+        return report, engine.candidates(samples, seed, false_alarm_rate)
 
     return work

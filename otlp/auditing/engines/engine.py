@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from otlp.auditing.drafted_tree import DraftedRound
+from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.errors import EngineNotFoundError
 
 
@@ -35,6 +36,9 @@ class Engine:
         The drafting that it is made for, of a length L.
     batch : int or None
         Rounds that the rule takes at once.
+    candidates : callable
+        Tests the engine's own drafting, given samples, a seed and a false-alarm rate; without it
+        nothing is tested.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Engine:
     load: Callable[[], Callable[..., Any]]
     drafts: Callable[[int], DraftedRound]
     batch: int | None = None
+    candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
 
     @property
     def version(self) -> str:

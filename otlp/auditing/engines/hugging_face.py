@@ -1,4 +1,4 @@
-"""Hugging Face transformers: the verifier of assisted generation, one path of one sequence."""
+"""Hugging Face transformers: the verifier of assisted generation, and its candidates."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from otlp.auditing.drafted_tree import DraftedPaths
+from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
 from otlp.auditing.engines.engine import Engine
 
 
@@ -37,4 +38,5 @@ HUGGING_FACE = Engine(
     known=("4.56.", "4.57.", "5."),
     load=_load,
     drafts=lambda length: DraftedPaths(1, length),
+    candidates=lambda samples, seed, rate: judge_candidates(shipped(seed), samples, seed, rate),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from click.testing import CliRunner
 from otlp import audit_rounds
 from otlp.auditing import Verdict
 from otlp.auditing.engines import ENGINES
+from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
 from otlp.cli.audit import command
 from otlp.decode import random_pair
 from otlp.errors import EngineNotFoundError
@@ -37,6 +41,39 @@ def test_hugging_face_is_lossless() -> None:
     assert report.method == "enumeration"
     assert report.verdict is Verdict.LOSSLESS
     assert "_speculative_sampling" in str(report)
+
+
+def test_drafts_and_the_q_that_is_handed_over() -> None:
+    pytest.importorskip("transformers")
+    draws = shipped(seed=0)
+    honest = draws["AssistedCandidateGenerator"]
+
+    def before_the_temperature(samples: int, warpers: Mapping[str, float]):
+        tokens, logits = honest(samples, warpers)
+        return tokens, logits * warpers.get("temperature", 1.0)
+
+    reports = judge_candidates(
+        {**draws, "wrong": before_the_temperature}, samples=5_000, seed=1, rate=1e-6
+    )
+    found = {report.generator: report for report in reports}
+    assert found["AssistedCandidateGenerator"].passed
+    rejected = [what for what, test in found["wrong"].tests.items() if test.rejected]
+    assert rejected == ["temperature 0.5", "temperature 0.5, top-k 3"]
+    assert "DRAFTS_DIFFER" in str(found["wrong"])
+    if "SinglePositionMultiTokenCandidateGenerator" in draws:  # the likeliest tokens, as shipped
+        assert not found["SinglePositionMultiTokenCandidateGenerator"].passed
+
+
+def test_the_command_tells_of_candidates(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    path = tmp_path / "report.json"
+    options = ["--engine", "hugging-face", "--length", "1", "--samples", "2000"]
+    result = CliRunner().invoke(command, [*options, "--json", str(path)])
+    written = json.loads(path.read_text())
+    assert written["verdict"] == "LOSSLESS"  # the verifier's own
+    assert written["passed"] == (result.exit_code == 0) == ("DRAFTS_DIFFER" not in result.output)
+    for found in written["candidate_generators"]:
+        assert f"Candidate generator {found['generator']}: drafts" in result.output
 
 
 @pytest.mark.slow
