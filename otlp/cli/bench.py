@@ -82,8 +82,9 @@ def command(
         data.check_top_k(k)
     chosen = spread(data, rows)
     total = len(solvers) + len(sizes) * len(solvers) * len(chosen)
-    with workers(jobs, scheduler), progress("warming up", total) as step:
-        cells = list(benchmark(data, sizes, solvers, chosen, time_limit, temperature, jobs, step))
+    with workers(jobs, scheduler) as where, progress("warming up", total) as step:
+        asked = (data, sizes, solvers, chosen, time_limit, temperature)
+        cells = list(benchmark(*asked, progress=step, **where))
     found: dict[str, object] = {
         "rows": chosen,
         "temperature": temperature,
