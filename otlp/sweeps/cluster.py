@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, Executor
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from importlib.metadata import version
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
+from weakref import WeakSet
 
 from otlp.errors import EngineNotFoundError, SchedulerError
 
@@ -21,6 +22,28 @@ PATIENCE = 120.0
 
 LOOK = 2.0
 """Seconds from one look at them to the next."""
+
+
+class _Cancelled(Executor):
+    """A Dask client's executor whose shutdown ends every wait.
+
+    Dask's own leaves a future open for ever whose result it was fetching.
+    """
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner, self.begun = inner, WeakSet[Future[Any]]()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call."""
+        future = self.inner.submit(function, *args, **kwargs)
+        self.begun.add(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel what is under way."""
+        self.inner.shutdown(wait=False)
+        for future in list(self.begun):
+            future.cancel()
 
 
 @contextmanager
@@ -60,7 +83,7 @@ def on_scheduler(address: str) -> Iterator[tuple[Executor, int]]:
         ) from error
     with client:
         _check_workers(client, address)
-        executor = client.get_executor(pure=False)
+        executor = _Cancelled(client.get_executor(pure=False))
         over, deserted = Event(), Event()
         watch = Thread(target=_watch, args=(client, executor, over, deserted), daemon=True)
         watch.start()
@@ -95,7 +118,7 @@ def _check_workers(client: Any, address: str) -> None:
             )
 
 
-def _watch(client: Any, executor: Any, over: Event, deserted: Event) -> None:
+def _watch(client: Any, executor: Executor, over: Event, deserted: Event) -> None:
     """Cancel what is under way once no worker has been there for `PATIENCE` seconds."""
     last = monotonic()
     while not over.wait(LOOK):
