@@ -8,7 +8,8 @@ softmax and a sort of tensors of the same shape.  Bytes are those that the algor
 and write at least once (two rows in, a token out), so bytes / time is a lower bound on traffic.
 
 With --capture, instead: by how much different drafts miss the optimum on rows of a capture, and
-milliseconds of the processor for each row, one at a time.
+milliseconds of the processor for each row, one at a time.  With --hostile: the same on peaked,
+sparse, tied and subnormal rows of 2 to 64 tokens, of 2 to 20 drafts.
 """
 
 from __future__ import annotations
@@ -171,26 +172,70 @@ def mean_acceptance(
     return hits / (samples * tokens.shape[0])
 
 
+def gaps(pairs: list[tuple[Tensor, Tensor]], drafts: list[int]) -> tuple[list[str], np.ndarray]:
+    """What `verify_without_replacement` misses on pairs of rows, as cells of a table; times in ms.
+
+    Of the gap the median, nine of ten and the worst; of the processor's milliseconds for each row
+    the median, and the worst.
+    """
+    found = np.empty((len(pairs), 2))
+    for i, (row, n) in enumerate(zip(pairs, drafts, strict=True)):
+        start = time.process_time()
+        worth = batched.acceptance_without_replacement(*row, torch.arange(n)[None], validate=False)
+        found[i, 1] = 1e3 * (time.process_time() - start)
+        found[i, 0] = float(worth.upper_bound - worth.acceptance)
+    missed, taken = found.T
+    cells = [f"{x:.1e}" for x in np.quantile(missed, [0.5, 0.9, 1.0])]
+    return [*cells, f"{np.median(taken):.1f}", f"{taken.max():.1f}"], taken
+
+
+HEADS = ("median", "9 of 10", "worst", "ms", "worst ms")
+
+
 def captured_gaps(path: Path, drafts: list[int], count: int, seed: int) -> None:
-    """Print what `verify_without_replacement` misses on some rows of a capture."""
+    """Print gaps and times on some rows of a capture."""
     capture = load(path)
     size = len(capture.target_logits)
     rows = np.random.default_rng(seed).choice(size, min(count, size), replace=False)
-    pairs = [[torch.tensor(law)[None] for law in capture.distributions(row=row)] for row in rows]
-    heads = ("median", "9 of 10", "worst", "ms", "worst ms")
-    made = table("drafts", *heads, title=f"Gaps on {len(rows)} rows of {path.name}")
+    laws = [capture.distributions(row=row) for row in rows]
+    pairs = [(torch.tensor(p)[None], torch.tensor(q)[None]) for p, q in laws]
+    made = table("drafts", *HEADS, title=f"Gaps on {len(rows)} rows of {path.name}")
     for n in drafts:
-        gaps, milliseconds = [], []
-        for target, draft in pairs:
-            start = time.process_time()
-            found = batched.acceptance_without_replacement(
-                target, draft, torch.arange(n)[None], validate=False
-            )
-            milliseconds.append(1e3 * (time.process_time() - start))
-            gaps.append(float(found.upper_bound - found.acceptance))
-        times = f"{statistics.median(milliseconds):.0f}", f"{max(milliseconds):.0f}"
-        made.add_row(str(n), *(f"{x:.1e}" for x in np.quantile(gaps, [0.5, 0.9, 1.0])), *times)
+        made.add_row(str(n), *gaps(pairs, [n] * len(pairs))[0])
     show(made)
+
+
+def hostile_row(rng: np.random.Generator) -> tuple[Tensor, Tensor, int]:
+    """Two laws and a number of drafts, as hard as they come; all drafts have q > 0."""
+    size = int(rng.integers(2, 65))
+    n = int(rng.integers(2, min(20, size) + 1))
+    p, q = rng.dirichlet(np.full(size, rng.choice([0.05, 0.5, 2.0])), size=2)
+    kind = rng.integers(6)
+    if kind == 0:
+        q = np.exp(-np.arange(size) * rng.uniform(0.1, 3.0))
+    elif kind == 1:
+        p, q = (rng.integers(1, 4, size).astype(float) for _ in range(2))
+    elif kind == 2:
+        q = 10.0 ** -rng.integers(0, 18, size)
+    elif kind == 3:
+        q[n:] = 0.0  # the drafts are the support
+    elif kind == 4:
+        q[rng.integers(size)] = 5e-324
+    q[:n] = np.maximum(q[:n], 1e-15)
+    return torch.tensor(p / p.sum())[None], torch.tensor(q / q.sum())[None], n
+
+
+def hostile_gaps(count: int, seed: int) -> None:
+    """Print gaps and times on hostile rows, by the number of drafts."""
+    rng = np.random.default_rng(seed)
+    rows = [hostile_row(rng) for _ in range(count)]
+    made = table("drafts", "rows", *HEADS, title=f"Gaps on {count} hostile rows, V from 2 to 64")
+    for least, most in ((2, 4), (5, 9), (10, 14), (15, 20), (2, 20)):
+        some = [(p, q, n) for p, q, n in rows if least <= n <= most]
+        cells, taken = gaps([(p, q) for p, q, _ in some], [n for _, _, n in some])
+        made.add_row(f"{least} to {most}", str(len(some)), *cells)
+    show(made)
+    console.print(f"worst time over median: {taken.max() / np.median(taken):.1f}")
 
 
 def report(results: list[Result], title: str) -> None:
@@ -235,7 +280,8 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--validate", is_flag=True, help="Check the values of the input.")
 @click.option("--compile", is_flag=True, help="Under torch.compile.")
 @click.option("--capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--rows", default=200, help="Of the capture, at random.")
+@click.option("--hostile", is_flag=True, help="Gaps and times on random hostile rows.")
+@click.option("--rows", default=200, help="Of the capture, at random; or hostile ones.")
 @click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
 @json_option("Write the results to a file.")
 def main(json_path: Path | None, **given: Any) -> None:
@@ -243,6 +289,9 @@ def main(json_path: Path | None, **given: Any) -> None:
     torch.set_num_threads(options.threads)
     if options.capture:
         captured_gaps(options.capture, options.drafts, options.rows, options.seed)
+        return
+    if options.hostile:
+        hostile_gaps(options.rows, options.seed)
         return
     shapes = list(product(options.batch, options.vocab, options.drafts))
     # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays

@@ -16,8 +16,9 @@ import click
 
 import otlp
 from otlp import captures
-from otlp.cli.options import rows_option, spread, time_limit_option
+from otlp.cli.options import rows_option, time_limit_option
 from otlp.cli.output import note, progress, show, table
+from otlp.data.spread_rows import spread_rows
 from otlp.errors import OTLPError
 from otlp.solvers import Solver, make_solver
 
@@ -53,9 +54,8 @@ def cell(solver: Solver, problems: list[otlp.Problem]) -> str:
 @time_limit_option(60.0)
 def main(rows: int, time_limit: float) -> None:
     capture = captures.builtin()
-    pairs = {
-        k: [capture.distributions(r, top_k=k) for r in spread(capture, rows)] for k, _ in SIZES
-    }
+    chosen = spread_rows(len(capture), rows)
+    pairs = {k: [capture.distributions(row, top_k=k) for row in chosen] for k, _ in SIZES}
     made, reasons = table("(k, n)", *map(str, SIZES)), {}
     with progress("solving", len(SOLVERS) * len(SIZES)) as step:
         for name, options in SOLVERS:

@@ -18,7 +18,7 @@ from verification_cost import synthetic_round
 
 from otlp.cli.output import progress
 from otlp.decode import ALGORITHMS, Drafting, RandomChooser, iid_paths, mixed_tree, prefix_tree
-from otlp.decode.verification.tournament import Branch, Standing
+from otlp.decode.verification.tournament import Branch, NodeState
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.numerics.score_chains import root_score
 
@@ -38,7 +38,7 @@ def node(certain: int, drawn: int, p: FloatArray, q: FloatArray) -> Callable[[],
 
     def run() -> Branch:
         rest = renormalise_without(q, sure) if certain else q
-        return Branch(Standing(root_score(), 1.0), p, sure.tolist(), [], rest, drawn, 0)
+        return Branch(NodeState(root_score(), 1.0), p, sure.tolist(), [], rest, drawn, 0)
 
     return run
 

@@ -13,19 +13,14 @@ from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import list_sets, merge_by_set, set_count
-from otlp.errors import Capability, UnsupportedProblemError, fits
-from otlp.numerics.compiled import compiled
-from otlp.numerics.inclusion import inclusion_probability
+from otlp.errors import Capability, fits
 from otlp.plan import SetPlan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions.outer_residuals import level_masses
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.reductions.subset_selection import best_prefix, ratio_order, subset_selection
-
-ROUNDING = 1e-14
-"""How far alpha* may be below one and still be one."""
+from otlp.reductions.subset_selection import best_prefix, iid_drafts, subset_selection
 
 
 class Systems(NamedTuple):
@@ -125,27 +120,6 @@ class SlacknessInverse(NamedTuple):
     parts: Split | None
 
 
-def iid_drafts(problem: Problem) -> IID:
-    """The drafts, if they are i.i.d.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        For another scheme.
-    """
-    if not isinstance(problem.drafts, IID):
-        raise UnsupportedProblemError(not_iid(problem))
-    return problem.drafts
-
-
-def not_iid(problem: Problem) -> str:
-    """Why a method of section 6 does not take these drafts, and what does."""
-    return (
-        f"the drafts are {problem.drafts!r}: H* and the outer residuals are known for i.i.d. "
-        "drafts only; use max-flow where the tuples can be listed, or orderings"
-    )
-
-
 def split(
     problem: Problem,
     masses: Callable[[FloatArray, FloatArray, int, Mask, IntArray], FloatArray] = level_masses,
@@ -173,30 +147,9 @@ def split(
     O(V log V).
     """
     drafts, target = iid_drafts(problem), problem.target
-    ratios = ratio_order(target, drafts.draft)
-    subset = best_subset(problem, ratios)
+    subset, ratios = best_prefix(target, drafts.draft, drafts.n)
     outer = masses(target, drafts.draft, drafts.n, subset, ratios)
     return Split(problem, subset, outer, ratios)
-
-
-def best_subset(problem: Problem, ratios: IntArray | None = None) -> Mask:
-    """H* for i.i.d. drafts; empty where it is so by all but rounding, as psi(H*) < 0 must hold."""
-    drafts = iid_drafts(problem)
-    subset = best_prefix(problem.target, drafts.draft, drafts.n, ratios)
-    inside, outside = _masses(problem.target, drafts.draft, subset)
-    if inside + inclusion_probability(outside, drafts.n) > 1.0 - ROUNDING:
-        subset = np.zeros_like(subset)
-    return subset
-
-
-@compiled(fastmath={"reassoc", "nsz", "contract"})
-def _masses(target: FloatArray, draft: FloatArray, subset: Mask) -> tuple[float, float]:
-    """p(H), and q of all other tokens: in many partial sums, which round less than one."""
-    p = q = 0.0
-    for x in range(subset.size):
-        p += target[x] if subset[x] else 0.0
-        q += 0.0 if subset[x] else draft[x]
-    return p, q
 
 
 def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
@@ -338,10 +291,10 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
 
 def system_sizes(problem: Problem) -> tuple[float, float]:
     """Upper bounds on the number of token sets of both systems and of their members; O(V log V)."""
-    if not isinstance(problem.drafts, IID):
-        return problem.drafts.set_count()
-    subset, drafted = best_subset(problem), problem.drafts.support
-    counts = [
-        set_count(int(np.count_nonzero(side & drafted)), problem.n) for side in (subset, ~subset)
-    ]
-    return counts[0][0] + counts[1][0], counts[0][1] + counts[1][1]
+    drafts = problem.drafts
+    if not isinstance(drafts, IID):
+        return drafts.set_count()
+    subset, ratios = best_prefix(problem.target, drafts.draft, drafts.n)
+    inside = int(np.count_nonzero(subset))
+    inner, outer = (set_count(size, drafts.n) for size in (inside, ratios.size - inside))
+    return inner[0] + outer[0], inner[1] + outer[1]

@@ -7,13 +7,19 @@ import warnings
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
+from otlp.drafts import IID
+from otlp.errors import UnsupportedProblemError
 from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
+from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.minimum_norm import best_prefix_of, minimum_norm
 from otlp.problem import Problem
 
 CERTIFIED = 1e-6
 """A subset that is not proved to be optimal within this, or within `gap`, comes with a warning."""
+
+ROUNDING = 1e-14
+"""How far alpha* may be below one and still be one."""
 
 
 def subset_selection(
@@ -82,6 +88,52 @@ def _first_in_order(problem: Problem, order: IntArray) -> Mask:
     return subset
 
 
+def iid_drafts(problem: Problem) -> IID:
+    """The drafts, if they are i.i.d.
+
+    Raises
+    ------
+    UnsupportedProblemError
+        For another scheme.
+    """
+    if not isinstance(problem.drafts, IID):
+        raise UnsupportedProblemError(not_iid(problem))
+    return problem.drafts
+
+
+def not_iid(problem: Problem) -> str:
+    """Why a method of section 6 does not take these drafts, and what does."""
+    return (
+        f"the drafts are {problem.drafts!r}: H* and the outer residuals are known for i.i.d. "
+        "drafts only; use max-flow where the tuples can be listed, or orderings"
+    )
+
+
+def best_prefix(target: FloatArray, draft: FloatArray, n: int) -> tuple[Mask, IntArray]:
+    """H* for n i.i.d. drafts, and the order of which it is a prefix; O(V log V).
+
+    Parameters
+    ----------
+    target, draft : ndarray, shape (V,)
+        p and q.
+    n : int
+        Number of drafts.
+
+    Returns
+    -------
+    subset : ndarray of bool, shape (V,)
+        H*; empty where it is so by all but rounding, as psi(H*) < 0 must hold.
+    ratios : ndarray of int
+        The tokens with q > 0, by p/q ascending.
+    """
+    ratios = ratio_order(target, draft)
+    subset = _best_prefix(target, draft, n, ratios)
+    inside, outside = _masses(target, draft, subset)
+    if inside + inclusion_probability(outside, n) > 1.0 - ROUNDING:
+        subset = np.zeros_like(subset)
+    return subset, ratios
+
+
 def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
     """Tokens with q > 0, by p/q ascending; one sort."""
     with np.errstate(over="ignore"):  # a subnormal q: last, as it should be
@@ -89,14 +141,6 @@ def ratio_order(target: FloatArray, draft: FloatArray) -> IntArray:
             return ascending(target / draft)
         tokens = np.flatnonzero(draft)
         return tokens[ascending(target[tokens] / draft[tokens])]
-
-
-def best_prefix(
-    target: FloatArray, draft: FloatArray, n: int, order: IntArray | None = None
-) -> Mask:
-    """H* for i.i.d. drafts, a mask of shape (V,); O(V log n).  The order is `ratio_order`'s."""
-    order = ratio_order(target, draft) if order is None else order
-    return _best_prefix(target, draft, n, order)
 
 
 @compiled
@@ -114,3 +158,13 @@ def _best_prefix(target: FloatArray, draft: FloatArray, n: int, order: IntArray)
     for k in range(length):
         subset[order[k]] = True
     return subset
+
+
+@compiled(fastmath={"reassoc", "nsz", "contract"})
+def _masses(target: FloatArray, draft: FloatArray, subset: Mask) -> tuple[float, float]:
+    """p(H), and q of all other tokens: in many partial sums, which round less than one."""
+    p = q = 0.0
+    for x in range(subset.size):
+        p += target[x] if subset[x] else 0.0
+        q += 0.0 if subset[x] else draft[x]
+    return p, q

@@ -21,7 +21,7 @@ class SupportInverse(NamedTuple):
 
 
 class Support(Reduction[Problem, Problem]):
-    """Keep the tokens that can be drafted, and lump all others into one.
+    """Keep the tokens that can be drafted, and put all others into one bucket.
 
     Only a drafted token can be accepted (Global Resolution, Appendix N), so the tokens that are
     never drafted matter by their total mass alone.  With a draft cut to its top k tokens

@@ -1,9 +1,9 @@
 """Which tokens get a variable of their own in the convex systems.
 
 The paper keeps the most likely tokens and leaves the tuples with any other token to chance
-(section 6.3); the mass of those tuples bounds the error.  Lumps leave no tuple out: tokens of
+(section 6.3); the mass of those tuples bounds the error.  Buckets leave no tuple out: tokens of
 nearly the same ratio w/q of wanted to drafted mass share a variable, and one of their drafts is
-taken at random, which splits the lump's mass in proportion to q.
+taken at random, which splits the bucket's mass in proportion to q.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ def _truncate(
 
 
 @dataclass(frozen=True, eq=False)
-class Lumps:
-    """A partition of tokens into lumps, one variable each.
+class Buckets:
+    """A partition of tokens into buckets, one variable each.
 
     Attributes
     ----------
     labels : ndarray, shape (V,), int64
-        The lump of each token; -1 for tokens without a variable, which are never accepted.
+        The bucket of each token; -1 for tokens without a variable, which are never accepted.
     draft, wanted : ndarray, shape (G,)
-        Draft probability and wanted mass of each lump.
+        Draft probability and wanted mass of each bucket.
     most : ndarray, shape (G,)
         Largest w/q of its tokens, but for rounding.
     mismatch : float
-        L1 distance between the wanted masses and those that a lump's mass split by q gives.
+        L1 distance between the wanted masses and those that a bucket's mass split by q gives.
     """
 
     labels: IntArray
@@ -93,75 +93,75 @@ class Lumps:
     mismatch: float
 
     def __len__(self) -> int:
-        """Return the number of lumps G."""
+        """Return the number of buckets G."""
         return self.draft.size
 
-    def raised(self) -> Lumps:
-        """The same lumps, each with all that is wanted of it, split by q, enough for every token.
+    def raised(self) -> Buckets:
+        """The same buckets, each with all that is wanted of it, split by q, enough for every token.
 
         Then a mismatch is an excess, and costs nothing where it is scaled down.
         """
         raised = np.maximum(self.most * self.draft, self.wanted)
-        return Lumps(self.labels, self.draft, raised, self.most, self.mismatch)
+        return Buckets(self.labels, self.draft, raised, self.most, self.mismatch)
 
 
-def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Lumps:
-    """Every token its own lump; no mismatch."""
+def singletons(draft: FloatArray, wanted: FloatArray, tokens: IntArray) -> Buckets:
+    """Every token its own bucket; no mismatch."""
     labels = np.full(draft.size, -1, dtype=np.int64)
     labels[tokens] = np.arange(tokens.size)
     q, w = draft[tokens], wanted[tokens]
-    return Lumps(labels, q, w, w / q, 0.0)
+    return Buckets(labels, q, w, w / q, 0.0)
 
 
-def lump(
+def into_buckets(
     draft: FloatArray, wanted: FloatArray, tokens: IntArray, tolerance: float, limit: int
-) -> Lumps:
-    """Lump tokens by their ratio w/q, with few lumps and a mismatch of at most `tolerance`.
+) -> Buckets:
+    """Put tokens into few buckets by their ratio w/q, with a mismatch of at most `tolerance`.
 
     Parameters
     ----------
     draft, wanted : ndarray, shape (V,)
         q and w.
     tokens : ndarray of int64
-        The tokens to lump, of positive q, by w/q ascending; rounding may disturb the order.
+        The tokens, of positive q, by w/q ascending; rounding may disturb the order.
     tolerance : float
         Mismatch to stay below, above 0.
     limit : int
-        Most lumps; with that many the mismatch may stay above the tolerance.
+        Most buckets; with that many the mismatch may stay above the tolerance.
 
     Returns
     -------
-    Lumps
+    Buckets
 
     Notes
     -----
-    The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many lumps.
+    The ratio is cut into quantiles of sqrt(q d(w/q)), the cuts that are best for many buckets.
     O(V) a trial; a handful of trials.
     """
-    return Lumps(*_lump(draft, wanted, tokens, tolerance, limit))
+    return Buckets(*_into_buckets(draft, wanted, tokens, tolerance, limit))
 
 
 @compiled(error_model="numpy")
-def _lump(
+def _into_buckets(
     draft: FloatArray, wanted: FloatArray, order: IntArray, tolerance: float, limit: int
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, float]:
-    """Label of each token; q, w and largest w/q of each lump; the mismatch."""
+    """Label of each token; q, w and largest w/q of each bucket; the mismatch."""
     q, w = draft[order], wanted[order]
     first, mismatch = _fewest(q, w, tolerance, limit)
     labels = np.full(draft.size, -1, np.int64)
     mass, goal, most = np.empty((3, first.size))
-    for lump in range(first.size):
-        begin, end = first[lump], first[lump + 1] if lump + 1 < first.size else order.size
-        mass[lump], goal[lump] = _sums(q[begin:end], w[begin:end])
-        most[lump] = w[end - 1] / q[end - 1]
+    for bucket in range(first.size):
+        begin, end = first[bucket], first[bucket + 1] if bucket + 1 < first.size else order.size
+        mass[bucket], goal[bucket] = _sums(q[begin:end], w[begin:end])
+        most[bucket] = w[end - 1] / q[end - 1]
         for k in range(begin, end):
-            labels[order[k]] = lump
+            labels[order[k]] = bucket
     return labels, mass, goal, most, mismatch
 
 
 @compiled(error_model="numpy")
 def _fewest(q: FloatArray, w: FloatArray, tolerance: float, limit: int) -> tuple[IntArray, float]:
-    """Where each lump begins among the tokens in order, and the mismatch."""
+    """Where each bucket begins among the tokens in order, and the mismatch."""
     first, mismatch = np.zeros(min(q.size, 1), np.int64), _mismatch(q, w)
     if mismatch <= tolerance:
         return first, mismatch
@@ -204,10 +204,10 @@ def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tupl
     """Cut tokens in order at every 1 / count of the position."""
     size = position.size
     first = np.empty(min(size, count), np.int64)
-    lumps, mismatch, begin = 0, 0.0, 0
+    buckets, mismatch, begin = 0, 0.0, 0
     while begin < size:
-        first[lumps] = begin
-        lumps += 1
+        first[buckets] = begin
+        buckets += 1
         level = np.floor(position[begin] * count)
         end, last = begin + 1, size
         while end < last:
@@ -218,7 +218,7 @@ def _cut(position: FloatArray, q: FloatArray, w: FloatArray, count: int) -> tupl
                 last = middle
         mismatch += _mismatch(q[begin:end], w[begin:end])
         begin = end
-    return first[:lumps].copy(), mismatch
+    return first[:buckets].copy(), mismatch
 
 
 @compiled(fastmath=REASSOCIATE)

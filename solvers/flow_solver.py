@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otlp.checks import MEMORY_LIMIT, check_choice, check_memory_limit, check_time_limit
+from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.distribution import FloatArray
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
+from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import FLOW_ENGINES
-from otlp.solvers.solver import Solver, engine_errors
+from otlp.solvers.solver import engine_errors
 
 BYTES_PER_ARC = 200.0
 """Peak memory of the reductions, the engine and the plan together, measured at (1000, 2)."""
 
 
 @dataclass(frozen=True)
-class FlowSolver(Solver):
+class FlowSolver(ChainSolver):
     """Base class of the solvers that run a maximum-flow engine; they describe the options."""
 
     engine: str = "ortools"
@@ -26,8 +27,7 @@ class FlowSolver(Solver):
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, FLOW_ENGINES)
-        check_memory_limit(self.memory_limit)
-        check_time_limit(self.time_limit)
+        super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose networks fit the memory limit."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from otlp.certificate import Answer
-from otlp.checks import MEMORY_LIMIT, check_choice, check_memory_limit, check_time_limit
+from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.errors import Capability, fits
 from otlp.problem import Problem, check_problem
 from otlp.reductions import (
@@ -21,10 +20,10 @@ from otlp.reductions import (
     RelaxedProgram,
     Support,
 )
-from otlp.solution import Guarantee
+from otlp.reductions.transport_program import TransportProgram
+from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import highs
-from otlp.solvers.solver import Solver, engine_errors
-from otlp.timing import Stopwatch, deadline
+from otlp.solvers.solver import engine_errors
 
 BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
@@ -37,7 +36,7 @@ FORMS: dict[str, Callable[[int], tuple[Reduction[Any, Any], ...]]] = {
 
 
 @dataclass(frozen=True)
-class LinearProgram(Solver):
+class LinearProgram(ChainSolver):
     """Solve the OTLP with HiGHS, as Eq. 2 or Eq. 1 of Global Resolution.
 
     Parameters
@@ -78,8 +77,7 @@ class LinearProgram(Solver):
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, FORMS)
-        check_memory_limit(self.memory_limit)
-        check_time_limit(self.time_limit)
+        super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose linear program fits the memory limit."""
@@ -104,21 +102,14 @@ class LinearProgram(Solver):
         """From a `Problem` to the `TransportProgram` that HiGHS is given, and back."""
         return Chain(Support(), *FORMS[self.form](self.memory_limit))
 
-    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run HiGHS, and go the same way back."""
-        chain = self.reduction
-        with deadline(self.time_limit):
-            program, inverse = chain.apply(problem)
-            clock.lap("build")
-            with engine_errors("HiGHS"):
-                result = highs.solve(program)
-        clock.lap("solve")
-        plan, subset = chain.invert(PrimalDual(result.x, result.row_price), inverse)
-        clock.lap("recover")
+    def run(self, reduced: TransportProgram) -> tuple[PrimalDual, Mapping[str, object]]:
+        """Run HiGHS on the program."""
+        with engine_errors("HiGHS"):
+            result = highs.solve(reduced)
         details = {
             "engine": "highs",
             "method": result.method,
             "iterations": result.iterations,
-            "variables": program.reward.size,
+            "variables": reduced.reward.size,
         }
-        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
+        return PrimalDual(result.x, result.row_price), details

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otlp.certificate import GAP_TOLERANCE, LOSSLESS_TOLERANCE
+from otlp.certificate import puts_out_target, reaches
 from otlp.distribution import FloatArray, IntArray, Mask, frozen
 from otlp.drafts import IID
 from otlp.numerics.compiled import compiled
@@ -80,9 +80,7 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
         min(1.0, own + inclusion_probability(other, n))
         for own, other in zip(inside.tolist(), outside.tolist(), strict=True)
     ]
-    gap = bound - acceptance
-    proved = (groups > 0) & (error <= LOSSLESS_TOLERANCE)
-    proved &= (-LOSSLESS_TOLERANCE <= gap) & (gap <= GAP_TOLERANCE)
+    proved = (groups > 0) & puts_out_target(error) & reaches(acceptance, np.array(bound))
     clock.lap("verify")
     seconds = vars(clock.read()).items()
     timings = Timings(**{part: spent / len(target) for part, spent in seconds})

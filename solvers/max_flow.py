@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from otlp.certificate import Answer
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
-from otlp.solution import Guarantee
+from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.flow_solver import FlowSolver
-from otlp.timing import Stopwatch, deadline
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,12 @@ class MaxFlow(FlowSolver):
         sets, members = problem.drafts.set_count()
         return problem.vocab_size + sets + members
 
-    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run the engine, and go the same way back."""
-        chain = Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
-        with deadline(self.time_limit):
-            network, inverse = chain.apply(problem)
-            clock.lap("build")
-            flows = self.flow(network)
-        clock.lap("solve")
-        plan, subset = chain.invert(PrimalDual(flows), inverse)
-        clock.lap("recover")
-        details = {"engine": self.engine, "sets": network.groups, "arcs": network.tails.size}
-        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
+    @property
+    def reduction(self) -> Chain:
+        """From a `Problem` to its network, and back."""
+        return Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
+
+    def run(self, reduced: FlowNetwork) -> tuple[PrimalDual, Mapping[str, object]]:
+        """Run the engine on the network."""
+        details = {"engine": self.engine, "sets": reduced.groups, "arcs": reduced.tails.size}
+        return PrimalDual(self.flow(reduced)), details

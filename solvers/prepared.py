@@ -58,7 +58,7 @@ class SystemSolver(Solver):
 
 
 class Prepared(Plan):
-    """Slices that are not certified, each from its own system, which is solved when needed.
+    """Conditionals that are not certified, each from its own system, which is solved when needed.
 
     Parameters
     ----------

@@ -2,10 +2,10 @@
 
 Order the tokens by p/q; the best subset H* is a prefix.  In that ordering a token is selected too
 often or too seldom; one of each kind swap parts of their places, as i.i.d. drafts swap cells
-(`otlp.solvers.martingale`): rings of their clocks, as if these could ring more than once.  Of the
-many optimal selections y is the one with y/p as even as possible: on H* it exceeds p, elsewhere it
-falls short, and by as much the swaps may miss it.  A swap moves the chances of the other tokens
-by a little, so what is left is swapped again.
+(`otlp.solvers.martingale`): arrivals in an exponential race, as if each could arrive often.  Of
+the many optimal selections y is the one with y/p as even as possible: on H* it exceeds p,
+elsewhere it falls short, and by as much the swaps may miss it.  A swap moves the chances of the
+other tokens by a little, so what is left is swapped again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
 PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
-"""How long the clocks ring, beside the usual: where the swaps stall with one, another may do."""
+"""How long the race is, beside the usual: where the swaps stall with one, another may do."""
 
 SURE = 40.0
-"""Of more rings than so many, on average, at least one is certain to rounding."""
+"""Of more arrivals than so many, on average, at least one is certain to rounding."""
 
 RARE = 1e-300
 """A rate whose time may overflow."""
@@ -49,7 +49,7 @@ NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
 
 MOST_DRAFTS = 64
-"""For more, the integral over the clocks would underflow."""
+"""For more, the integral over arrival times would underflow."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class RandomRanks(Solver):
 
     Notes
     -----
-    A sort, then O(nV) a correction and node of the integral over the clocks
+    A sort, then O(nV) a correction and node of the integral over arrival times
     (`otlp.WithoutReplacement`); O(V) memory for the plan.  One correction or two, unless alpha* is
     nearly 1: then y is p, and the gap falls by a constant factor with each.  That it does is
     measured, not proved: where it stalls, as it may where nearly all tokens are drafted, it begins
-    anew with clocks that ring longer or shorter, and where all have stalled, with `Orderings`.
+    anew with a longer or shorter race, and where all have stalled, with `Orderings`.
 
     Examples
     --------
@@ -177,15 +177,15 @@ def _next_aim(aims: list[FloatArray], errors: list[FloatArray], draft: FloatArra
 
 
 def _time(draft: FloatArray, n: int) -> float:
-    """When about n clocks have rung, on average; they never ring all."""
+    """When about n tokens have arrived, on average; they never all have."""
     count = min(n, np.count_nonzero(draft) - 0.5)
     time = count
     for _ in range(NEWTON_STEPS):
-        silent = np.exp(-draft * time)
-        rate = float(draft @ silent)
+        survival = np.exp(-draft * time)
+        rate = float(draft @ survival)
         if rate < RARE:
             break
-        step = (count - draft.size + silent.sum()) / rate
+        step = (count - draft.size + survival.sum()) / rate
         time += step
         if step < ROUGHLY * time:
             break
@@ -229,17 +229,17 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
 def _swap(
     mass: FloatArray, order: IntArray, alone: FloatArray, aim: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Swap places until each token would have `aim`, if clocks rang on, each ring with a rank.
+    """Swap places until each token would have `aim`, if the race went on, each arrival with a rank.
 
-    A token has the best rank of its rings.  A place is as wide as its token rings often: what it
-    is worth falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
+    A token has the best rank of its arrivals.  A place is as wide as its token arrives often: what
+    it is worth falls by exp(-x) over the width x, and two tokens that swap equal widths leave those
     between them what they had, however likely the two are.  Tokens that need more give the bottom
     of their places for the top of those of later ones that need less, first come, first served.
 
     Parameters
     ----------
     mass : ndarray, shape (V,)
-        How often each clock rings, on average.
+        How often each token arrives, on average.
     order : ndarray, shape (M,)
         The tokens, the lowest rank first.
     alone : ndarray, shape (V,)
@@ -317,5 +317,5 @@ def _growth(gain: float, top: float, bottom: float) -> float:
 
 @compiled
 def _share(above: float, part: float) -> float:
-    """The chance of a ring in this part and of none in what lies above."""
+    """The chance of an arrival in this part and of none in what lies above."""
     return -float(np.exp(-above) * np.expm1(-part))

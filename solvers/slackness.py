@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from otlp.certificate import Answer
 from otlp.distribution import FloatArray
 from otlp.plan import Plan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, ComplementarySlackness, NetworkReduction, PrimalDual, Support
-from otlp.reductions.complementary_slackness import Side, flow_system, relaxed_side, system_sizes
+from otlp.reductions.complementary_slackness import (
+    Side,
+    Systems,
+    flow_system,
+    relaxed_side,
+    system_sizes,
+)
 from otlp.reductions.relaxation import RelaxedOTLP
-from otlp.solution import Guarantee
 from otlp.solvers.flow_solver import FlowSolver
 from otlp.solvers.prepared import SystemSolver
-from otlp.timing import Stopwatch, deadline
+from otlp.timing import deadline
 
 
 @dataclass(frozen=True)
@@ -64,23 +69,20 @@ class Slackness(FlowSolver, SystemSolver):
         check_problem(problem)
         return problem.vocab_size + sum(system_sizes(problem))
 
-    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
-        """Reduce, run the engine on both networks, and go the same way back."""
-        chain = Chain(Support(), ComplementarySlackness(self.memory_limit))
-        with deadline(self.time_limit):
-            systems, inverse = chain.apply(problem)
-            clock.lap("build")
-            flows = self._flow("outer", systems.outer), self._flow("inner", systems.inner)
-        clock.lap("solve")
-        plan, subset = chain.invert(PrimalDual(flows), inverse)
-        clock.lap("recover")
+    @property
+    def reduction(self) -> Chain:
+        """From a `Problem` to its two systems, and back."""
+        return Chain(Support(), ComplementarySlackness(self.memory_limit))
+
+    def run(self, reduced: Systems) -> tuple[PrimalDual, Mapping[str, object]]:
+        """Run the engine on both networks."""
         details = {
             "engine": self.engine,
-            "subset_size": int(subset.sum()),
-            "outer_sets": len(systems.outer.groups),
-            "inner_sets": len(systems.inner.groups),
+            "outer_sets": len(reduced.outer.groups),
+            "inner_sets": len(reduced.inner.groups),
         }
-        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
+        flows = self._flow("outer", reduced.outer), self._flow("inner", reduced.inner)
+        return PrimalDual(flows), details
 
     def system(self, side: Side) -> Plan:
         """Solve one network; see `SystemSolver`."""

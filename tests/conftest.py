@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", derandomize=False)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent

@@ -118,6 +118,22 @@ def test_what_stands_around_the_core_loads_when_it_is_asked_for() -> None:
         otlp.adit  # noqa: B018
 
 
+DECODE = ("models", "drafting", "verification", "round", "laws")
+"""Parts of `otlp.decode`, each of which imports only those before it; `design` asks no law."""
+
+
+def test_parts_of_decode_are_in_order() -> None:
+    allowed = {part: set(DECODE[:at]) for at, part in enumerate(DECODE)}
+    allowed["design"] = set(DECODE) - {"round", "laws"}
+    for name, path in MODULES.items():
+        part = (*name.split("."), "", "")[2]
+        if name.startswith("otlp.decode.") and part in allowed:
+            asked = {(*other.split("."), "", "")[2] for other in imports(path)
+                     if other.startswith("otlp.decode.")}  # fmt: skip
+            odd = asked & {*allowed, "tuned", "generating", "cascades"} - allowed[part] - {part}
+            assert not odd, f"{name} must not import {odd} of otlp.decode"
+
+
 def test_decode_asks_the_faces_of_plans_and_solvers() -> None:
     for name, path in MODULES.items():
         if package(name) == "otlp.decode":

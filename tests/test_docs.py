@@ -68,7 +68,10 @@ def test_every_figure_is_shown_and_is_an_svg() -> None:
 
 TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
 PAGE_OF_TIMES = ROOT / "docs" / "benchmarks.md"
-NO_BENCHMARKS = (*("capture_pair", "kernels", "measuring", "slice_rules", "train_pair", "widened"),)
+NO_BENCHMARKS = (
+    *("capture_pair", "distill", "kernels", "measuring"),
+    *("slice_rules", "target_texts", "train_pair", "widened"),
+)
 """Parts of others, and what makes the trained pair."""
 OWN_TIMES = ("benchmarks.md", "global_resolution.md", "changelog.md")
 """Pages that hold times; all others quote the first."""

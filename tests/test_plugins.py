@@ -112,6 +112,13 @@ def test_two_paths_that_agree_are_accepted_whole() -> None:
     assert found.shape == (1, 3) and found[0, :2].tolist() in ([0, 1], [2, 3])
 
 
+def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = np.full((1, 2, 3, 4), 0.25)
+    monkeypatch.setenv("OTLP_SGLANG_BACKEND", "cuda")
+    with pytest.raises(ValueError, match="OTLP_SGLANG_BACKEND is 'cuda'"):
+        sglang_rule(np.array([[[0, 1], [2, 3]]]), law, law[:, :, :-1], np.random.default_rng(0))
+
+
 def test_thresholds_and_slots_are_refused() -> None:
     rest: tuple[Any, ...] = (torch.zeros(1, 3), torch.zeros(1), torch.ones(1, 3, 2))
     front = (

@@ -1,38 +1,35 @@
-"""The audit itself: from a rule and its drafts to a report."""
+"""The audit itself: from a rule and its drafts to a report, of one token or of rounds."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
-from otlp.auditing.report import AuditReport
+from otlp.auditing.report import AuditReport, Settings
+from otlp.auditing.round_subject import RoundRule, RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
-from otlp.auditing.subject import Progress, Rule, Sampler, Subject, draft_vectors
-from otlp.checks import as_floats, check_number, whole_number
-from otlp.distribution import FloatArray
+from otlp.auditing.subject import Progress, Subject
+from otlp.auditing.token_subject import Rule, Sampler, Solves, TokenSubject, token_subject
+from otlp.checks import check_number, whole_number
 from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError
 from otlp.plan import Plan
-from otlp.problem import Problem
-from otlp.solution import Solution
-
-
-@runtime_checkable
-class _Solves(Protocol):
-    def solve(self, problem: Problem) -> Solution: ...
 
 
 def audit(
-    rule: Rule | Plan | _Solves,
+    rule: Rule | Plan | Solves,
     target: npt.ArrayLike,
     drafts: DraftScheme | Sampler,
     *,
     declared: DraftScheme | None = None,
-    told: npt.ArrayLike | None = None,
+    reported_draft: npt.ArrayLike | None = None,
     samples: int = 100_000,
     false_alarm_rate: float = 1e-6,
     confidence: float = 0.99,
@@ -45,8 +42,8 @@ def audit(
 
     The rule's exact output distribution is computed where its random draws can be followed (see
     `otlp.auditing.enumeration`); otherwise it is sampled and tested.  A plan is audited through
-    both `Plan.conditional`, which must give distributions, and `Plan.sample`, which must follow
-    them.
+    both `Plan.conditional`, which must give distributions and is read tuple by tuple, and
+    `Plan.sample`, which must follow them and is sampled where it is compiled code.
 
     Parameters
     ----------
@@ -61,7 +58,7 @@ def audit(
     declared : DraftScheme, optional
         The scheme that the drafts are said to follow; needed beside a sampler.  The drafts are
         checked against it.
-    told : array_like, optional
+    reported_draft : array_like, optional
         What the rule is told as q; by default the draft vector of the declared scheme, of shape
         (V,), or (n, V) for different drafts.
     samples : int
@@ -120,103 +117,155 @@ def audit(
     >>> report.verdict.name, round(report.total_variation, 6)
     ('NOT_LOSSLESS', 0.06)
     """
-    _check_numbers(samples, false_alarm_rate, confidence, tolerance, max_paths)
-    rng = np.random.default_rng(0) if rng is None else rng
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInputError(f"rng is a {type(rng).__name__}: pass a numpy.random.Generator")
-    if not callable(progress):
-        raise InvalidInputError(f"progress is a {type(progress).__name__}: pass a callable")
-    problem = _problem(target, drafts, declared)
-    subject = _subject(rule, problem, drafts, told, float(tolerance))
-    try:
-        if max_paths == 0:
-            raise NotEnumerableError("max_paths is 0")
-        if subject.plan is not None and isinstance(drafts, DraftScheme):
-            report = audit_conditionals(subject, drafts, max_paths)
-            if not report.passed:
-                return report
-        return audit_exactly(subject, max_paths, rng, progress)
-    except NotEnumerableError as reason:
-        return audit_by_sampling(
-            subject, samples, false_alarm_rate, confidence, rng, progress, str(reason)
-        )
+    settings = _settings(samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    return _judge(token_subject(rule, target, drafts, declared, reported_draft), settings)
 
 
-def _check_numbers(
-    samples: Any, false_alarm_rate: Any, confidence: Any, tolerance: Any, max_paths: Any
-) -> None:
+def audit_rounds(
+    rule: RoundRule,
+    target: Sequence[npt.ArrayLike],
+    draft: Sequence[npt.ArrayLike],
+    drafts: DraftedRound,
+    *,
+    sampler: RoundSampler | None = None,
+    batch: int | None = None,
+    samples: int = 20_000,
+    false_alarm_rate: float = 1e-6,
+    confidence: float = 0.99,
+    tolerance: float = 1e-6,
+    max_paths: int = 20_000,
+    name: str | None = None,
+    rng: np.random.Generator | None = None,
+    progress: Progress = lambda label, done: None,
+) -> AuditReport:
+    """Say whether a rule over several drafted tokens, paths or a tree is lossless.
+
+    The law of the rule's output is computed where its random draws, NumPy's or PyTorch's, can be
+    followed (see `otlp.auditing.enumeration`); otherwise texts are sampled and tested.
+
+    Parameters
+    ----------
+    rule : callable
+        ``rule(draft_tokens, p, q, rng) -> tokens``: the accepted tokens and one more; -1 may pad
+        the end.  `p` and `q` are the target's and the draft's distributions at the drafted
+        places; for shapes see `drafts`.  `rng` is a `numpy.random.Generator`; a rule may draw
+        with PyTorch's functions instead.  It may write to its arguments.
+    target, draft : sequence of array_like
+        The models: distributions after prefixes of 0, 1, ... tokens, of shape (V,), (V, V), ...
+        such as `otlp.decode.TabularModel.tables`: L + 1 tables of the target, L of the draft.
+    drafts : DraftedPaths or DraftedTree
+        How tokens are drafted from the draft model.
+    sampler : callable, optional
+        ``sampler(draft_tables, rng) -> tokens``, node by node (path by path): what really draws
+        the drafts, checked against `drafts`.
+    batch : int, optional
+        The rule takes several rounds at once: every array has a leading axis, of this length at
+        most when sampled and 1 when followed, and a row of tokens a round is returned.
+    samples : int
+        Rounds, where the law cannot be computed.
+    false_alarm_rate : float
+        Probability that a correct rule with correct drafts is rejected by the tests together.
+    confidence : float
+        Of the interval for the total variation, if sampled.
+    tolerance : float
+        Largest exact total variation that is called lossless.
+    max_paths : int
+        Sample instead if the enumeration needs more paths; 0 samples always.
+    name : str, optional
+        What the report calls the rule.
+    rng : numpy.random.Generator, optional
+        By default ``numpy.random.default_rng(0)``.
+    progress : callable
+        Called with a label and the share done.
+
+    Returns
+    -------
+    AuditReport
+        ``str(report)`` is a summary in plain words.
+
+    Raises
+    ------
+    InvalidInputError, InvalidDistributionError
+        If an argument has the wrong type or range, or the sampler raises or returns no tokens.
+    SizeLimitError
+        If there are more than a million texts of L + 1 tokens.
+
+    Notes
+    -----
+    Enumeration runs the rule twice a path and 2,000 times more; there are about V^N paths for N
+    drafted tokens, times those of the rule.
+
+    Examples
+    --------
+    Each token of a path accepted with min(1, p / q), as it should be:
+
+    >>> import numpy as np, otlp
+    >>> def rule(draft_tokens, p, q, rng):
+    ...     for i, token in enumerate(draft_tokens[0]):
+    ...         if rng.random() * q[0, i, token] >= p[0, i, token]:
+    ...             left = np.maximum(p[0, i] - q[0, i], 0)
+    ...             return [*draft_tokens[0, :i], rng.choice(left.size, p=left / left.sum())]
+    ...     return [*draft_tokens[0], rng.choice(p.shape[-1], p=p[0, -1])]
+    >>> from otlp.auditing import DraftedPaths
+    >>> from otlp.decode import random_pair
+    >>> draft, target = random_pair(3, 3, np.random.default_rng(0))
+    >>> report = otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2))
+    >>> report.verdict.name
+    'LOSSLESS'
+    """
+    settings = _settings(samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    return _judge(round_subject(rule, target, draft, drafts, sampler, batch, name), settings)
+
+
+def _settings(
+    samples: Any,
+    false_alarm_rate: Any,
+    confidence: Any,
+    tolerance: Any,
+    max_paths: Any,
+    rng: Any,
+    progress: Any,
+) -> Settings:
     for name, count, least in (("samples", samples, 1000), ("max_paths", max_paths, 0)):
         if whole_number(count, name, least) >= 2**63:
             raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
     for name, share in (("false_alarm_rate", false_alarm_rate), ("confidence", confidence)):
         check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
     check_number("tolerance", tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
-
-
-def _problem(target: Any, drafts: Any, declared: Any) -> Problem:
-    """The problem that the rule is told of."""
-    if isinstance(drafts, DraftScheme):
-        problem = Problem(target, drafts if declared is None else declared)
-        given, wanted = (drafts.n, drafts.vocab_size), (problem.n, problem.vocab_size)
-        if given != wanted:
-            raise InvalidInputError(
-                f"drafts has (n, V) = {given} and declared {wanted}: both must have the same n "
-                "and V"
-            )
-        return problem
-    if not callable(drafts) or isinstance(drafts, type):
-        raise InvalidInputError(
-            f"drafts is a {type(drafts).__name__}: pass a draft scheme or a sampler(rng) -> tokens"
-        )
-    if declared is None:
-        raise InvalidInputError(
-            "drafts is no draft scheme: beside a sampler pass declared=, the scheme that it is "
-            "said to follow, such as otlp.IID(q, n)"
-        )
-    return Problem(target, declared)
-
-
-def _subject(
-    rule: Any, problem: Problem, drafts: DraftScheme | Sampler, told: Any, tolerance: float
-) -> Subject:
-    plan = _plan(rule, problem)
-    if plan is None and not callable(rule):
-        raise InvalidInputError(
-            f"rule is a {type(rule).__name__}: pass a callable "
-            "(draft_tokens, p, q, rng) -> token, a plan or a solver"
-        )
-    return Subject(
-        rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
-        plan=plan,
-        target=problem.target,
-        declared=problem.drafts,
-        drafts=drafts,
-        told=_told(told, problem.drafts),
-        tolerance=tolerance,
+    rng = np.random.default_rng(0) if rng is None else rng
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInputError(f"rng is a {type(rng).__name__}: pass a numpy.random.Generator")
+    if not callable(progress):
+        raise InvalidInputError(f"progress is a {type(progress).__name__}: pass a callable")
+    return Settings(
+        samples, false_alarm_rate, confidence, float(tolerance), max_paths, rng, progress
     )
 
 
-def _plan(rule: Any, problem: Problem) -> Plan | None:
-    if isinstance(rule, Plan):
-        return rule
-    if not isinstance(rule, _Solves):
-        return None
-    if isinstance(rule, type):
-        raise InvalidInputError(f"rule is the class {rule.__name__}: pass {rule.__name__}()")
-    solution = rule.solve(problem)
-    if not isinstance(solution, Solution):
-        raise InvalidInputError(f"rule.solve returns a {type(solution).__name__}, no Solution")
-    if solution.plan is None:
-        raise InvalidInputError(f"there is no plan to audit: {solution}")
-    return solution.plan
+def _judge(subject: Subject, settings: Settings) -> AuditReport:
+    """Exactly where that can be done, else by sampling."""
+    stated = None
+    try:
+        if settings.max_paths == 0:
+            raise NotEnumerableError("max_paths is 0")
+        if isinstance(subject, TokenSubject) and _listable(subject):
+            stated = audit_conditionals(subject, settings)
+            if not stated.passed:
+                return stated
+        return audit_exactly(subject, settings)
+    except NotEnumerableError as reason:
+        sampled = audit_by_sampling(subject, settings, str(reason))
+    if stated is None or not sampled.passed:
+        return sampled
+    # the conditionals are exact: of the sample only what it says of the sampler is needed
+    return replace(
+        stated,
+        why_sampled=sampled.why_sampled,
+        false_alarm_rate=sampled.false_alarm_rate,
+        sample_error=sampled.sample_error,
+        sample_test=sampled.sample_test,
+    )
 
 
-def _told(told: Any, declared: DraftScheme) -> FloatArray:
-    """What the rule is told as q: by default the declared q, or the mean of the drafts."""
-    if told is None:
-        own = draft_vectors(declared)
-        return np.array(declared.mean_draft) if own is None else own
-    given = as_floats(told, "told")
-    if given.ndim == 0:
-        raise InvalidInputError(f"told is {given}: it must be an array, such as q of shape (V,)")
-    return given.copy()
+def _listable(subject: TokenSubject) -> bool:
+    return subject.plan is not None and isinstance(subject.drafts, DraftScheme)

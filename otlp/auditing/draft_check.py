@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class DraftCheck:
         One of those tuples.
     repeats, expected_repeats : float
         Share of the tuples that hold a token twice, and the share that the scheme gives (NaN if
-        that is not known).
+        that is not known); both NaN for paths and trees.
     tests : mapping of str to GTest
         By what was counted; empty if the distribution was enumerated.
 
@@ -59,12 +59,12 @@ class DraftCheck:
 
     agrees: bool
     declared: str
-    total_variation: float
     impossible: float
     example: tuple[int, ...]
-    repeats: float
-    expected_repeats: float
-    tests: Mapping[str, GTest]
+    total_variation: float = math.nan
+    repeats: float = math.nan
+    expected_repeats: float = math.nan
+    tests: Mapping[str, GTest] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Say in a few lines what was found."""
@@ -117,7 +117,6 @@ def exact_draft_check(
         example=_first(tokens, never),
         repeats=float(mass[_repeating(tokens)].sum()),
         expected_repeats=_expected_repeats(declared),
-        tests={},
     )
 
 
@@ -164,7 +163,6 @@ def check_drafts(
     return DraftCheck(
         agrees=not (never.any() or any(test.rejected for test in tests.values())),
         declared=repr(declared),
-        total_variation=math.nan,
         impossible=int(np.count_nonzero(never)),
         example=_first(tokens, never),
         repeats=float(repeating.mean()),

@@ -22,7 +22,6 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 import numpy as np
 
 from otlp.auditing.hidden import HiddenInput
-from otlp.auditing.products import Product, factor_values, mass
 from otlp.auditing.random_source import RandomSource
 from otlp.auditing.torch_source import followed_torch
 from otlp.auditing.undecided import Interval, UndecidedNumber
@@ -109,13 +108,8 @@ class _Explorer(RandomSource):
             return threshold >= high
         if interval.behind or interval.rate != 1.0:
             self.give_up("it compares a random number with others and with a threshold")
-        if interval.product is None and not isinstance(interval, Product):
-            first, second = threshold - low, high - threshold
-        else:
-            first, second = mass(interval, low, threshold), mass(interval, threshold, high)
-            if 0.0 in (first, second):
-                return first > 0.0
-        if self.decide([first / (first + second), second / (first + second)]) == 0:
+        share = (threshold - low) / (high - low)
+        if self.decide([share, 1.0 - share]) == 0:
             interval.high = threshold
             return True
         interval.low = threshold
@@ -123,8 +117,7 @@ class _Explorer(RandomSource):
 
     def earlier(self, one: Interval, scale: float, other: Interval, other_scale: float) -> bool:
         """Whether the first of two waiting times is the earlier one: decided now."""
-        plain = not isinstance(one, Product) and not isinstance(other, Product)
-        if one is other or not (plain and one.untouched and other.untouched):
+        if one is other or not (one.untouched and other.untouched):
             self.give_up("it compares random numbers with each other in more than a race")
         rates = one.rate / scale, other.rate / other_scale
         first = self.decide([rates[0] / sum(rates), rates[1] / sum(rates)]) == 0
@@ -133,16 +126,6 @@ class _Explorer(RandomSource):
         one.rate = sum(rates) * scale
         other.behind = one, scale / other_scale
         return first
-
-    def multiply(self, one: Interval, other: Interval) -> Interval:
-        """The product of two numbers, of which one is no product itself."""
-        if isinstance(other, Product):
-            one, other = other, one
-        fresh = one.product is None and other.product is None and one is not other
-        raced = one.behind or other.behind or (one.rate, other.rate) != (1.0, 1.0)
-        if isinstance(other, Product) or not fresh or raced:
-            self.give_up("it multiplies random numbers that other products or races use")
-        return Product(one, other)
 
     def decide(self, chances: list[float]) -> int:
         """The branch to take here."""
@@ -181,8 +164,6 @@ class _Repetition(RandomSource):
         return self._value(interval)
 
     def _value(self, interval: Interval) -> float:
-        if interval.product is not None and interval not in self._values:
-            self._values |= factor_values(interval, self._rng)
         if interval not in self._values:
             # Off the ends, where rounding in the program's own arithmetic may decide.
             at = float(self._rng.uniform(0.1, 0.9))

@@ -142,7 +142,8 @@ def _state(generator: Any) -> object:
         return generator.getstate()
     if isinstance(generator, np.random.BitGenerator):
         return pickle.dumps(generator.state)
-    if type(generator).__module__ == "torch._C" and hasattr(generator, "initial_seed"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes()
     return None
 

@@ -1,4 +1,4 @@
-"""What an audit found: a verdict, the numbers behind it, and both in plain words."""
+"""What an audit is asked and what it found: a verdict, the numbers behind it, both in words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
+from otlp.auditing.subject import Progress
 from otlp.distribution import FloatArray
 
 
@@ -42,23 +43,43 @@ def commonest(failures: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5])
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How an audit is made; see `otlp.audit`."""
+
+    samples: int
+    false_alarm_rate: float
+    confidence: float
+    tolerance: float
+    max_paths: int
+    rng: np.random.Generator
+    progress: Progress
+
+
 @dataclass(frozen=True, eq=False)
 class AuditReport:
-    """What `otlp.audit` found.
+    """What `otlp.audit` and `otlp.audit_rounds` found.
+
+    One token is a round of length one: a text is what the rule gave, completed by the target to
+    L + 1 tokens, and L = 0 for a rule over one token.
 
     Attributes
     ----------
+    rule, drafted : str
+        What was tested: the rule, and how its drafts are said to be drawn.
     method : str
-        "enumeration" (exact), "conditional" (exact: a plan's conditionals alone, found wrong) or
-        "sampling".
-    target, output : ndarray, shape (V,)
-        The target, and the law of the rule's output, exact or as sampled.  Failures are missing
-        from it.
-    acceptance : float
-        Probability that the output is one of the drafted tokens, exact or as sampled.
+        "enumeration" (exact), "conditional" (exact: a plan's conditionals) or "sampling".
+    target, output : ndarray, shape (V,) or (V, ..., V)
+        Law of a text: the target's, and that of the rule's output, exact or as sampled.  Failures
+        are missing from it.
+    acceptance, acceptance_error : float
+        Probability that the output is one of the drafted tokens, exact or as sampled, and then
+        half of its interval at `confidence`; NaN for a rule over several tokens.
+    tokens, tokens_error : float
+        Mean number of tokens that a round gives, likewise.
     total_variation : float
-        Between output and target (a failure counts as a token outside the vocabulary); of the
-        sample, if sampled, and then too large by the sampling noise: see `interval`.
+        Between target and output (a failure counts as another text); of the sample, if sampled,
+        and then too large by the sampling noise: see `interval`.
     interval : tuple of float
         Bounds on the total variation, at `confidence` if sampled.
     tolerance : float
@@ -66,29 +87,29 @@ class AuditReport:
     failures : mapping of str to float
         What went wrong, and its probability or share of the samples.
     drafts : DraftCheck or None
-        Whether the drafts follow the declared scheme; None if there was nothing to compare.
-    told_apart : float
-        Total variation of the q that the rule is told from the declared scheme's own, the largest
-        over the drafts; NaN where they cannot be compared (a list of tuples has no q).
+        Whether the drafts follow the declared ones; None if there was nothing to compare.
+    reported_draft_error : float
+        Total variation of the q that is reported to the rule from the declared scheme's own, the
+        largest over the drafts; NaN where they cannot be compared (a list of tuples has no q).
     size : int
         Paths followed, tuples listed ("conditional"), or samples drawn.
     why_sampled : str
-        Why the exact distribution was not computed; empty if it was.
+        Why the exact law was not computed, or why a plan's samples were not followed; empty if
+        all is exact.
     confidence : float
-        1 if the distribution is exact.
+        1 if the law is exact.
     false_alarm_rate : float
         Probability that a correct rule with the declared drafts is rejected by this audit; 0 if
-        the distribution is exact.
+        all is exact.
     test : GTest or None
-        The G-test of the sampled output; None if the distribution is exact.
+        The G-test of the sampled output; None if the law is exact.
     repetitions : int
         How often a path was run again, always with the same result; 0 if sampled.
-    sample_apart : float
+    sample_error : float
         Total variation of what a plan samples from its conditionals, over all drafts; 0 if there
         is no plan, NaN if sampled.
     sample_test : GTest or None
-        The G-test of what a plan samples against its conditionals; None if there is no plan, or
-        the distribution is exact.
+        The G-test of what a plan samples against its conditionals, where it was sampled.
 
     Examples
     --------
@@ -96,27 +117,32 @@ class AuditReport:
     >>> def first_always(draft_tokens, p, q, rng):
     ...     return int(draft_tokens[0])
     >>> report = otlp.audit(first_always, [0.5, 0.5], otlp.IID([0.9, 0.1], n=2))
-    >>> report.verdict.name, round(report.total_variation, 6), report.worst_tokens(1)
-    ('NOT_LOSSLESS', 0.4, [(0, 0.5, 0.9)])
+    >>> report.verdict.name, round(report.total_variation, 6), report.worst_texts(1)
+    ('NOT_LOSSLESS', 0.4, [((0,), 0.5, 0.9)])
     """
 
+    rule: str
+    drafted: str
     method: str
     target: FloatArray
     output: FloatArray
     acceptance: float
+    tokens: float
     total_variation: float
     interval: tuple[float, float]
     tolerance: float
     failures: Mapping[str, float]
     drafts: DraftCheck | None
-    told_apart: float
+    reported_draft_error: float
     size: int
+    acceptance_error: float = 0.0
+    tokens_error: float = 0.0
     why_sampled: str = ""
     confidence: float = 1.0
     false_alarm_rate: float = 0.0
     test: GTest | None = None
     repetitions: int = 0
-    sample_apart: float = 0.0
+    sample_error: float = 0.0
     sample_test: GTest | None = None
 
     @property
@@ -129,7 +155,7 @@ class AuditReport:
             return Verdict.DRAFTS_DIFFER
         if self.interval[1] > self.tolerance if self.test is None else self.test.rejected:
             return Verdict.NOT_LOSSLESS
-        if self.sample_apart > self.tolerance or (self.sample_test and self.sample_test.rejected):
+        if self.sample_error > self.tolerance or (self.sample_test and self.sample_test.rejected):
             return Verdict.SAMPLE_DIFFERS
         return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
 
@@ -138,73 +164,90 @@ class AuditReport:
         """Whether nothing was found wrong."""
         return self.verdict.passed
 
-    def worst_tokens(self, count: int = 5) -> list[tuple[int, float, float]]:
-        """The tokens that are furthest off: (token, target, output), the worst first.
+    def worst_texts(self, count: int = 5) -> list[tuple[tuple[int, ...], float, float]]:
+        """The texts that are furthest off: (tokens, target, output), the worst first.
 
-        In a sample they are measured in standard deviations, else a frequent token would lead by
+        In a sample they are measured in standard deviations, else a frequent text would lead by
         noise.
         """
         apart = np.abs(self.output - self.target)
         if self.test is not None:
             apart = apart / np.sqrt(np.maximum(self.target, 1.0 / self.size))
-        worst = np.argsort(-apart, kind="stable")[:count]
+        worst = np.argsort(-apart, axis=None, kind="stable")[:count]
+        texts = [tuple(map(int, np.unravel_index(at, apart.shape))) for at in worst]
         return [
-            (int(token), float(self.target[token]), float(self.output[token]))
-            for token in worst
-            if apart[token] > 1e-3 * apart[worst[0]]
+            (text, float(self.target[text]), float(self.output[text]))
+            for text in texts
+            if apart[text] > 1e-3 * apart[texts[0]]
         ]
 
     def __str__(self) -> str:
-        """Summarise the audit in plain words."""
-        lines = [f"{self.verdict.name}: {self.verdict.value}"]
+        """Say what was tested and what was found, in plain words."""
+        completed = f"; outputs are completed by the target to {self.target.ndim} tokens"
+        lines = [
+            f"{self.verdict.name}: {self.verdict.value}",
+            f"Tested: {self.rule}, on {self.drafted}, over {self.target.shape[0]} tokens"
+            f"{completed if self.target.ndim > 1 else ''}.",
+        ]
         kind = "probability" if self.test is None else "share of samples"
         lines += [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
-        lines += self._distance()
-        lines.append(f"Acceptance {self.acceptance:.6g} (output among the drafted tokens).")
-        if not self.passed:
-            lines.append("Furthest off: " + "; ".join(map(_token, self.worst_tokens())) + ".")
-        if self.told_apart > self.tolerance:
-            lines.append(
-                "The rule was told another q than its drafts are said to follow: total variation "
-                f"{self.told_apart:.3g}."
-            )
-        if self.drafts is not None:
-            lines.append(str(self.drafts))
-        return "\n".join(lines)
-
-    def _distance(self) -> list[str]:
-        low, high = self.interval
-        if self.test is None:
-            text = f"Total variation from the target {self.total_variation:.3g}"
-            if high - low > 1e-9:
-                text += f" (between {low:.3g} and {high:.3g})"
-            counted = "paths" if self.method == "enumeration" else "tuples"
-            lines = [
-                f"{text}, exact by {self.method} over {self.size:,} {counted}; "
-                f"lossless is up to {self.tolerance:g}."
-            ]
-            if self.repetitions:
-                lines.append(
-                    f"Run again {self.repetitions:,} times with the same results; no randomness "
-                    "beside rng was seen."
-                )
-            if self.sample_apart > self.tolerance:
-                lines.append(f"Its samples are {self.sample_apart:.3g} off its conditionals.")
-            return lines
-        lines = [
-            f"Sampled {self.size:,} times, because {self.why_sampled}.",
-            f"Total variation from the target between {low:.3g} and {high:.3g} "
-            f"({self.confidence:.0%} confidence).",
-            f"{describe_test(self.test)}; false-alarm rate {self.false_alarm_rate:.0e} over all "
-            "tests.",
-            describe_power(self.test),
-        ]
+        lines += self._exact() if self.test is None else self._sampled(self.test)
         if self.sample_test is not None:
             lines.append(
                 f"Samples against conditionals, {self.sample_test.samples:,} of them: "
                 f"{describe_test(self.sample_test)}."
             )
+        if math.isnan(self.acceptance):
+            lines.append(f"Mean tokens a round {self._mean(self.tokens, self.tokens_error)}.")
+        else:
+            share = self._mean(self.acceptance, self.acceptance_error)
+            lines.append(f"Acceptance {share} (output among the drafted tokens).")
+        if not self.passed:
+            lines.append("Furthest off: " + "; ".join(map(_text, self.worst_texts())) + ".")
+        if self.reported_draft_error > self.tolerance:
+            lines.append(
+                "The rule was told another q than its drafts are said to follow: total variation "
+                f"{self.reported_draft_error:.3g}."
+            )
+        if self.drafts is not None:
+            lines.append(str(self.drafts))
+        return "\n".join(lines)
+
+    def _mean(self, mean: float, error: float) -> str:
+        if self.test is None:
+            return f"{mean:.6g}"
+        return f"{mean:.4g} ± {error:.2g} ({self.confidence:.0%} confidence)"
+
+    def _exact(self) -> list[str]:
+        low, high = self.interval
+        text = f"Total variation from the target {self.total_variation:.3g}"
+        if high - low > 1e-9:
+            text += f" (between {low:.3g} and {high:.3g})"
+        counted = "paths" if self.method == "enumeration" else "tuples"
+        lines = [
+            f"{text}, exact by {self.method} over {self.size:,} {counted}; "
+            f"lossless is up to {self.tolerance:g}."
+        ]
+        if self.repetitions:
+            lines.append(
+                f"Run again {self.repetitions:,} times with the same results; no randomness "
+                "beside the generator was seen."
+            )
+        if self.sample_error > self.tolerance:
+            lines.append(f"Its samples are {self.sample_error:.3g} off its conditionals.")
+        if self.why_sampled:
+            lines.append(f"Its sampler was sampled, because {self.why_sampled}.")
         return lines
+
+    def _sampled(self, test: GTest) -> list[str]:
+        low, high = self.interval
+        return [
+            f"Sampled {self.size:,} times, because {self.why_sampled}.",
+            f"Total variation from the target between {low:.3g} and {high:.3g} "
+            f"({self.confidence:.0%} confidence).",
+            f"{describe_test(test)}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
+            describe_power(test),
+        ]
 
 
 def describe_test(test: GTest) -> str:
@@ -215,9 +258,10 @@ def describe_test(test: GTest) -> str:
     return f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}"
 
 
-def _token(entry: tuple[int, float, float]) -> str:
-    token, target, output = entry
-    return f"token {token} has {output:.4g} instead of {target:.4g}"
+def _text(entry: tuple[tuple[int, ...], float, float]) -> str:
+    tokens, target, output = entry
+    named = f"token {tokens[0]}" if len(tokens) == 1 else f"text {list(tokens)}"
+    return f"{named} has {output:.4g} instead of {target:.4g}"
 
 
 def describe_power(test: GTest) -> str:

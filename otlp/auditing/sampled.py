@@ -7,14 +7,15 @@ from collections import Counter
 from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
-from otlp.auditing.draft_check import check_drafts
 from otlp.auditing.gtest import GTest, g_test, total_variation_interval
-from otlp.auditing.report import AuditReport, commonest
-from otlp.auditing.subject import Failure, Progress, Subject
+from otlp.auditing.report import AuditReport, Settings, commonest
+from otlp.auditing.subject import Failure, Output, Subject
+from otlp.auditing.token_subject import TokenSubject
+from otlp.auditing.torch_source import seeded_torch
 from otlp.checks import check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
-from otlp.drafts import DraftScheme
 
 MEMORY_LIMIT = 2 * 1024**3
 """Bytes that the drafted tuples may take."""
@@ -24,16 +25,11 @@ COMPARED = 10_000
 
 BINS = 32
 
+BATCH = 256
+"""Rounds between two reports of progress."""
 
-def audit_by_sampling(
-    subject: Subject,
-    samples: int,
-    false_alarm_rate: float,
-    confidence: float,
-    rng: np.random.Generator,
-    progress: Progress,
-    why: str,
-) -> AuditReport:
+
+def audit_by_sampling(subject: Subject, settings: Settings, why: str) -> AuditReport:
     """Draw drafts and outputs and test them; the tests share the false-alarm rate equally.
 
     Raises
@@ -41,78 +37,81 @@ def audit_by_sampling(
     SizeLimitError
         If the drafted tuples would take more than 2 GiB.
     """
-    size = subject.target.size
-    tokens, outputs, failures = _draw(subject, samples, rng, progress)
-    checked = subject.drafts is not subject.declared
-    share = false_alarm_rate / (1 + checked + (subject.plan is not None))
-    drafts = check_drafts(tokens, subject.declared, share, rng) if checked else None
+    samples, rng, confidence = settings.samples, settings.rng, settings.confidence
+    tokens, outputs = _draw(subject, settings)
+    failures = Counter(output.what for output in outputs if isinstance(output, Failure))
+    plan = isinstance(subject, TokenSubject) and subject.plan is not None
+    share = settings.false_alarm_rate / (1 + subject.checked + plan)
+    drafts = subject.test_drafts(tokens, share, rng) if subject.checked else None
     sample_test = None
-    if subject.plan is not None:
+    if isinstance(subject, TokenSubject) and plan:
         sample_test = _test_against_conditionals(subject, tokens, outputs, failures, share, rng)
-    law = np.append(subject.target, 0.0)
-    first, second = (np.bincount(half, minlength=size + 1) for half in np.array_split(outputs, 2))
-    test = g_test(first + second, law, share, order=_suspects(subject))
+    law = np.append(subject.texts(), 0.0)
+    cells = subject.cells(outputs, rng)
+    first, second = (np.bincount(half, minlength=law.size) for half in np.array_split(cells, 2))
     output = (first + second) / samples
+    accepted = [
+        0.0 if isinstance(output, Failure) else subject.accepted(row, output)
+        for row, output in zip(tokens.tolist(), outputs, strict=True)
+    ]
+    lengths = [0 if isinstance(output, Failure) else len(output) for output in outputs]
+    acceptance, acceptance_error = _mean(accepted, confidence)
+    mean_tokens, tokens_error = _mean(lengths, confidence)
     return AuditReport(
+        rule=subject.name,
+        drafted=subject.drafted,
         method="sampling",
         why_sampled=why,
-        target=subject.target,
-        output=output[:size],
-        acceptance=float((tokens == outputs[:, None]).any(axis=1).mean()),
+        target=subject.shaped(law[:-1]),
+        output=subject.shaped(output[:-1]),
+        acceptance=acceptance,
+        acceptance_error=acceptance_error,
+        tokens=mean_tokens,
+        tokens_error=tokens_error,
         total_variation=total_variation(output, law),
         interval=total_variation_interval(first, second, law, confidence),
         confidence=confidence,
-        tolerance=subject.tolerance,
-        test=test,
-        false_alarm_rate=false_alarm_rate,
+        tolerance=settings.tolerance,
+        test=g_test(first + second, law, share, order=subject.suspects),
+        false_alarm_rate=settings.false_alarm_rate,
         failures=commonest({what: count / samples for what, count in failures.items()}),
         drafts=drafts,
-        told_apart=subject.told_apart,
+        reported_draft_error=subject.reported_draft_error,
         size=samples,
-        sample_apart=0.0 if sample_test is None else math.nan,
+        sample_error=math.nan if plan else 0.0,
         sample_test=sample_test,
     )
 
 
-def _draw(
-    subject: Subject, samples: int, rng: np.random.Generator, progress: Progress
-) -> tuple[IntArray, IntArray, Counter[str]]:
-    """Drafted tuples, outputs (V stands for a failure), and what failed how often."""
-    size, n = subject.target.size, subject.declared.n
-    check_memory(f"{samples:,} tuples of n = {n:,} drafts", 16.0 * samples * n, MEMORY_LIMIT)
-    scheme = subject.drafts if isinstance(subject.drafts, DraftScheme) else None
-    drawn = None if scheme is None else scheme.sample(rng, samples)
-    tokens = np.empty((samples, n), dtype=np.int64)
-    outputs = np.full(samples, size, dtype=np.int64)
-    failures: Counter[str] = Counter()
-    for j in range(samples):
-        tokens[j] = subject.draw(rng) if drawn is None else drawn[j]
-        outcome = subject.verify(tokens[j], rng)
-        if isinstance(outcome, Failure):
-            failures[outcome.what] += 1
-        else:
-            outputs[j] = outcome
-        if j % 256 == 0:
-            progress("sampling", j / samples)
-    progress("sampling", 1.0)
-    return tokens, outputs, failures
+def _mean(values: list[float] | list[int], confidence: float) -> tuple[float, float]:
+    """The mean, and half of its interval, after Wilson: not 0 where all values are alike."""
+    count, z = len(values), float(special.ndtri(0.5 + 0.5 * confidence))
+    spread = float(np.var(values)) / count + (0.5 * z / count) ** 2
+    return float(np.mean(values)), z * math.sqrt(spread) / (1.0 + z**2 / count)
 
 
-def _suspects(subject: Subject) -> IntArray | None:
-    """The tokens by q/p, which is what mistakes depend on; failures last; None without such a q."""
-    size = subject.target.size
-    if subject.told.shape[-1:] != (size,):
-        return None
-    mean = subject.told.reshape(-1, size).mean(axis=0)
-    with np.errstate(over="ignore"):
-        ratio = np.divide(mean, subject.target, out=np.zeros(size), where=subject.target > 0.0)
-    return np.append(np.argsort(ratio, kind="stable"), size).astype(np.int64)
+def _draw(subject: Subject, settings: Settings) -> tuple[IntArray, list[Output]]:
+    """Drafted tokens and outputs of many rounds."""
+    samples, rng, width = settings.samples, settings.rng, subject.width
+    check_memory(
+        f"{samples:,} tuples of n = {width:,} drafts", 16.0 * samples * width, MEMORY_LIMIT
+    )
+    outputs: list[Output] = []
+    tokens = np.empty((samples, width), dtype=np.int64)
+    step = subject.batch or BATCH
+    with seeded_torch(rng):
+        for start in range(0, samples, step):
+            rows = tokens[start : start + step]
+            rows[:] = subject.draft(len(rows), rng)
+            outputs += subject.play(rows, rng)
+            settings.progress("sampling", min(1.0, (start + step) / samples))
+    return tokens, outputs
 
 
 def _test_against_conditionals(
-    subject: Subject,
+    subject: TokenSubject,
     tokens: IntArray,
-    outputs: IntArray,
+    outputs: list[Output],
     failures: Counter[str],
     rate: float,
     rng: np.random.Generator,
@@ -126,10 +125,10 @@ def _test_against_conditionals(
     """
     conditional = lru_cache(maxsize=1024)(subject.conditional)
     counts = np.zeros(BINS + 1, dtype=np.int64)
-    for drafted, token in zip(tokens[:COMPARED].tolist(), outputs.tolist(), strict=False):
-        if token == subject.target.size:
+    for drafted, output in zip(tokens[:COMPARED].tolist(), outputs, strict=False):
+        if isinstance(output, Failure):
             continue
-        law = conditional(tuple(drafted))
+        law, token = conditional(tuple(drafted)), output[0]
         if isinstance(law, Failure):
             failures[law.what] += 1
         elif law[token] <= 0.0:

@@ -1,28 +1,27 @@
-"""What is audited: a rule, what it is told and what it does, whatever that is."""
+"""What is audited: a rule over drafted tokens, what it is handed, and the texts that it gives.
+
+A rule over one token gives texts of a single token; one over paths or a tree gives up to L + 1,
+and the target completes them to that length.
+"""
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable
+import inspect
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from otlp.checks import check_tokens
+from otlp.auditing.draft_check import DraftCheck
+from otlp.auditing.drafted_tree import Tables
+from otlp.auditing.random_source import RandomSource
 from otlp.distribution import FloatArray, IntArray
-from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError, OTLPError, clean
-from otlp.plan import Plan
 
-Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
-Sampler: TypeAlias = Callable[[Any], npt.ArrayLike]
 Progress: TypeAlias = Callable[[str, float], None]
-
-SUM_TOLERANCE = 1e-6
-"""How far a plan's conditional may be from a distribution: below zero, or off a sum of one."""
 
 LONGEST_MESSAGE = 160
 """Characters kept of what a rule says."""
@@ -30,7 +29,7 @@ LONGEST_MESSAGE = 160
 
 @dataclass(frozen=True)
 class Failure:
-    """What a rule did instead of returning a token."""
+    """What a rule did instead of returning tokens."""
 
     what: str
 
@@ -39,127 +38,203 @@ class Failure:
         return f"no token ({self.what})"
 
 
+Output: TypeAlias = "tuple[int, ...] | Failure"
+
+
 class Step(NamedTuple):
     """What was drafted and what the rule made of it."""
 
     tokens: tuple[int, ...]
-    outcome: int | Failure
+    output: Output
 
     def __str__(self) -> str:
         """Say both in words."""
-        return f"{self.outcome} for the drafts {list(self.tokens)}"
+        what = self.output if isinstance(self.output, Failure) else list(self.output)
+        return f"{what} for the drafts {list(self.tokens)}"
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A rule on a problem.
+class Subject(ABC):
+    """A rule on a target, with its drafts.
 
     Attributes
     ----------
-    rule : callable
-    plan : Plan or None
-        The plan whose `sample` is the rule.
-    target : ndarray, shape (V,)
-    declared : DraftScheme
-        What the drafts are said to follow.
-    drafts : DraftScheme or callable
-        What they are drawn from.
-    told : ndarray
-        What the rule is told as q.
-    tolerance : float
-        Largest exact total variation that is called lossless.
+    name, drafted : str
+        The rule, and what its drafts are said to follow.
+    target : sequence of ndarray
+        The target's distributions after prefixes of 0, ..., L tokens, of shape (V^t, V).
+    batch : int or None
+        Rounds that the rule takes at once.
     """
 
-    rule: Rule
-    plan: Plan | None
-    target: FloatArray
-    declared: DraftScheme
-    drafts: DraftScheme | Sampler
-    told: FloatArray
-    tolerance: float
-
-    def draw(self, rng: Any) -> IntArray:
-        """Draw a tuple from the user's sampler.
-
-        Raises
-        ------
-        InvalidInputError
-            If the sampler raises, or returns no n-tuple of tokens.
-        """
-        assert not isinstance(self.drafts, DraftScheme)
-        try:
-            tokens = self.drafts(rng)
-            return check_tokens(tokens, self.declared.n, self.target.size)
-        except OTLPError as error:
-            raise InvalidInputError(f"the sampler of the drafts: {one_line(error)}") from error
-        except (Exception, SystemExit) as error:
-            raise InvalidInputError(f"the sampler of the drafts {_raised(error)}") from error
-
-    def verify(self, tokens: IntArray, rng: Any) -> int | Failure:
-        """Run the rule on copies, so that it may write to them."""
-        try:
-            token = self.rule(tokens.copy(), self.target.copy(), self.told.copy(), rng)
-        except (Exception, SystemExit) as error:
-            return Failure(_raised(error))
-        return _as_token(token, self.target.size)
-
-    def conditional(self, tokens: tuple[int, ...]) -> FloatArray | Failure:
-        """What the plan says its verified token follows, if that is a distribution."""
-        assert self.plan is not None
-        try:
-            law = np.array(self.plan.conditional(np.array(tokens)), dtype=np.float64)
-        except (Exception, SystemExit) as error:
-            return Failure(_raised(error))
-        if law.shape != self.target.shape:
-            return Failure(f"has a conditional of shape {law.shape}, not {self.target.shape}")
-        if not np.isfinite(law).all():
-            return Failure("has a conditional that is not finite")
-        if law.min() < -SUM_TOLERANCE:
-            return Failure(f"has a conditional with the negative entry {law.min():.6g}")
-        if abs(law.sum() - 1.0) > SUM_TOLERANCE:
-            return Failure(f"has a conditional that sums to {law.sum():.6g}")
-        return law
+    name: str
+    drafted: str
+    target: Tables
+    batch: int | None
 
     @property
-    def told_apart(self) -> float:
-        """Total variation of what the rule is told from the declared q; NaN if incomparable."""
-        own = draft_vectors(self.declared)
-        if own is None or own.shape != self.told.shape:
-            return math.nan
-        return float(np.max(0.5 * np.abs(own - self.told).sum(axis=-1)))
+    def vocab_size(self) -> int:
+        """V."""
+        return int(self.target[0].shape[-1])
+
+    @property
+    def checked(self) -> bool:
+        """Whether the drafts are held against a declaration."""
+        return False
+
+    @property
+    def reported_draft_error(self) -> float:
+        """Total variation of the q that is reported to the rule from the declared one."""
+        return 0.0
+
+    @property
+    def suspects(self) -> IntArray | None:
+        """An order of the texts, failures last, in which neighbours are off alike; or None."""
+        return None
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Tokens that are drafted in a round, N."""
+
+    @abstractmethod
+    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
+        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
+
+    @abstractmethod
+    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+        """Draft the tokens of many rounds, shape (rounds, N)."""
+
+    @abstractmethod
+    def play(self, tokens: IntArray, rng: Any) -> list[Output]:
+        """Run the rule on rows of drafted tokens."""
+
+    @abstractmethod
+    def compare_drafts(
+        self, drafted: Mapping[tuple[int, ...], float], tolerance: float
+    ) -> DraftCheck:
+        """Hold the law of the drafted tokens against the declaration."""
+
+    @abstractmethod
+    def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
+        """Hold sampled drafts against the declaration."""
+
+    def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
+        """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
+        return np.nan
+
+    def texts(self) -> FloatArray:
+        """The target's law of texts, as one vector."""
+        law = np.ones(1)
+        for table in self.target:
+            law = (law[:, None] * table).reshape(-1)
+        return law
+
+    def shaped(self, law: FloatArray) -> FloatArray:
+        """A law of texts with an axis for each token."""
+        return law.reshape((self.vocab_size,) * len(self.target))
+
+    def completed(self, outputs: Mapping[tuple[int, ...], float]) -> FloatArray:
+        """The law of texts: outputs, continued by the target."""
+        ending: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for tokens, weight in outputs.items():
+            ending[len(tokens)].append((number_of(tokens, self.vocab_size), weight))
+        law = np.zeros(1)
+        for level, table in enumerate(self.target):
+            law = (law[:, None] * table).reshape(-1)
+            for index, weight in ending[level + 1]:
+                law[index] += weight
+        return law
+
+    def cells(self, outputs: Sequence[Output], rng: np.random.Generator) -> IntArray:
+        """The text of each round, continued by the target; failures are a text of their own."""
+        size = self.vocab_size
+        whole = np.array([isinstance(output, tuple) for output in outputs])
+        length = np.array([len(o) if isinstance(o, tuple) else 0 for o in outputs])
+        index = np.array([number_of(o, size) if isinstance(o, tuple) else 0 for o in outputs])
+        for level in range(1, len(self.target)):
+            short = whole & (length == level)
+            if short.any():
+                laws = self.target[level][index[short]]
+                index[short] = index[short] * size + draw_rows(laws, rng)
+                length[short] += 1
+        return np.where(whole, index, size ** len(self.target))
 
 
-def draft_vectors(scheme: DraftScheme) -> FloatArray | None:
-    """The q of a scheme, of shape (V,), or (n, V) if the drafts differ; None if it has none."""
-    for name in ("draft", "drafts"):
-        if hasattr(scheme, name):
-            return np.array(getattr(scheme, name), dtype=np.float64)
-    return np.array(scheme.mean_draft) if scheme.n == 1 else None
+def number_of(tokens: Sequence[int], size: int) -> int:
+    """Tokens as the digits of a number in base V."""
+    index = 0
+    for token in tokens:
+        index = index * size + token
+    return index
 
 
-def _as_token(value: Any, vocab_size: int) -> int | Failure:
-    item = value.item() if getattr(value, "shape", None) in ((1,), (1, 1)) else value
+def draw_rows(laws: FloatArray, rng: np.random.Generator) -> IntArray:
+    """One token from each row, by inversion; never one of probability 0."""
+    steps = np.cumsum(laws, axis=1)
+    level = rng.random((len(laws), 1)) * steps[:, -1:]
+    last = (steps < steps[:, -1:]).sum(axis=1)
+    tokens: IntArray = np.minimum((steps <= level).sum(axis=1), last).astype(np.int64)
+    return tokens
+
+
+def call(rule: Callable[..., Any], *given: Any) -> Any:
+    """What a rule answers, or the failure; its last argument is the generator."""
     try:
-        if isinstance(item, (bool, np.bool_)):
-            raise TypeError
-        token = operator.index(item)
-    except Exception:
-        return Failure(f"returns {one_line(value)}, which is no token id")
-    if not 0 <= token < vocab_size:
-        return Failure(f"returns {token}, outside the vocabulary [0, {vocab_size})")
-    return token
+        return rule(*given)
+    except (Exception, SystemExit) as error:
+        if isinstance(given[-1], RandomSource) and type(error).__module__.startswith("numba"):
+            given[-1].give_up("it draws in code that numba compiled, which cannot be followed")
+        return Failure(raised(error))
 
 
-def _raised(error: BaseException) -> str:
+def sampler_failed(error: BaseException) -> NoReturn:
+    """Name what a user's sampler of drafts raised."""
+    said = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
+    raise InvalidInputError(f"the sampler of the drafts{said}") from error
+
+
+def raised(error: BaseException) -> str:
     """What was raised, on one line."""
     return f"raises {type(error).__name__}: {one_line(error)}".rstrip(": ")
 
 
 def one_line(thing: object) -> str:
-    """The first line of what a foreign object says of itself, without control characters."""
+    """The first line of what a foreign object says of itself, without control characters.
+
+    It is cut behind a word where it is long, except for what this library says.
+    """
     try:
         text = str(thing) if isinstance(thing, BaseException) else repr(thing)
     except Exception:
         return f"a {type(thing).__name__}"
-    first = next(iter(text.splitlines()), "")[:LONGEST_MESSAGE]
+    first = next(iter(text.splitlines()), "")
+    if len(first) > LONGEST_MESSAGE and not isinstance(thing, OTLPError):
+        kept = first[: LONGEST_MESSAGE - 4]
+        first = (kept[: kept.rfind(" ")] if " " in kept else kept) + " ..."
     return clean(first)
+
+
+def check_signature(rule: Callable[..., Any]) -> None:
+    """Refuse a rule that cannot be called with its four arguments.
+
+    Raises
+    ------
+    InvalidInputError
+        If its signature is known and does not fit.
+    """
+    try:
+        signature = inspect.signature(rule)
+    except (TypeError, ValueError):  # compiled code may have none
+        return
+    try:
+        signature.bind(None, None, None, None)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"rule is {name_of(rule)}{signature}: it is called as "
+            f"rule(draft_tokens, p, q, rng) ({error})"
+        ) from None
+
+
+def name_of(rule: object) -> str:
+    """What a rule is called."""
+    return str(getattr(rule, "__name__", type(rule).__name__))

@@ -21,21 +21,18 @@ class Interval:
         Of the waiting time -log U: more than 1 if it is the first of a race.
     behind : tuple of (Interval, float) or None
         Whose waiting time, times a number, this one's exceeds: it has lost a race.
-    product : Interval or None
-        The product that the number is a factor of.
     """
 
-    __slots__ = ("behind", "high", "low", "product", "rate")
+    __slots__ = ("behind", "high", "low", "rate")
 
     def __init__(self) -> None:
         self.low, self.high, self.rate = 0.0, 1.0, 1.0
         self.behind: tuple[Interval, float] | None = None
-        self.product: Interval | None = None
 
     @property
     def untouched(self) -> bool:
         """Whether nothing but the outcome of races that it won is known."""
-        return (self.low, self.high, self.behind, self.product) == (0.0, 1.0, None, None)
+        return (self.low, self.high, self.behind) == (0.0, 1.0, None)
 
 
 class _Decider(Protocol):
@@ -44,8 +41,6 @@ class _Decider(Protocol):
     def below(self, interval: Interval, threshold: float) -> bool: ...
 
     def earlier(self, one: Interval, scale: float, other: Interval, other_scale: float) -> bool: ...
-
-    def multiply(self, one: Interval, other: Interval) -> Interval: ...
 
     def give_up(self, reason: str) -> NoReturn: ...
 
@@ -145,7 +140,7 @@ class UndecidedNumber:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, UndecidedNumber):
-            return self._product(other)
+            self._run.give_up("it multiplies two random numbers")
         c = _scalar(other)
         if c is None or not math.isfinite(c):
             return NotImplemented
@@ -182,19 +177,6 @@ class UndecidedNumber:
             c < 0.0,
             clock,
         )
-
-    def _product(self, other: UndecidedNumber) -> UndecidedNumber:
-        """Of two numbers that were scaled at most."""
-        factor = 1.0
-        for number in (self, other):
-            scale = number._forward(1.0)
-            if number._forward(0.0) != 0.0 or number._forward(0.5) != 0.5 * scale or scale <= 0.0:
-                self._run.give_up(
-                    "it multiplies two random numbers that are not plain uniform ones"
-                )
-            factor *= scale
-        product = UndecidedNumber(self._run, self._run.multiply(self._interval, other._interval))
-        return product if factor == 1.0 else product * factor
 
     def __neg__(self) -> UndecidedNumber:
         clock = self._clock and self._clock.times(-1.0)

@@ -24,7 +24,7 @@ FIRST, REACH, STEP = -3.5, 36.0, 0.22
 """First node, nodes before the last one, and between two, in x, where t = exp(x - exp(-x))."""
 
 SLICE = 32
-"""Nodes at once, at most: a compiler unrolls the loop over the slices."""
+"""Nodes at once, at most, but on a CPU: a compiler unrolls the loop over the slices."""
 
 CACHED = 2**16
 """Entries at once on a CPU, at most: a few such arrays stay in its cache."""
@@ -157,7 +157,10 @@ def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
         for head, rate in zip(clocks.heads.unbind(1), clocks.rates.unbind(1), strict=True)
     ]
     result = torch.zeros_like(own)[:, None]
-    size = max(1, min(SLICE, (CACHED if looks(own) else CHUNK) // max(1, own.numel())))
+    # on a CPU small rows cost calls: as many nodes at once as its cache holds
+    room = CACHED if looks(own) else CHUNK
+    most_nodes = clocks.times.shape[1] if looks(own) else SLICE
+    size = max(1, min(most_nodes, room // max(1, own.numel())))
     for low in range(0, clocks.times.shape[1], size):
         times, weights = (
             part[:, low : low + size, None] for part in (clocks.times, clocks.weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +31,7 @@ from otlp.batched.two_slice import (
     two_slice_step,
 )
 from otlp.distribution import SUM_TOLERANCE
-from otlp.errors import InvalidInputError
+from otlp.errors import EngineNotFoundError, InvalidInputError
 
 AXES = ("row", "path", "level")
 
@@ -112,8 +111,8 @@ def verify_paths(
         Look at the values of the input, which waits for the device.  Left out under
         `torch.compile` and CUDA graph capture.
     backend : str
-        ``"torch"``, or ``"triton"``: the same passes in two Triton kernels, on a GPU or in
-        Triton's interpreter.  Where Triton is missing it says so once and uses PyTorch.
+        ``"torch"``, or ``"triton"``: the same passes in two Triton kernels, experimental, since
+        only Triton's interpreter has run them.  Where they cannot run they are refused.
 
     Returns
     -------
@@ -126,6 +125,8 @@ def verify_paths(
         On bad input, naming the argument and the row.  Distributions after equal prefixes may
         differ by rounding, up to the tolerance of their sums; what they differ by, the output
         may be off by.
+    EngineNotFoundError
+        If Triton is asked for and not installed.
 
     Notes
     -----
@@ -284,12 +285,14 @@ TORCH = Kernels(two_slice_step, accept_block)
 
 
 def find_kernels(backend: str, device: torch.device) -> Kernels:
-    """Kernels by name, for a device; those of PyTorch where Triton cannot be had, with a warning.
+    """Kernels by name, for a device.
 
     Raises
     ------
     InvalidInputError
-        If there is no backend of that name.
+        If there is no backend of that name, or Triton cannot run on this device.
+    EngineNotFoundError
+        If Triton is asked for and not installed.
     """
     if backend == "torch":
         return TORCH
@@ -297,17 +300,16 @@ def find_kernels(backend: str, device: torch.device) -> Kernels:
         raise InvalidInputError(f"backend is {backend!r}: it must be 'torch' or 'triton'")
     try:
         from otlp.batched.triton_kernels import block_kernel, two_slice_kernel
-    except ImportError:
-        _use_torch("Triton is not installed (pip install triton)")
-        return TORCH
+    except ImportError as error:
+        raise EngineNotFoundError(
+            "backend is 'triton', which is not installed: pip install triton, or take 'torch'"
+        ) from error
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET", "0") != "1":
-        _use_torch("Triton runs on a GPU, or on a CPU with TRITON_INTERPRET=1 set beforehand")
-        return TORCH
+        raise InvalidInputError(
+            "backend is 'triton' and the rows lie on a CPU: Triton runs on a GPU, or on a CPU "
+            "with TRITON_INTERPRET=1 set beforehand; or take 'torch'"
+        )
     return Kernels(two_slice_kernel, block_kernel)
-
-
-def _use_torch(reason: str) -> None:
-    warnings.warn(f"{reason}: otlp.batched uses PyTorch instead", stacklevel=4)
 
 
 def _normalise(rows: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The two-slice step and block verification as Triton kernels: a program takes some rows at once.
 
+Experimental, and never chosen unless asked for: only Triton's interpreter has run them.
 Triton compiles them for a GPU; with ``TRITON_INTERPRET=1`` in the environment before this module is
 imported they run on a CPU, slowly, which is how they are tested.  The formulas are those of
 `otlp.batched.two_slice` and `otlp.batched.paths`, in float64, operation by operation.

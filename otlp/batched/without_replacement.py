@@ -16,7 +16,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import SLICE, BatchedRanks, alone, best_ranked, set_clocks, within
+from otlp.batched.clocks import (
+    SLICE,
+    BatchedRanks,
+    DraftClocks,
+    alone,
+    best_ranked,
+    set_clocks,
+    within,
+)
 from otlp.batched.even_law import even_law
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, looks
@@ -29,17 +37,26 @@ from otlp.errors import SizeLimitError
 MOST_DRAFTS = 20
 """Of a row: of more the law of the selection would lose digits where few others are left."""
 
-CORRECTIONS, UNSEEN = 8, 4
-"""Swaps at most, each aimed past the wanted law by what the last one missed; and without a look."""
+LEAST, CORRECTIONS = 3, 16
+"""Corrections of the swaps, fewest and most; each aims past what is wanted by what was missed."""
+
+WORK = 2**24
+"""N^2 K V of all corrections beyond the fewest, K the nodes of the integral over time."""
+
+UNSEEN = 4
+"""Corrections where values cannot be looked at."""
 
 PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
 """How long the clocks ring for the swaps, beside the usual: where one stalls, another may do."""
 
+STALLED = 2
+"""Corrections in a row that gained nothing on any row, after which the next pace is tried."""
+
 ENOUGH = 5e-7
 """Acceptance that is not worth another correction."""
 
-FEW = 2**13
-"""Entries that a CPU works on at once: each row of these is corrected until all are done."""
+CPU_CHUNK = 2**13
+"""Entries that a CPU works on at once."""
 
 DEPTH = 2
 """Earlier corrections that the next one learns from."""
@@ -67,11 +84,15 @@ def verify_without_replacement(
     where nearly all tokens are drafted, or few hold nearly all of q (7e-4 is the worst seen, on
     four tokens).  `otlp.batched.acceptance_without_replacement` tells, row by row.
 
-    A sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps, mostly one or
-    two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens hold most of
-    q.  All this adapts to the rows where values may be looked at: on a CPU, or if `validate` is
-    true.  Elsewhere K is 165 for N = 4, and there are always four corrections: that costs
-    many times more, and on few rows the gap is up to 2e-3, more on less than seven tokens.
+    Where n covers the support, all is drafted, and p itself is selected there: no swaps, gap 0.
+
+    Elsewhere a sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps,
+    mostly one or two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens
+    hold most of q.  Work is bounded: at most 16 corrections, of rows that still need them, and
+    no more than three once N^2 K V of all of them would exceed 2^24; what is not reached by then
+    stays in the gap.  All this adapts to the rows where values may be looked at: on a CPU, or if
+    `validate` is true.  Elsewhere K is 165 for N = 4, and there are always four corrections: that
+    costs many times more, and on few rows the gap is up to 2e-3, more on less than seven tokens.
 
     Examples
     --------
@@ -101,7 +122,7 @@ def verify_without_replacement(
 
 def widest(rows: Rows) -> int:
     """How many times (B, V) the largest arrays of a plan are, for `by_rows`."""
-    return CHUNK // FEW if looks(rows.target) else 3 * SLICE
+    return CHUNK // CPU_CHUNK if looks(rows.target) else 3 * SLICE
 
 
 class BatchedRankPlan(NamedTuple):
@@ -156,33 +177,104 @@ def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
     p, q = rows.normalised()
     _, order = sort_rows(p / q.clamp(min=TINY))
     target, draft = p.gather(1, order), q.gather(1, order)
-    clocks = set_clocks(draft, rows.n, most, look)
-    kept = alone(draft)
-    inside = within(clocks, kept)
-    first = law = torch.diff(inside, dim=1, prepend=torch.zeros_like(rows.n))
-    kept = BatchedRanks(*(pad(part, (0, 2 * draft.shape[1])) for part in kept))
+    ranked, law, bound = certain_plan(target, draft)
+    open_rows = rows.n < (draft > 0.0).sum(1, keepdim=True)
+    if not look:
+        swapped = swapped_plan(target, draft, rows.n, most, look)
+        for own, other in zip((*ranked, law, bound), (*swapped[0], *swapped[1:]), strict=True):
+            own.copy_(torch.where(open_rows, other, own))
+    elif bool(open_rows.any()):
+        some = open_rows[:, 0].nonzero()[:, 0]
+        swapped = swapped_plan(target[some], draft[some], rows.n[some], most, look)
+        for own, other in zip((*ranked, law, bound), (*swapped[0], *swapped[1:]), strict=True):
+            own[some] = other
+    place, none = ranks(order), rows.n == 0
+    selection = law.gather(1, place).clamp(min=0.0).masked_fill(none, 0.0)
+    return BatchedRankPlan(place, ranked, selection, bound.masked_fill(none, 0.0)[:, 0])
+
+
+def certain_plan(target: Tensor, draft: Tensor) -> tuple[BatchedRanks, Tensor, Tensor]:
+    """Ranks, law and bound where all tokens that can be drafted are: p itself is selected there.
+
+    Every token has a low rank and a high one; from the highest on, each takes the high one as
+    often as p wants it rather than those before it, so the first with any p always does.
+    """
+    size = target.shape[1]
+    wanted = torch.where(draft > 0.0, target, 0.0)
+    bound = wanted.sum(1, keepdim=True)
+    # by the largest first: sums of subnormal numbers keep no digits
+    scaled = wanted / wanted.amax(1, keepdim=True)
+    wanted = torch.where(bound > 0.0, scaled, (draft > 0.0).to(draft))
+    total = wanted.sum(1, keepdim=True)
+    law = wanted / total
+    high = (wanted / wanted.cumsum(1).clamp(min=torch.finfo(wanted.dtype).tiny)).clamp(max=1.0)
+    first = (wanted > 0.0).to(torch.int8).argmax(1, keepdim=True)
+    high = high.scatter(1, first, 1.0)
+    token = torch.arange(size, device=target.device).repeat(len(target), 3)
+    nothing = torch.zeros_like(high)
+    below = torch.cat([nothing, 1.0 - high, nothing], 1)
+    return BatchedRanks(token, below, torch.cat([1.0 - high, high, nothing], 1)), law, bound
+
+
+def swapped_plan(
+    target: Tensor, draft: Tensor, n: Tensor, most: int, look: bool
+) -> tuple[BatchedRanks, Tensor, Tensor]:
+    """Ranks, law and bound by swaps; rows that are near enough to their bound are left alone.
+
+    Parameters
+    ----------
+    target, draft : Tensor, shape (B, V), float64
+        p and q, ordered by p / q.
+    n : Tensor, shape (B, 1), float64
+    most : int
+        N >= n.
+    look : bool
+        Whether values may be looked at.
+
+    Returns
+    -------
+    ranks : BatchedRanks
+        Of S = 3 V.
+    law : Tensor, shape (B, V), float64
+    bound : Tensor, shape (B, 1), float64
+    """
+    clocks, ranked = set_clocks(draft, n, most, look), alone(draft)
+    inside = within(clocks, ranked)
+    ranked = BatchedRanks(*(pad(part, (0, 2 * draft.shape[1])) for part in ranked))
+    first = torch.diff(inside, dim=1, prepend=torch.zeros_like(n))
+    law = first.clone()
     bound = 1.0 - (inside - target.cumsum(1)).amax(1, keepdim=True).clamp(min=0.0)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
-    aim, mass = even_law(target, inside, look), ring_masses(draft, rows.n)
-    for pace in PACES if look else PACES[:1]:
-        goals: list[Tensor] = [aim]
-        errors: list[Tensor] = []
-        for _ in range(CORRECTIONS if look else UNSEEN):
-            short = bound - accepted > ENOUGH
-            if look and not bool(short.any()):
+    aim, mass = even_law(target, inside, look), ring_masses(draft, n)
+    index = torch.arange(len(target), device=target.device)
+    goals, left, stalled, pace = [aim], UNSEEN, 0, 0
+    errors: list[Tensor] = []
+    if look:
+        work = most * most * clocks.times.shape[1] * draft.shape[1]
+        left = min(max(WORK // max(work, 1), LEAST), CORRECTIONS)
+    for _ in range(left):
+        if look:
+            short = (bound - accepted)[index, 0] > ENOUGH
+            if not bool(short.any()):
                 break
-            swapped = swap_rings((pace * mass).clamp(max=SURE), first, goals[-1])
-            found = best_ranked(clocks, swapped.used() if look else swapped)
-            gained = torch.minimum(target, found).sum(1, keepdim=True)
-            better = short & (gained > accepted)
-            parts = zip(swapped, kept, strict=True)
-            kept = BatchedRanks(*(torch.where(better, now, before) for now, before in parts))
-            accepted, law = torch.where(better, gained, accepted), torch.where(better, found, law)
-            errors = [*errors[-DEPTH:], aim - found]
-            goals = [*goals[-DEPTH:], next_goal(goals, errors, draft)]
-    place = ranks(order)
-    selection = law.gather(1, place).clamp(min=0.0).masked_fill(rows.n == 0, 0.0)
-    return BatchedRankPlan(place, kept, selection, bound.masked_fill(rows.n == 0, 0.0)[:, 0])
+            if not bool(short.all()):
+                index = index[short]
+                clocks = DraftClocks(*(part[short] for part in clocks))
+                goals, errors = ([part[short] for part in parts] for parts in (goals, errors))
+        p, q = target[index], draft[index]
+        swapped = swap_rings((PACES[pace] * mass[index]).clamp(max=SURE), first[index], goals[-1])
+        found = best_ranked(clocks, swapped.used() if look else swapped)
+        gained = torch.minimum(p, found).sum(1, keepdim=True)
+        better = gained > accepted[index]
+        results = zip((*ranked, law, accepted), (*swapped, found, gained), strict=True)
+        for own, new in results:
+            own[index] = torch.where(better, new, own[index])
+        errors = [*errors[-DEPTH:], aim[index] - found]
+        goals = [*goals[-DEPTH:], next_goal(goals, errors, q)]
+        stalled = 0 if look and bool(better.any()) else stalled + 1
+        if look and stalled == STALLED and pace + 1 < len(PACES):
+            goals, errors, stalled, pace = [aim[index]], [], 0, pace + 1
+    return ranked, law, bound
 
 
 def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -18,10 +19,10 @@ from click.core import ParameterSource
 from rich.text import Text
 
 from otlp._solve import optimal_acceptance
-from otlp.auditing import AuditReport, RoundReport, audit
+from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.subject import one_line
-from otlp.cli.audit_engine import audit_engine, round_record
+from otlp.cli.audit_engine import audit_engine
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import (
     json_option,
@@ -41,12 +42,15 @@ from otlp.distribution import FloatArray, top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
-from otlp.solvers import make_solver
+from otlp.solvers import Solver, make_solver
 
 Report = TypeVar("Report")
 
 LONGEST = 1e6
 """Seconds that the timer of the system takes."""
+
+MOST_NAMES = 5
+"""Functions of a file that are named, where none was given."""
 
 _FOR_ENGINES = {
     "engine",
@@ -198,7 +202,7 @@ def command(
         declared = make_scheme(scheme, q, n)
         sampler = None if drafts is None else _function(drafts, "--drafts")
         report = audit(
-            _function(audited, "RULE") if ":" in audited else make_solver(audited),
+            _named(audited),
             p,
             declared if sampler is None else lambda rng: sampler(q.copy(), rng),
             declared=declared,
@@ -206,7 +210,7 @@ def command(
             progress=report_progress,
             **judged,
         )
-        return report, _optimum(Problem(p, declared))
+        return report, _optimum(Problem(p, declared), report)
 
     report, optimum = _judge(work, time_limit)
     asked = {
@@ -220,14 +224,13 @@ def command(
 
 
 def _tell(
-    report: AuditReport | RoundReport,
+    report: AuditReport,
     asked: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
 ) -> None:
     """Print and write a report; exit status 1 if something is wrong."""
-    record = _record(report) if isinstance(report, AuditReport) else round_record(report)
-    found = {"verdict": report.verdict.name, "passed": report.passed, "report": record}
+    found = {"verdict": report.verdict.name, "passed": report.passed, "report": _record(report)}
     write_result(json_path, "audit", {**asked, **found})
     text = Text(str(report))
     text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
@@ -252,18 +255,49 @@ def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> 
     fail(f"not judged: {reason}")
 
 
-def _optimum(problem: Problem) -> str:
+def _optimum(problem: Problem, report: AuditReport) -> str:
+    """The optimum, and what an acceptance above it says."""
     try:
         best, _ = optimal_acceptance(problem)
     except OTLPError as error:
         return f"Optimal acceptance for {problem.drafts!r}: not known ({error})."
-    return f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+    said = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."
+    above = report.acceptance - best
+    if above <= max(1e-9, report.tolerance):
+        return said
+    if above <= report.acceptance_error:
+        return f"{said} The sampled acceptance is above it by less than its ±."
+    return (
+        f"{said} The acceptance is above it, which no lossless rule on these drafts reaches: only "
+        "a lossy rule, or one with other drafts, can."
+    )
 
 
 def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(vocab_size), size=2)
     return p, q if cut is None else top_k(q, cut)
+
+
+def _named(rule: str) -> Callable[..., Any] | Solver:
+    """A function by file or module, or a solver by name."""
+    if ":" in rule:
+        return _function(rule, "RULE")
+    if rule.endswith(".py"):
+        raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
+    return make_solver(rule)
+
+
+def _functions(path: str) -> str:
+    """What to write in place of a file, from what it defines; the file is not run."""
+    try:
+        tree = ast.parse(Path(path).read_text())
+    except (OSError, ValueError, SyntaxError) as error:
+        return f"write {path}:FUNCTION; it cannot be read ({one_line(error)})"
+    found = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if not found:
+        return f"write {path}:FUNCTION; it defines none"
+    return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
 
 
 def _function(name: str, what: str) -> Callable[..., Any]:
@@ -296,7 +330,7 @@ def _function(name: str, what: str) -> Callable[..., Any]:
 
 
 def _record(report: AuditReport) -> dict[str, object]:
-    """The report for JSON: the tokens that are furthest off in place of its vectors."""
+    """The report for JSON: the texts that are furthest off in place of its laws."""
     record = asdict(report)
     del record["target"], record["output"]
-    return {**record, "worst_tokens": report.worst_tokens()}
+    return {**record, "worst_texts": report.worst_texts()}

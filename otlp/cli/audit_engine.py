@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from otlp.auditing import RoundReport, audit_rounds
+from otlp.auditing import AuditReport, audit_rounds
 from otlp.auditing.engines import ENGINES
 from otlp.decode import random_pair
 
 
 def audit_engine(
     name: str, length: int, vocab_size: int, seed: int, samples: int, **settings: Any
-) -> Callable[[Callable[..., None]], RoundReport]:
+) -> Callable[[Callable[..., None]], AuditReport]:
     """The work of auditing an engine's verifier on random models, for `run_in_child`."""
     engine = ENGINES[name]
 
-    def work(progress: Callable[..., None]) -> RoundReport:
+    def work(progress: Callable[..., None]) -> AuditReport:
         rule, drafts = engine.rule(), engine.drafts(length)
         rng = np.random.default_rng(seed)
         draft, target = random_pair(vocab_size, drafts.depth + 1, rng)
@@ -37,10 +36,3 @@ def audit_engine(
         )
 
     return work
-
-
-def round_record(report: RoundReport) -> dict[str, object]:
-    """The report for JSON: the texts that are furthest off in place of its laws."""
-    record = asdict(report)
-    del record["target"], record["output"]
-    return {**record, "worst_texts": report.worst_texts()}

@@ -21,7 +21,6 @@ from otlp.cli.options import (
     say_truncations,
     solvers_option,
     source,
-    spread,
     temperature_option,
     time_limit_option,
     top_k_option,
@@ -30,6 +29,7 @@ from otlp.cli.options import (
     workers_options,
 )
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
+from otlp.data.spread_rows import choice_of_rows, spread_rows
 from otlp.studies.benchmark import Cell, Record, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
@@ -80,13 +80,15 @@ def command(
     sizes = [Size(k or 0, drafts) for k in top_k for drafts in n]
     for k in top_k:
         data.check_top_k(k)
-    chosen = spread(data, rows)
+    chosen = spread_rows(len(data), rows)
+    choice = choice_of_rows(len(data), len(chosen))
     total = len(solvers) + len(sizes) * len(solvers) * len(chosen)
     with workers(jobs, scheduler) as where, progress("warming up", total) as step:
         asked = (data, sizes, solvers, chosen, time_limit, temperature)
         cells = list(benchmark(*asked, progress=step, **where))
     found: dict[str, object] = {
         "rows": chosen,
+        "row_choice": choice,
         "temperature": temperature,
         "time_limit_seconds": time_limit,
         "jobs": jobs,
@@ -100,7 +102,7 @@ def command(
         write_whole(figure_path, lambda path: draw_times(path, cells))
     synthetic = " (synthetic)" if data.synthetic else ""
     console.print("Milliseconds a token, and acceptance")
-    console.print(f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows\n")
+    console.print(f"{data.target_model} / {data.draft_model}{synthetic}, {choice}\n")
     show(_times(cells, solvers))
     note(
         "\nMedian time (success rate, if not 100%), below it the mean acceptance of the solved "

@@ -22,12 +22,12 @@ from otlp.cli.options import (
     scheme_option,
     solvers_option,
     source,
-    spread,
     time_limit_option,
     tolerance_option,
     truncations,
 )
 from otlp.cli.output import console, note, progress, show, table, write_result
+from otlp.data.spread_rows import choice_of_rows, spread_rows
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -71,7 +71,8 @@ def command(
     """
     data = open_capture(capture)
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
-    numbers = spread(data, rows)
+    numbers = spread_rows(len(data), rows)
+    choice = choice_of_rows(len(data), len(numbers))
     instances = [problem(data, row, n, **cut) for row in numbers]
     checks: dict[int, CrossCheck] = {}
     with progress("warming up", len(chosen) + len(instances)) as step:
@@ -88,7 +89,7 @@ def command(
         name: checks[numbers[0]].attempts[name].reason for name in chosen if name not in lines
     }
     complaints = [(row, text) for row, found in checks.items() for text in found.complaints]
-    asked = {"rows": numbers, "n": n, **cut, "tolerance": tolerance}
+    asked = {"rows": numbers, "row_choice": choice, "n": n, **cut, "tolerance": tolerance}
     found = {
         "agree": not complaints,
         "complaints": [{"row": row, "text": text} for row, text in complaints],
@@ -97,7 +98,7 @@ def command(
     }
     write_result(json_path, "check", {**source(capture, data), **asked, **found})
     top = f"top-k {cut['top_k']}" if cut["top_k"] else "all tokens"
-    console.print(f"{len(checks)} rows, {top}, n = {n}, {cut['scheme']} drafts\n")
+    console.print(f"{choice}, {top}, n = {n}, {cut['scheme']} drafts\n")
     show(_table(lines))
     note("\nMean acceptance, largest gap and marginal error, median milliseconds.")
     for name, reason in reasons.items():

@@ -23,13 +23,13 @@ from otlp.cli.options import (
     say_truncations,
     schemes_option,
     source,
-    spread,
     time_limit_option,
     truncations,
     workers,
     workers_options,
 )
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.data.spread_rows import choice_of_rows, spread_rows
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, Summary, compare, summarise
 from otlp.studies.figures import draw_acceptance
@@ -80,7 +80,8 @@ def command(
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
     """
     data = open_capture(capture)
-    chosen = spread(data, rows)
+    chosen = spread_rows(len(data), rows)
+    choice = choice_of_rows(len(data), len(chosen))
     pairs = (data.distributions(row, **cut) for row in chosen)
     total = len(chosen) * len(schemes) * len(n)
     with workers(jobs, scheduler) as where, progress("comparing", total) as step:
@@ -89,9 +90,9 @@ def command(
         )
     summaries = summarise(measured)
     synthetic = " (synthetic)" if data.synthetic else ""
-    title = f"{data.target_model} / {data.draft_model}{synthetic}, {len(chosen)} rows"
+    title = f"{data.target_model} / {data.draft_model}{synthetic}, {choice}"
     results = [asdict(found) | {"row": chosen[found.row]} for found in measured]
-    asked = {"rows": chosen, **cut, "time_limit_seconds": time_limit}
+    asked = {"rows": chosen, "row_choice": choice, **cut, "time_limit_seconds": time_limit}
     write_result(json_path, "compare", {**source(capture, data), **asked, "results": results})
     if figure_path:
         write_whole(figure_path, lambda path: draw_acceptance(path, summaries, title))

@@ -111,8 +111,10 @@ def command(
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
         **models.said(),
-        "sampling_top_k": sampling_top_k,
-        "sampling_top_p": sampling_top_p,
+        "sampling_top_k": samplings[0].top_k,
+        "sampling_top_p": samplings[0].top_p,
+        "draft_temperature": drafted,
+        "branching": branching,
         "tokens": tokens,
         "measurements": [record(one, baseline) for one, baseline in found],
     }

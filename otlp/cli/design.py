@@ -30,7 +30,8 @@ from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
-from otlp.studies.trees import captured_texts, write_text
+from otlp.studies.capturing import DECODED
+from otlp.studies.trees import captured_texts, long_texts, write_text
 
 
 @click.command(
@@ -96,6 +97,12 @@ def command(
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
     chosen = [_designs(statistics, budget, costs) for budget in nodes]
+    most = max(one.nodes for one in statistics.candidates)
+    if max(nodes) > most:
+        warn(
+            f"the statistics hold no tree of more than {most:g} nodes, and --nodes asks for "
+            f"{max(nodes)}: a larger one may be better; name another file to gather for it"
+        )
     content = {
         "target": statistics.target,
         "draft": statistics.draft,
@@ -177,6 +184,7 @@ def _gather(
                 rng = np.random.default_rng([seed, index])
                 texts.append(write_text(*pair, prompt, tokens, rng))
                 step("writing text")
+        texts = long_texts(texts, length, 1, warn)
         names = models.draft, models.target
     with progress("text renewal", passes(nodes)) as step:
         return gather_statistics(
@@ -191,15 +199,15 @@ def _gather(
 
 
 def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenText]:
-    if rows.synthetic or not rows.source.startswith("text decoded"):
+    if rows.synthetic or not rows.source.startswith(DECODED):
         warn(f"the capture is of {rows.source!r:.60}: predictions hold for text the target wrote")
+    elif rows.source == DECODED:
+        warn(
+            "the capture does not say at which temperature its text was written: predictions hold "
+            f"if that was {temperature:g}"
+        )
     texts = list(captured_texts(rows, temperature))
-    long = [text for text in texts if len(text) > length]
-    if not long:
-        texts[0].starts(length)  # says how long a text must be
-    if len(long) < len(texts):
-        warn(f"{len(texts) - len(long)} of {len(texts)} texts are shorter than {length + 1} tokens")
-    return long
+    return long_texts(texts, length, 1, warn)
 
 
 def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Design]:

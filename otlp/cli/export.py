@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from otlp.checks import MEMORY_LIMIT
 from otlp.cli.options import (
+    ByteCount,
     OutputFile,
     capture_argument,
     json_option,
@@ -54,6 +56,13 @@ Examples:
 )
 @scheme_option
 @row_options()
+@click.option(
+    "--memory-limit",
+    type=ByteCount(),
+    default=MEMORY_LIMIT,
+    show_default="2GiB",
+    help="Memory that the program may take, such as 8GiB.",
+)
 @json_option("Write what was written to a file.")
 def command(
     capture: str | None,
@@ -62,6 +71,7 @@ def command(
     n: int,
     form: str,
     scheme: str,
+    memory_limit: int,
     json_path: Path | None,
     **cut: Any,
 ) -> None:
@@ -71,7 +81,7 @@ def command(
     """
     data = open_capture(capture)
     with progress("building", None):
-        lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form)
+        lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form, memory_limit)
     settings = {"capture": capture or "built-in", "row": row, "n": n, "scheme": scheme, **cut}
     said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
     write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))

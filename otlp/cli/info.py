@@ -10,6 +10,7 @@ import numpy as np
 
 from otlp.cli.options import capture_argument, json_option, open_capture, source, truncations
 from otlp.cli.output import console, facts, progress, write_result
+from otlp.data.spread_rows import choice_of_rows, spread_rows
 from otlp.distribution import entropy
 
 SAMPLE_ROWS = 100
@@ -28,7 +29,7 @@ Examples:
 def command(capture: str | None, json_path: Path | None) -> None:
     """Describe a capture: where its logits come from, and what they are like."""
     data = open_capture(capture)
-    rows = range(min(len(data), SAMPLE_ROWS))
+    rows = spread_rows(len(data), SAMPLE_ROWS) if len(data) else []
     entropies: tuple[list[float], list[float]] = ([], [])
     overlap, left_open = [], []
     with progress("reading rows", len(rows)) as step:
@@ -49,6 +50,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "stored_as": data.dtype if data.kept is None else None,
         "kept_tokens": data.kept,
         "described_rows": len(rows),
+        "row_choice": choice_of_rows(len(data), len(rows)),
         "target_entropy_nats": _quantiles(entropies[0]),
         "draft_entropy_nats": _quantiles(entropies[1]),
         "acceptance_of_one_draft": _quantiles(overlap),
@@ -72,7 +74,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
     }
     facts(capture or "the built-in capture", printed)
     if len(data) > SAMPLE_ROWS:
-        console.print(f"Figures from the first {SAMPLE_ROWS} rows: median [10%, 90%].")
+        console.print(f"Median [10%, 90%] of {choice_of_rows(len(data), len(rows))}.")
 
 
 def _quantiles(values: list[float]) -> list[float] | None:

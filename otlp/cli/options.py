@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from otlp.cli.output import note
 from otlp.data.captures import Capture, builtin, load
 from otlp.drafts.by_name import SCHEMES, make_scheme
-from otlp.errors import InvalidInputError, OTLPError
+from otlp.errors import OTLPError
 from otlp.problem import Problem
 from otlp.solvers import SOLVERS, make_solver
 from otlp.studies.canvas import file_types
@@ -171,7 +171,7 @@ def rows_option(default: int | None) -> Decorator:
         type=click.IntRange(1),
         default=default,
         show_default="all" if default is None else True,
-        help="How many rows, evenly spread over the capture.",
+        help="How many rows, one drawn from each of so many equal stretches of the capture.",
     )
 
 
@@ -280,11 +280,11 @@ def tolerance_option(default: float) -> Decorator:
     )
 
 
-def vocab_size_option(default: int | None) -> Decorator:
-    """Add ``--vocab-size``."""
+def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
+    """Add ``--vocab-size``, at least `least`."""
     return click.option(
         "--vocab-size",
-        type=click.IntRange(1),
+        type=click.IntRange(least),
         default=default,
         help="Tokens of made-up distributions.",
     )
@@ -381,21 +381,6 @@ def source(path: str | None, capture: Capture) -> dict[str, Any]:
         "draft": capture.draft_model,
         "synthetic": capture.synthetic,
     }
-
-
-def spread(capture: Capture, wanted: int) -> list[int]:
-    """Rows evenly spread over a capture, at most `wanted`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the capture has no rows.
-    """
-    available = len(capture)
-    if not available:
-        raise InvalidInputError("the capture has no rows: there is nothing to solve")
-    count = min(available, wanted)
-    return [row * available // count for row in range(count)]
 
 
 def truncations(capture: Capture, rows: Sequence[int], **cut: Any) -> list[float]:

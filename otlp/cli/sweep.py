@@ -23,7 +23,6 @@ from otlp.cli.options import (
     say_truncations,
     schemes_option,
     seed_option,
-    spread,
     temperature_option,
     time_limit_option,
     top_k_option,
@@ -34,6 +33,8 @@ from otlp.cli.options import (
 )
 from otlp.cli.options import source as source_of
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.data.spread_rows import choice_of_rows, spread_rows
+from otlp.data.synthetic import LEAST_TOKENS
 from otlp.errors import OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM
 from otlp.studies.figures import draw_sweep
@@ -53,7 +54,7 @@ Examples:
 )
 @capture_argument
 @click.option("--synthetic", type=click.IntRange(1), help="So many made-up rows, and no capture.")
-@vocab_size_option(4096)
+@vocab_size_option(4096, LEAST_TOKENS)
 @seed_option()
 @rows_option(None)
 @n_option("1,2,3,4")
@@ -153,8 +154,15 @@ def _origin(capture: str | None, rows: RowSource, seed: int) -> dict[str, Any]:
         **found,
         "seed": seed if made_up else None,
         "row_count": len(rows.numbers),
+        "row_choice": _choice(rows),
         "vocab_size": rows.heading()["vocab_size"],
     }
+
+
+def _choice(rows: RowSource) -> str | None:
+    if isinstance(rows, CaptureRows):
+        return choice_of_rows(len(rows.capture), len(rows.numbers))
+    return None
 
 
 def _point(point: SweepPoint) -> dict[str, Any]:
@@ -182,7 +190,7 @@ def _rows(
 ) -> RowSource:
     if synthetic is None:
         data = open_capture(capture)
-        return CaptureRows(data, spread(data, rows or max(1, len(data))))
+        return CaptureRows(data, spread_rows(len(data), rows or len(data)))
     if capture is not None or rows is not None:
         raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     return SyntheticRows(synthetic, vocab_size, seed)
@@ -191,8 +199,8 @@ def _rows(
 def _title(rows: RowSource) -> str:
     said = rows.heading()
     models = f"{said['target_model']} / {said['draft_model']}, " if "target_model" in said else ""
-    made_up = " synthetic" if said["synthetic"] else ""
-    return f"{models}{said['rows']:,}{made_up} rows, V = {said['vocab_size']:,}"
+    rows_said = _choice(rows) or f"{said['rows']:,} synthetic rows"
+    return f"{models}{rows_said}, V = {said['vocab_size']:,}"
 
 
 def _table(points: Sequence[SweepPoint], over: str) -> Table:

@@ -25,7 +25,7 @@ from otlp.cli.options import (
     temperature_option,
     tokens_option,
 )
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options
 from otlp.decode.design import WrittenText
 from otlp.decode.drafting import prefix_tree
@@ -38,7 +38,7 @@ from otlp.studies.estimate import Estimate
 from otlp.studies.figures import draw_tuning
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.timed_loop import CLOCKS, SideBySide
-from otlp.studies.trees import captured_texts, drafted_anew, write_text
+from otlp.studies.trees import captured_texts, drafted_anew, long_texts, write_text
 from otlp.studies.tuning import (
     PLAIN,
     LoopSetting,
@@ -163,9 +163,9 @@ def command(
         )
     curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
     if capture is not None:
-        source = _captured(capture, sampling, drafted)
+        source = _captured(capture, sampling, drafted, longest)
     else:
-        source = _written(models, sampling, drafted, text, tokens, compiled, clock, seed)
+        source = _written(models, sampling, drafted, text, longest, tokens, compiled, clock, seed)
     result = _tuned(source, settings, curve, check, clock, seed)
     write_whole(config, lambda path: path.write_bytes(result.tuned(sampling).to_json().encode()))
     content = {
@@ -200,10 +200,14 @@ class _Source:
     draft: _Draft | None = None
 
 
-def _captured(capture: str, sampling: Sampling, drafted: Iterable[float | None]) -> _Source:
+def _captured(
+    capture: str, sampling: Sampling, drafted: Iterable[float | None], longest: int
+) -> _Source:
     rows = open_capture(capture)
     texts = {
-        one: list(captured_texts(rows, sampling.temperature, sampling.top_k, one))
+        one: long_texts(
+            list(captured_texts(rows, sampling.temperature, sampling.top_k, one)), longest, 2, warn
+        )
         for one in (None, *drafted)
     }
     return _Source((rows.target_model, rows.draft_model), texts)
@@ -241,6 +245,7 @@ def _written(
     sampling: Sampling,
     drafted: Iterable[float | None],
     text: int,
+    longest: int,
     tokens: int,
     compiled: bool,
     clock: str,
@@ -264,11 +269,13 @@ def _written(
             rng = np.random.default_rng([seed, index])
             texts[None].append(write_text(draft, target, prompt, text, rng))
             step("writing text")
-    own = _Draft(draft, sampling, encoded)
+    begun = [prompt for prompt, one in zip(encoded, texts[None], strict=True) if len(one) > longest]
+    texts[None] = long_texts(texts[None], longest, 2, warn)
+    own = _Draft(draft, sampling, begun)
     for one in drafted:
         start = own.at(one)
         texts[one] = [drafted_anew(written, start(at)) for at, written in enumerate(texts[None])]
-    bench = Bench(*pair, sampling, encoded, tokens, compiled, clock, seed)
+    bench = Bench(*pair, sampling, encoded, tokens, compiled, clock, seed, target.ends)
     return _Source((models.target, models.draft), texts, bench, own)
 
 

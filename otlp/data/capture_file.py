@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ import numpy.typing as npt
 
 from otlp.data.capture import Capture, check_logits
 from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
-from otlp.data.tensor_file import FileTensor, NewTensor, open_file, read_header, write_tensors
+from otlp.data.tensor_file import (
+    FileTensor,
+    NewTensor,
+    encoded,
+    open_file,
+    read_header,
+    write_tensors,
+)
 from otlp.data.top_capture import TopCapture
 from otlp.data.top_rows import TopRows, check_rows
 from otlp.errors import CaptureError, InvalidInputError, OTLPError
@@ -58,6 +66,8 @@ class CaptureFile:
         None if they are tensors.
     number : str
         Of the shard, such as ``"00002"``; empty if there is none.
+    fingerprint : str or None
+        Of the whole capture that a shard is of.
     """
 
     path: str
@@ -65,6 +75,7 @@ class CaptureFile:
     tensors: dict[str, FileTensor]
     contexts: tuple[str, ...] | None
     number: str
+    fingerprint: str | None = None
 
     @property
     def rows(self) -> int:
@@ -157,8 +168,20 @@ def join_files(files: Sequence[CaptureFile]) -> Capture:
     )
 
 
-def write(path: Path, capture: Capture, number: str = "", layout: str = LARGE) -> None:
-    """Write a capture to a new file, piece by piece.
+def fingerprint(capture: Capture) -> str:
+    """Digest of all rows and texts, which every shard of a capture carries; reads all of it."""
+    digest = blake2b(digest_size=16)
+    for name, (kind, shape, pieces) in (_texts(capture) | columns_of(capture)).items():
+        digest.update(f"{name} {kind} {shape}".encode())
+        for piece in pieces:
+            digest.update(encoded(piece, kind).data)
+    return digest.hexdigest()
+
+
+def write(
+    path: Path, capture: Capture, number: str = "", layout: str = LARGE, whole: str = ""
+) -> None:
+    """Write a capture to a new file, piece by piece; `whole` is the fingerprint of all shards.
 
     Raises
     ------
@@ -168,6 +191,8 @@ def write(path: Path, capture: Capture, number: str = "", layout: str = LARGE) -
         If rows that lie in files are no logits.
     """
     metadata = {"format": layout, **labels_of(capture)}
+    if whole:
+        metadata["fingerprint"] = whole
     columns = columns_of(capture)
     if layout == LARGE:
         columns = _texts(capture) | columns
@@ -258,7 +283,7 @@ def _parse(path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTens
                 f"{path}: holds values that are no capture: {error}; capture the rows again"
             ) from error
     kept = {label: metadata[label] for label in labels if label != "contexts"}
-    return CaptureFile(path, kept, tensors, contexts, number)
+    return CaptureFile(path, kept, tensors, contexts, number, metadata.get("fingerprint"))
 
 
 def _described(expected: Mapping[str, tuple[str, ...]]) -> str:

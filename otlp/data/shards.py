@@ -4,7 +4,8 @@ The names follow the convention of Hugging Face for models in shards: ``NAME-000
 .safetensors`` and so on beside ``NAME.safetensors.index.json``, a JSON object of ``metadata`` and
 ``weight_map``, which gives for each tensor the file that it lies in.  So that no two tensors share
 a name, those of shard i end in i: ``target_logits.00001`` has the first rows.  The metadata holds
-the labels of the capture, V, the precision, and how many rows each shard has.
+the labels of the capture, V, the precision, how many rows each shard has, and the fingerprint of
+all rows, which every shard carries too.
 
 An index is not trusted: it can name files in its own folder only, and all that it says is compared
 with the headers of the files when it is opened.
@@ -28,6 +29,7 @@ from otlp.data.capture import Capture
 from otlp.data.capture_file import (
     CaptureFile,
     columns_of,
+    fingerprint,
     join_files,
     labels_of,
     open_capture_file,
@@ -77,10 +79,11 @@ def write_shards(capture: Capture, path: str | os.PathLike[str], shard_bytes: in
     total = 0
     paths = [index.with_name(name) for name in names]
     with writing_to(index.parent), _all_or_none(paths) as shards:
+        whole = fingerprint(capture)
         for number, (shard, start) in enumerate(zip(shards, starts, strict=True), 1):
             rows = capture[start : start + step]
             with whole_file(shard) as temporary:
-                write(temporary, rows, f"{number:05d}")
+                write(temporary, rows, f"{number:05d}", whole=whole)
             tensors = open_capture_file(os.fspath(shard)).tensors
             weight_map |= {f"{name}.{number:05d}": shard.name for name in tensors}
             total += sum(tensor.size for tensor in tensors.values())
@@ -88,6 +91,7 @@ def write_shards(capture: Capture, path: str | os.PathLike[str], shard_bytes: in
             "format": FORMAT,
             "total_size": total,
             **_facts(capture),
+            "fingerprint": whole,
             "rows": [len(capture[start : start + step]) for start in starts],
         }
         with whole_file(index) as temporary:
@@ -144,6 +148,8 @@ def open_shards(path: str) -> Capture:
     facts = _facts(capture)
     for label, value in facts.items():
         _agree(files[0], label, value, metadata.get(label), index)
+    for file in files:  # captures from before there were fingerprints have none in any file
+        _agree(file, "fingerprint", file.fingerprint, metadata.get("fingerprint"), index)
     return capture
 
 

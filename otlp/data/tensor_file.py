@@ -203,7 +203,7 @@ def write_tensors(
         file.write(len(text).to_bytes(8, "little") + text)
         for kind, _, pieces in columns.values():
             for piece in pieces:
-                file.write(_encoded(piece, kind).data)
+                file.write(encoded(piece, kind).data)
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:
@@ -217,7 +217,8 @@ def _decoded(stored: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
     return frozen(stored)
 
 
-def _encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+def encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """Numbers as they lie in a file of this type."""
     if kind == "BF16":
         numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
     return np.ascontiguousarray(numbers, NUMBERS[kind])

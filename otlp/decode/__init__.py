@@ -57,6 +57,7 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.generate_folder import write_generate_folder
 from otlp.decode.generating import generate
+from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
@@ -71,7 +72,6 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
-    MultipathOptimum,
     Outcome,
     Speculative,
     TargetOnly,
@@ -81,7 +81,6 @@ from otlp.decode.verification import (
     TwoSlicePaths,
     Verification,
     find_verification,
-    multipath_optimum,
 )
 
 __all__ = [

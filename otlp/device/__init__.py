@@ -9,7 +9,7 @@ from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install
 from otlp.device.compiling import captured, uncaptured
 from otlp.device.llama import Llama
 from otlp.device.loop import Decoded, DeviceLoop
-from otlp.device.verifying import verification_here, verify_here, verify_there
+from otlp.device.verifying import verification_on_cpu, verify_on_cpu, verify_on_device
 
 __all__ = [
     "Decoded",
@@ -17,7 +17,7 @@ __all__ = [
     "Llama",
     "captured",
     "uncaptured",
-    "verification_here",
-    "verify_here",
-    "verify_there",
+    "verification_on_cpu",
+    "verify_on_cpu",
+    "verify_on_device",
 ]

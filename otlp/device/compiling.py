@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from operator import is_
+from inspect import signature
 from time import perf_counter
-from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from otlp.device.products import NATIVE, compiled_products
 from otlp.errors import clean
 
 CPU = torch.device("cpu")
+
+ISOLATED = "isolate_recompiles" in signature(torch.compile).parameters
+"""Whether each call of `torch.compile` can keep its graphs to itself.
+
+Frozen weights are constants of a graph; a graph that is shared would be taken for another model.
+"""
 
 _said: set[str] = set()
 
@@ -26,8 +29,9 @@ class CompiledStep:
     Parameters
     ----------
     step : function
-        Of tensors; changes nothing before it is compiled.  All calls are to have tensors of the
-        same shapes: nothing looks.
+        Of tensors; changes nothing before it is compiled.  On a CPU the weights that it reads are
+        frozen: they must not change, and calls must be under `torch.no_grad`, since PyTorch does
+        not freeze in inference mode.
     device : torch.device, optional
         Of the tensors; the CPU by default.
 
@@ -42,89 +46,34 @@ class CompiledStep:
     def __init__(self, step: Callable[..., Any], device: torch.device = CPU) -> None:
         self._step = step
         self._device = device
-        self._bound: tuple[Any, ...] = ()
-        self._again: Callable[[], Any] | None = None
         self.seconds = 0.0
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Do the step."""
-        if self._again is not None and all(map(is_, self._bound, arguments)):
-            self._again()
-            return None
         if self.seconds:
-            return self._called(arguments)
+            return self._step(*arguments)
         begin, plain = perf_counter(), self._step
         try:
             self._step = self._compiled(plain)
-            found = self._called(arguments)
-        except Exception:  # compilers fail in many ways, each with its own type
-            found = self._tried_again(plain, arguments)
+            found = self._step(*arguments)
+        except Exception as error:  # compilers fail in many ways, each with its own type
+            self._step, self.compiled = plain, False
+            say_once("the steps are not compiled, decoding is slower", error)
+            found = plain(*arguments)
         except BaseException:
             self._step = plain
             raise
         self.seconds = perf_counter() - begin
         return found
 
-    def _called(self, arguments: tuple[Any, ...]) -> Any:
-        """Call the step, whose graph says how to call it on the same tensors again."""
-        self._again = None
-        found = self._step(*arguments)
-        self._bound = arguments
-        if found is not None:
-            self._again = None
-        return found
-
-    def _tried_again(self, plain: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Do the step, compiled in a fresh cache if that works.
-
-        A process that was killed may leave half a library in the compiler's cache, and none that
-        comes later replaces it.
-        """
-        try:
-            from torch._inductor.utils import fresh_inductor_cache  # which takes a second
-
-            with fresh_inductor_cache():
-                self._step = self._compiled(plain)
-                return self._called(arguments)
-        except Exception as error:
-            self._step, self.compiled = plain, False
-            say_once("the steps are not compiled, decoding is slower", error)
-            return plain(*arguments)
-
-    def _compiled(self, step: Any) -> Callable[..., Any]:
-        """Compile without checks before each call, which took a tenth of a millisecond.
-
-        Compiled code is kept by code object, so each step gets one of its own.
-        """
-        code, closure = step.__code__.replace(), step.__closure__
-        own = FunctionType(code, step.__globals__, step.__name__, None, closure)
-        backend = self._by_inductor if NATIVE and self._device.type == "cpu" else "inductor"
-        unguarded: dict[str, Any] | None = None
-        if torch.__version__ >= "2.8":
-            unguarded = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-        return torch.compile(own, fullgraph=True, dynamic=False, backend=backend, options=unguarded)
-
-    def _by_inductor(self, graph: Any, examples: Any) -> Any:
-        """Compile a graph for a CPU, and keep the tensors of its last call.
-
-        Those are the weights, too, which Python finds one by one at each call of the step.
-        """
-        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-
-        def inner(*graph: Any, **options: Any) -> Any:
-            made = compile_fx_inner(*graph, **options)
-
-            def call(tensors: list[Tensor]) -> Any:
-                kept = tuple(tensors)  # made empties its list
-                self._again = lambda: made(list(kept))
-                return made(tensors)
-
-            call._boxed_call = True  # type: ignore[attr-defined]
-            return call
-
-        # hundreds of small buffers are taken and given back in C++
-        return compile_fx(graph, examples, inner, {"cpp_wrapper": True, **compiled_products()})
+    def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        own: dict[str, Any] = {}
+        if ISOLATED:
+            own = {"isolate_recompiles": True}
+            if self._device.type == "cpu":
+                own["options"] = {"freezing": True}
+        return torch.compile(step, fullgraph=True, dynamic=False, **own)
 
 
 def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:

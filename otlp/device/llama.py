@@ -2,20 +2,20 @@
 
 The forward of transformers looks at its arguments, makes masks and grows a cache: on a small model
 that takes longer than the arithmetic.  Here shapes are fixed and nothing is decided at run time, so
-one call compiles to one graph.  On a CPU few tokens take the time of one, which is that of reading
-the matrices (`otlp.device.products`), in attention as well.
+one call compiles to one graph.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from otlp.device.products import FEW, LANES, NATIVE, LinearLayer, few_each, packed
-from otlp.errors import UnsupportedProblemError
+from otlp.decode.models.memory import is_out_of_memory
+from otlp.errors import SizeLimitError, UnsupportedProblemError
 
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
 """Architectures that `Llama` computes: rotary positions, gated feed-forward layers."""
@@ -26,36 +26,32 @@ FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 TRIED = 12
 """Tokens of the text that a model is tried on."""
 
+EPSILON = torch.finfo(torch.float32).eps
 
 Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer: tensors of their own, so that compiled code writes in place."""
 
 
-class _Layer(NamedTuple):
-    before: Tensor
-    attended: LinearLayer
-    out: LinearLayer
-    query_norm: Tensor | None
-    key_norm: Tensor | None
-    between: Tensor
-    gated: LinearLayer
-    down: LinearLayer
-
-
-class Llama:
+class Llama(torch.nn.Module):
     """A causal language model as a function of tokens, places and a cache with slots.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        Of one of `KINDS`, in evaluation mode.  On a CPU its matrices are held twice more, as (in,
-        out) and packed.
+        Of one of `KINDS`, in evaluation mode; its weights are used where and as they are.
 
     Raises
     ------
     UnsupportedProblemError
         If it is of another kind, its layers slide, its rotary embedding changes with the length of
         the text, or its logits are not those of its own forward; says which.
+    SizeLimitError
+        If there is no room for a float32 copy of a model in half precision, that it is tried on.
+
+    Notes
+    -----
+    It is tried on a dozen tokens.  In half precision what is wanted are the logits of the model in
+    float32, within twice the rounding of its own forward.
 
     Examples
     --------
@@ -73,41 +69,49 @@ class Llama:
     def __init__(self, model: Any) -> None:
         config = model.config.get_text_config()
         _check_kind(model, config)
+        super().__init__()
         self.vocab_size = int(config.vocab_size)
         self.heads = int(config.num_attention_heads)
         self.key_heads = int(config.num_key_value_heads)
         width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.width = int(width)
         self.epsilon = float(config.rms_norm_eps)
-        inner = model.model
-        self.embedding = inner.embed_tokens.weight.detach()
-        self.layers = [_layer(one) for one in inner.layers]
-        self.norm = inner.norm.weight.detach()
-        self.head = _side_by_side(model.lm_head)
-        self.frequencies = inner.rotary_emb.inv_freq.detach().float()
-        self.rotary_scale = float(inner.rotary_emb.attention_scaling)
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.model = model.model
+        self.head = model.lm_head
+        self.rotary_scale = float(model.model.rotary_emb.attention_scaling)
         self.most_tokens = getattr(config, "max_position_embeddings", None)
         _try(self, model)
+
+    @property
+    def embedding(self) -> Tensor:
+        """Input vectors of the tokens, shape (V, width)."""
+        found: Tensor = self.model.embed_tokens.weight
+        return found
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the weights, and of caches."""
+        return self.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and caches."""
+        return self.embedding.device
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of one slot of a cache, over all layers."""
         entry = self.key_heads * self.width * self.embedding.element_size()
-        return int(2 * len(self.layers) * entry)
+        return int(2 * len(self.model.layers) * entry)
 
     def new_cache(self, batch: int, slots: int) -> Cache:
         """Zeros: keys and values of each layer, of shape (B, key heads, slots, head width)."""
-        kind: Any = {"dtype": self.dtype, "device": self.device}
         shape = batch, self.key_heads, slots, self.width
 
-        def keys() -> Tensor:
-            if self.device.type != "cpu":
-                return torch.zeros(shape, **kind)
-            # slots side by side, as a product with queries reads them
-            return torch.zeros(*shape[:2], self.width, slots, **kind).mT
+        def zeros() -> Tensor:
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
-        return [(keys(), torch.zeros(shape, **kind)) for _ in self.layers]
+        return [(zeros(), zeros()) for _ in self.model.layers]
 
     def read(
         self, cache: Cache, tokens: Tensor, places: Tensor, slots: Tensor, sees: Tensor
@@ -130,44 +134,35 @@ class Llama:
         """
         batch, count = tokens.shape
         rows = torch.arange(batch, device=tokens.device)[:, None]
-        angles = places[..., None].float() * self.frequencies
+        angles = places[..., None].float() * self.model.rotary_emb.inv_freq.float()
         angles = torch.cat([angles, angles], -1)[:, :, None]
         cos = (angles.cos() * self.rotary_scale).to(self.dtype)
         sin = (angles.sin() * self.rotary_scale).to(self.dtype)
-        heads = [self.heads, self.key_heads, self.key_heads]
-        few = self._few(tokens, cache)
-        attend = attention_in_products if few else attention
-        seen = _stored(terms_of(sees)) if few else sees
-        hidden: Tensor = self.embedding[tokens]
-        for layer, (keys, values) in zip(self.layers, cache, strict=True):
-            x = self._normed(hidden, layer.before)
-            mixed = layer.attended(x).view(batch, count, -1, self.width)
-            q, k, v = torch.split(mixed, heads, 2)
-            if layer.query_norm is not None and layer.key_norm is not None:
-                q, k = self._normed(q, layer.query_norm), self._normed(k, layer.key_norm)
-            keys[rows, :, slots] = _turned(k, cos, sin)
+        heads = batch, count, -1, self.width
+        hidden: Tensor = self.model.embed_tokens(tokens)
+        for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
+            own, mlp = layer.self_attn, layer.mlp
+            x = self._normed(hidden, layer.input_layernorm)
+            q, k, v = (part(x).view(heads) for part in (own.q_proj, own.k_proj, own.v_proj))
+            if hasattr(own, "q_norm"):
+                q, k = self._normed(q, own.q_norm), self._normed(k, own.k_norm)
+            keys[rows, :, slots] = _rotated(k, cos, sin)
             values[rows, :, slots] = v
-            mixed = attend(_turned(q, cos, sin), keys, values, seen)
-            hidden = hidden + layer.out(mixed)
-            gate, up = layer.gated(self._normed(hidden, layer.between)).chunk(2, -1)
-            hidden = hidden + layer.down(silu(gate) * up)
+            hidden = hidden + own.o_proj(_attended(_rotated(q, cos, sin), keys, values, sees))
+            x = self._normed(hidden, layer.post_attention_layernorm)
+            hidden = hidden + mlp.down_proj(silu(mlp.gate_proj(x)) * mlp.up_proj(x))
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of the next tokens, shape (..., V), from hidden states (..., width)."""
-        return self.head(self._normed(hidden, self.norm))
+        found: Tensor = self.head(self._normed(hidden, self.model.norm))
+        return found
 
-    def _few(self, tokens: Tensor, cache: Cache) -> bool:
-        """Whether compiled attention is the project's own, which is faster for few tokens."""
-        fits = min(self.width, cache[0][0].shape[2]) >= LANES and tokens.numel() <= FEW
-        here = NATIVE and self.device.type == "cpu" and self.dtype == torch.float32
-        return fits and here and torch.compiler.is_compiling()
-
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(x, weight.shape, weight, self.epsilon)
+    def _normed(self, x: Tensor, norm: Any) -> Tensor:
+        return rms_norm(x, norm.weight.shape, norm.weight, self.epsilon)
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
+def _attended(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     """Attend to the slots that each token sees.
 
     Parameters
@@ -187,64 +182,9 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor) -> Tensor:
     return found.transpose(1, 2).flatten(2)
 
 
-def attention_in_products(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-    """Attend as `attention`, by two products and a softmax, which is faster for few tokens.
-
-    What is seen are terms of the scores, from `terms_of`.
-    """
-    batch, count, _, width = q.shape
-    grouped = (q * width**-0.5).view(batch, count, keys.shape[1], -1, width).transpose(1, 2)
-    rows = grouped.flatten(2, 3).flatten(0, 1).contiguous()
-    scores = few_each(rows, keys.transpose(2, 3).flatten(0, 1)).view(*grouped.shape[:-1], -1)
-    weights = (scores + seen[:, None, :, None]).softmax(-1)
-    weights = weights.view(batch * keys.shape[1], -1, keys.shape[2])
-    found: Tensor = few_each(weights, values.flatten(0, 1))
-    return found.view(grouped.shape).transpose(1, 2).flatten(2)
-
-
-def terms_of(sees: Tensor) -> Tensor:
-    """Terms of scores, 0 for the slots that tokens see and -inf for others."""
-    return torch.zeros_like(sees, dtype=torch.float32).masked_fill(~sees, -torch.inf)
-
-
-def _stored(x: Tensor) -> Tensor:
-    """Have a compiler store these values, that it would work out anew where they are read."""
-    return x.as_strided(x.shape, x.stride())
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin
-
-
-def _layer(one: Any) -> _Layer:
-    attention, mlp = one.self_attn, one.mlp
-
-    def norm(name: str) -> Tensor | None:
-        found = getattr(attention, name, None)
-        return None if found is None else found.weight.detach()
-
-    return _Layer(
-        one.input_layernorm.weight.detach(),
-        _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
-        _side_by_side(attention.o_proj),
-        norm("q_norm"),
-        norm("k_norm"),
-        one.post_attention_layernorm.weight.detach(),
-        _side_by_side(mlp.gate_proj, mlp.up_proj),
-        _side_by_side(mlp.down_proj),
-    )
-
-
-def _side_by_side(*parts: Any) -> LinearLayer:
-    """Linear layers of one input as one product; all of them have a bias, or none does."""
-    matrix = torch.cat([one.weight.detach() for one in parts])
-    biases = [one.bias.detach() for one in parts if one.bias is not None]
-    bias = torch.cat(biases) if biases else None
-    if matrix.device.type != "cpu":
-        return LinearLayer(matrix.t(), None, bias)
-    few = packed(matrix) if NATIVE and matrix.dtype != torch.float64 else None
-    return LinearLayer(matrix.t().contiguous(), few, bias)
 
 
 def _check_kind(model: Any, config: Any) -> None:
@@ -276,19 +216,39 @@ def _check_kind(model: Any, config: Any) -> None:
         )
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _try(llama: Llama, model: Any) -> None:
     """Refuse a model whose logits are others than those of its plain forward."""
-    tokens = torch.arange(TRIED, device=llama.device)[None] % llama.vocab_size
-    sees = torch.ones(1, TRIED, TRIED, dtype=torch.bool, device=llama.device).tril()
-    places = torch.arange(TRIED, device=llama.device)[None]
+    device = llama.device
+    # spread over the vocabulary: special tokens lie at its ends, where models are no measure
+    tokens = torch.arange(1, TRIED + 1, device=device)[None] * llama.vocab_size // (TRIED + 1)
+    sees = torch.ones(1, TRIED, TRIED, dtype=torch.bool, device=device).tril()
+    places = torch.arange(TRIED, device=device)[None]
     found = llama.logits(llama.read(llama.new_cache(1, TRIED), tokens, places, places, sees))
-    found = found.float()
-    wanted = model(input_ids=tokens, use_cache=False).logits.float()
-    rounding = max(torch.finfo(kind).eps for kind in (llama.dtype, torch.float32))
-    tolerance = min(1e3 * rounding, 0.25) * float(wanted.abs().max())
-    if not float((found - wanted).abs().max()) <= tolerance:
+    own = wanted = model(input_ids=tokens, use_cache=False).logits.double()
+    if torch.finfo(llama.dtype).eps > EPSILON:
+        wanted = _in_float32(model)(input_ids=tokens, use_cache=False).logits.double()
+
+    def size(values: Tensor) -> float:
+        return float(values.square().mean().sqrt())
+
+    allowed = 2.0 * size(own - wanted) + 1e3 * EPSILON * size(wanted)
+    if not size(found.double() - wanted) <= allowed:
         raise UnsupportedProblemError(
             f"the logits of {type(model).__name__} are not those of its own forward: decode with "
             "otlp.decode, which calls that"
         )
+
+
+def _in_float32(model: Any) -> Any:
+    try:
+        # a model that was stored in 4 bits refuses `float` of its own
+        return torch.nn.Module.float(deepcopy(model))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        size = sum(4 * one.numel() for one in model.parameters())
+        raise SizeLimitError(
+            f"{type(model).__name__} is tried beside itself in float32, and {model.device} has no "
+            f"room for these {size / 2**20:,.0f} MiB: decode with otlp.decode"
+        ) from error

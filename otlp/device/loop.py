@@ -32,7 +32,7 @@ from otlp.device.steps import (
     settle,
     target_step,
 )
-from otlp.device.verifying import verification_here, verify_there
+from otlp.device.verifying import verification_on_cpu, verify_on_device
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -139,8 +139,8 @@ class DeviceLoop:
         Whether the models' steps are compiled; where that fails they run as they are, and a warning
         says so once.
     verify : callable, optional
-        `verify_here` or `verify_there`, without their first argument; by default the first on a
-        CPU, as `verification_here`, and the second elsewhere.
+        `verify_on_cpu` or `verify_on_device`, without their first argument; by default the first
+        on a CPU, as `verification_on_cpu`, and the second elsewhere.
     clock : callable
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
@@ -275,7 +275,7 @@ class DeviceLoop:
         texts = [token_ids(one, f"prompt {n}", self.target.vocab_size)
                  for n, one in enumerate(prompts, start=1)]  # fmt: skip
         longest = self._check_lengths(texts, tokens)
-        with torch.inference_mode():
+        with torch.no_grad():
             state, play = self._prepared(len(texts), self._context(longest, tokens))
             draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
             self._reset(state, texts, tokens)
@@ -439,9 +439,9 @@ class DeviceLoop:
         if self.verify is not None:
             verify = partial(self.verify, p, q, tokens, verifying)
         elif self.device.type == "cpu":
-            verify = verification_here(self.branching, p, q, tokens, numbers)
+            verify = verification_on_cpu(self.branching, p, q, tokens, numbers)
         else:
-            verify = partial(verify_there, self.branching, p, q, tokens, verifying)
+            verify = partial(verify_on_device, self.branching, p, q, tokens, verifying)
         return _Drafted(tokens, q, p, drawing, verify)
 
     def _numbers(self, batch: int) -> Tensor:

@@ -24,7 +24,7 @@ KEPT = (torch.float32, torch.float64)
 """What the kernel reads; other rows are taken as float32."""
 
 
-def verify_here(
+def verify_on_cpu(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> TreeRound:
     """Verify a tree a row on the CPU: a kernel reads the rows where they lie.
@@ -57,23 +57,23 @@ def verify_here(
     Examples
     --------
     >>> import torch
-    >>> from otlp.device import verify_here
+    >>> from otlp.device import verify_on_cpu
     >>> model = torch.tensor([0.5, 0.3, 0.2])
     >>> target, draft = model.expand(1, 7, 3), model.expand(1, 3, 3)
     >>> tokens, numbers = torch.tensor([[0, 1, 0, 2, 1, 1]]), torch.full((1, 12), 0.5).double()
-    >>> verify_here((2, 2), target, draft, tokens, numbers).accepted.tolist()
+    >>> verify_on_cpu((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
     rows = (one if one.dtype in KEPT else one.float() for one in (target, draft))
     parts = [one.detach().contiguous() for one in (*rows, tokens, numbers)]
-    verify = verification_here(branching, *parts)
+    verify = verification_on_cpu(branching, *parts)
     size = target.shape[2]
     if bool(((tokens < 0) | (tokens >= size)).any()):
         raise TokenOutOfRangeError(f"tokens must lie within 0 to {size - 1}, the vocabulary")
     return verify()
 
 
-def verification_here(
+def verification_on_cpu(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> Callable[[], TreeRound]:
     """Verification of tensors that stay where they are: NumPy's views of them are made once.
@@ -81,14 +81,14 @@ def verification_here(
     Parameters
     ----------
     branching, target, draft, tokens, numbers
-        As for `verify_here`, contiguous, the distributions in float32 or float64; in front of the
+        As for `verify_on_cpu`, contiguous, the distributions in float32 or float64; in front of the
         numbers there may be others.
 
     Returns
     -------
     callable
-        Does as `verify_here` on what the tensors hold at that time; each call overwrites the round
-        that the last one returned.
+        Does as `verify_on_cpu` on what the tensors hold at that time; each call overwrites the
+        round that the last one returned.
 
     Raises
     ------
@@ -98,10 +98,10 @@ def verification_here(
     Examples
     --------
     >>> import torch
-    >>> from otlp.device import verification_here
+    >>> from otlp.device import verification_on_cpu
     >>> model = torch.tensor([[[0.5, 0.3, 0.2]]])
     >>> target, tokens = model.repeat(1, 2, 1), torch.tensor([[0]])
-    >>> verify = verification_here((1,), target, model, tokens, torch.full((1, 4), 0.5).double())
+    >>> verify = verification_on_cpu((1,), target, model, tokens, torch.full((1, 4), 0.5).double())
     >>> verify().accepted.tolist()
     [1]
     """
@@ -150,21 +150,21 @@ def _check(
         )
 
 
-def verify_there(
+def verify_on_device(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> TreeRound:
     """Verify by `otlp.batched.verify_paths` or `verify_tree` without a look at the values.
 
-    Parameters and result are those of `verify_here`.
+    Parameters and result are those of `verify_on_cpu`.
 
     Examples
     --------
     >>> import torch
-    >>> from otlp.device import verify_there
+    >>> from otlp.device import verify_on_device
     >>> model = torch.tensor([0.5, 0.3, 0.2])
     >>> target, draft = model.expand(1, 7, 3), model.expand(1, 3, 3)
     >>> tokens, numbers = torch.tensor([[0, 1, 0, 2, 1, 1]]), torch.full((1, 12), 0.5).double()
-    >>> verify_there((2, 2), target, draft, tokens, numbers).accepted.tolist()
+    >>> verify_on_device((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
     if not is_paths(branching):

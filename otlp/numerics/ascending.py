@@ -48,8 +48,8 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
     """All tokens by p/q descending; those with q = 0 first; one sort."""
     ratio = np.full(target.size, np.inf)
-    with np.errstate(over="ignore"):  # a subnormal q: first, as it should be
-        np.divide(target, draft, out=ratio, where=draft > 0.0)
+    # times a power of two, so that no ratio overflows: those to subnormal q are told apart too
+    np.divide(target, draft * 2.0**60, out=ratio, where=draft > 0.0)
     return ascending(ratio)[::-1].copy()
 
 

@@ -24,12 +24,23 @@ from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Sampling
 from otlp.decode.tree import ROOT
 from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
 PLAN = "plan.json"
+
+
+DECODED = "text decoded from the target"
+
+
+def source_of(sampling: Sampling) -> str:
+    """Say in a capture's `source` how its text was written."""
+    top_k = "" if sampling.top_k is None else f", top-k {sampling.top_k}"
+    top_p = "" if sampling.top_p == 1.0 else f", top-p {sampling.top_p:g}"
+    return f"{DECODED} at temperature {sampling.temperature:g}{top_k}{top_p}"
 
 
 def parts_folder(path: str | os.PathLike[str]) -> Path:
@@ -52,7 +63,7 @@ def capture_passage(
         The target's `sampling` decides what is written; the logits are kept as they are.
     prompt : ndarray of int64, shape (T,)
     steps : int
-        Rows, at least 1.
+        Rows, at least 1; fewer where the text ends with an end token of the target's.
     rng : numpy.random.Generator
 
     Returns
@@ -82,6 +93,8 @@ def capture_passage(
             kept.append(model.logits(ROOT, node)[0])
         p = target.distributions(ROOT, node)[0]
         tokens.append(int(invert_cdf(np.cumsum(p), rng.random())))
+        if tokens[-1] in target.ends:
+            break
         for model in (draft, target):
             model.advance(ROOT, 0, tokens[-1])
     target_logits, draft_logits = _stored(*(np.stack(kept) for kept in rows))
@@ -91,10 +104,10 @@ def capture_passage(
         target_model=target.name,
         draft_model=draft.name,
         tokenizer=f"{type(target.tokenizer).__name__}, {len(target.tokenizer)} tokens",
-        source="text decoded from the target",
+        source=source_of(target.sampling),
         synthetic=False,
         contexts=tuple(contexts),
-        positions=prompt.size + np.arange(steps),
+        positions=prompt.size + np.arange(len(tokens)),
         next_tokens=np.array(tokens),
     )
 
@@ -120,7 +133,7 @@ def capture(
     path : path-like
         The file to write.
     steps : int
-        Rows for each prompt.
+        Rows for each prompt, or fewer where its text ends.
     seed : int
         Passage i draws from ``default_rng([seed, i])``.
     shard_bytes : int, optional
@@ -167,13 +180,14 @@ def capture(
         "sampling": str(target.sampling),
         "steps": steps,
         "seed": seed,
+        "ends": list(target.ends),
         "top_logprobs": top_logprobs,
         "prompts": [prompt.tolist() for prompt in prompts],
     }
     _begin(folder, plan)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
-        return _finish(path, parts, steps)
+        return _finish(path, parts)
     for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
             rng = np.random.default_rng([seed, index])
@@ -189,12 +203,18 @@ def capture(
     return load(path)
 
 
-def _finish(path: str | os.PathLike[str], parts: Sequence[Path], steps: int) -> Capture:
+def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:
     """Remove the parts of a capture that is there, if they are its own."""
     found = load(path)
+    rows, positions = np.asarray(found.target_logits), np.asarray(found.positions)
     for index, part in enumerate(parts):
-        rows = np.asarray(found.target_logits[index * steps : (index + 1) * steps])
-        if part.exists() and not np.array_equal(rows, np.asarray(load(part).target_logits)):
+        if not part.exists():
+            continue
+        own = load(part)
+        wanted = np.asarray(own.target_logits)
+        begins = np.flatnonzero(positions == np.asarray(own.positions)[0])
+        begins = begins[begins >= index]  # each passage before has a row at least
+        if not any(np.array_equal(rows[at : at + len(wanted)], wanted) for at in begins):
             raise CaptureError(
                 f"{os.fspath(path)}: is there already, and is not made of the parts in "
                 f"{part.parent}; move one of them away"

@@ -173,8 +173,8 @@ def decode(
     verification : Verification
     rng : numpy.random.Generator
     max_tokens : int
-        The last round may go beyond; decoding ends earlier where another round would not fit into
-        the context of a model (`context_limit`, if it has one).
+        The last round may go beyond; decoding ends earlier with an end token of the target's, or
+        where another round would not fit into the context of a model (`context_limit`, if any).
     transform : callable, optional
         For a cascade.
 
@@ -208,6 +208,8 @@ def decode(
     while decoded < min(max_tokens, room - drafting.length):
         rounds.append(play_round(draft, target, drafting, verification, rng, transform))
         decoded += rounds[-1].tokens.size
+        if np.isin(rounds[-1].tokens, target.ends).any():
+            break
     return rounds, perf_counter() - begin
 
 
@@ -266,17 +268,21 @@ def measure(
                 )
 
             rounds, seconds = settled(play)
-            runs.append(_run(index, seed, rounds, seconds))
+            runs.append(_run(index, seed, rounds, seconds, target.ends))
             if progress is not None:
                 progress()
     return Measurement(setting, tuple(runs))
 
 
-def _run(prompt: int, seed: int, rounds: Sequence[Round], seconds: float) -> Run:
+def _run(
+    prompt: int, seed: int, rounds: Sequence[Round], seconds: float, ends: Sequence[int]
+) -> Run:
+    tokens = np.concatenate([played.tokens for played in rounds])
+    found = np.flatnonzero(np.isin(tokens, ends))
     return Run(
         prompt,
         seed,
-        np.concatenate([played.tokens for played in rounds]),
+        tokens[: found[0] + 1] if found.size else tokens,
         np.array([played.accepted.size for played in rounds], dtype=np.int64),
         # the draft model is called once for each level that has children
         sum(len({int(r.tree.depths[node]) for node in r.tree.draws}) for r in rounds),

@@ -30,6 +30,8 @@ class Bench:
     clock : str
         One of `otlp.studies.timed_loop.CLOCKS`.
     seed : int
+    ends : tuple of int
+        Tokens that end a text.
     """
 
     target: Llama
@@ -40,6 +42,7 @@ class Bench:
     compiled: bool
     clock: str
     seed: int = 0
+    ends: tuple[int, ...] = ()
     _loops: dict[LoopSetting, DeviceLoop] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -59,6 +62,7 @@ class Bench:
                 self.draft if setting.branching else None,
                 sampling=self.sampling,
                 draft_temperature=setting.draft_temperature,
+                ends=self.ends,
                 slots=longest + self.tokens + setting.length + 1,
                 compiled=self.compiled,
                 clock=CLOCKS[self.clock],

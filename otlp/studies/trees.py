@@ -26,10 +26,11 @@ from otlp.decode.design import (
     tournament_profile,
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
-from otlp.decode.models.model import Model, check_pair
+from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray, invert_cdf
 from otlp.errors import InvalidInputError
+from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.estimate import Estimate, estimate
 from otlp.studies.greedy_profile import greedy_profile
 from otlp.studies.plan_profiles import top_down_profile
@@ -40,6 +41,8 @@ def write_text(
     draft: Model, target: Model, prompt: IntArray, tokens: int, rng: np.random.Generator
 ) -> WrittenText:
     """Let the target write, and keep what both models say; one call of each a token.
+
+    The text has `tokens` tokens, or ends with an end token before.
 
     Raises
     ------
@@ -61,6 +64,8 @@ def write_text(
         q, p = (model.distributions(ROOT, root)[0] for model in (draft, target))
         rows.append((p, q))
         written.append(int(invert_cdf(np.cumsum(p), rng.random())))
+        if written[-1] in target.ends:
+            break
         for model in (draft, target):
             model.advance(ROOT, 0, written[-1])
     p, q = (np.stack(some) for some in zip(*rows, strict=True))
@@ -93,8 +98,15 @@ def captured_texts(
     Raises
     ------
     InvalidInputError
-        If rows have no positions or next tokens.
+        If rows have no positions or next tokens, or the capture says that its text was written
+        with another sampling.
     """
+    wanted = source_of(Sampling(temperature, top_k))
+    if capture.source.startswith(f"{DECODED} at ") and capture.source != wanted:
+        raise InvalidInputError(
+            f"the capture holds {capture.source}, and text renewal needs {wanted}: give the "
+            "sampling that the text was written with, or capture such a text"
+        )
     positions, tokens = np.asarray(capture.positions), np.asarray(capture.next_tokens)
     if not tokens.size or tokens.min() < 0 or positions.min() < 0:
         raise InvalidInputError(
@@ -108,6 +120,27 @@ def captured_texts(
         ]
         p, q = (np.stack(some) for some in zip(*pairs, strict=True))
         yield WrittenText(tokens[rows], p, q)
+
+
+def long_texts(
+    texts: Sequence[WrittenText], length: int, least: int, say: Callable[[str], object]
+) -> list[WrittenText]:
+    """The texts that are longer than a path; says how many are not.
+
+    Raises
+    ------
+    InvalidInputError
+        If fewer than `least` are.
+    """
+    long = [text for text in texts if len(text) > length]
+    if len(long) < least:
+        raise InvalidInputError(
+            f"{len(long)} of {len(texts)} texts are longer than the longest path, {length} tokens, "
+            f"and {least} must be: give more prompts, longer texts or shorter paths"
+        )
+    if len(long) < len(texts):
+        say(f"{len(texts) - len(long)} of {len(texts)} texts are shorter than {length + 1} tokens")
+    return long
 
 
 @dataclass(frozen=True)
@@ -217,7 +250,8 @@ def value(
         return Renewal.of(greedy_profile(t, drafting.paths, length)[:, :kept] for t in texts)
     if scheme.rule == "optimal":
         return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
-    rule = "traversal" if scheme.rule == "traversal" else "recursive-rejection"
+    assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
+    rule = scheme.rule
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
 
 

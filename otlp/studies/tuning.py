@@ -386,8 +386,7 @@ def other_rules(
         found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, models or _none)
         return [np.array(part) for part in (found.tokens, found.calls)]
 
-    tree = setting.algorithm == "tournament"
-    own = renewed("tournament" if tree else "paths", drawn)
+    own = renewed("tournament", drawn)  # on paths the two-slice rule, on one block verification
     return {
         rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
     }

@@ -20,12 +20,13 @@ from otlp.plan.plan import residual_distribution
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
-from otlp.reductions.complementary_slackness import Side, Split, iid_drafts, not_iid, split
+from otlp.reductions.complementary_slackness import Side, Split, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
+from otlp.reductions.subset_selection import iid_drafts, not_iid
 from otlp.reductions.truncation import (
-    Lumps,
+    Buckets,
     inner_truncation,
-    lump,
+    into_buckets,
     outer_truncation,
     singletons,
 )
@@ -56,13 +57,13 @@ LISTED_TERMS = 1_000
 """Up to so many LogSumExp terms (Eq. 121) are listed; beyond, they are integrated (`Race`)."""
 
 FEW_TERMS = 1_000
-"""Up to so many terms every token gets a variable of its own: lumping would not pay."""
+"""Up to so many terms every token gets a variable of its own: buckets would not pay."""
 
 COARSE_STEP, COARSE = 0.5, 1e-6
 """A step of the quadrature that is good enough to minimise with, and more than its error."""
 
-SPARED, FEW_STEPS = 0.1, 3
-"""Part of what the inner system rejects that it may waste on lumps, and Newton steps for that."""
+SPARED, QUICK_STEPS = 0.1, 3
+"""Part of what the inner system rejects that it may waste on buckets, and Newton steps for that."""
 
 PLANS = ("lossless", "published")
 MINIMISERS = ("newton", "l-bfgs-b")
@@ -83,7 +84,7 @@ class GlobalResolution(SystemSolver):
     Global Resolution, Algorithm 1, for i.i.d. drafts.  Two plans are on offer:
 
     - "lossless" (better than published): no tuple is left out, tokens of nearly equal ratio of
-      wanted to drafted mass share a variable (`otlp.reductions.truncation.lump`), and the
+      wanted to drafted mass share a variable (`otlp.reductions.truncation.into_buckets`), and the
       accepted masses are scaled to at most what is wanted, with replacements for the rest.  The
       output is exactly the target, and tau is paid in acceptance.
     - "published": Eq. 18 with the truncation set T of section 6.3.  The output is off by up to
@@ -264,43 +265,45 @@ class GlobalResolution(SystemSolver):
         return self._lossless(side) if self.plan == "lossless" else self._published(side)
 
     def _lossless(self, side: Side, worst: float = 0.0) -> SolvedSystem:
-        """Solve one system over lumps of tokens; a gradient up to `worst` will do, if it must."""
+        """Solve one system over buckets of tokens; a gradient up to `worst` will do, if it must."""
         draft = iid_drafts(side.problem).draft
         assert side.ratios is not None, "the drafts are i.i.d."
         tokens, taken, ignored = _served(draft, side.wanted, side.subset, side.inside, side.ratios)
         limits = self.max_iterations, self.newton_steps
         spare = SPARED * (side.mass - taken) if side.inside else 0.0
         if self.newton_steps and spare > 3.0 * self.tau:
-            # Tuples to be rejected anyway can take more than is wanted: few lumps, scaled down.
+            # Tuples to be rejected anyway can take more than is wanted: few buckets, scaled down.
             try:
-                lumps = self._lumps(side, draft, tokens, spare).raised()
+                buckets = self._buckets(side, draft, tokens, spare).raised()
                 # Mostly the starting point will do.
-                for quick in ((0, 0), (0, min(self.newton_steps, FEW_STEPS))):
-                    found = self._fitted(side, lumps, ignored, taken, 5.0 * self.tau, quick, np.inf)
+                for quick in ((0, 0), (0, min(self.newton_steps, QUICK_STEPS))):
+                    found = self._fitted(
+                        side, buckets, ignored, taken, 5.0 * self.tau, quick, np.inf
+                    )
                     if found.deviation <= 5.0 * self.tau:
                         return found
             except Stopped:
                 pass
-        lumps = self._lumps(side, draft, tokens, 3.0 * self.tau)
-        tolerance = 5.0 * self.tau - lumps.mismatch
-        return self._fitted(side, lumps, ignored, taken, tolerance, limits, worst)
+        buckets = self._buckets(side, draft, tokens, 3.0 * self.tau)
+        tolerance = 5.0 * self.tau - buckets.mismatch
+        return self._fitted(side, buckets, ignored, taken, tolerance, limits, worst)
 
     def _fitted(
         self,
         side: Side,
-        lumps: Lumps,
+        buckets: Buckets,
         ignored: float,
         taken: float,
         tolerance: float,
         limits: tuple[int, int],
         worst: float,
     ) -> SolvedSystem:
-        """Minimise over lumps, and scale what they get to what is wanted, `taken` in all."""
+        """Minimise over buckets, and scale what they get to what is wanted, `taken` in all."""
         minimum, given, function, details = self._minimise(
-            side, lumps, ignored, tolerance, limits, worst
+            side, buckets, ignored, tolerance, limits, worst
         )
         sets = function.terms if isinstance(function, LogSumExp) else None
-        plan = SoftmaxSystem(side, given, lumps, minimum.alpha, sets)
+        plan = SoftmaxSystem(side, given, buckets, minimum.alpha, sets)
         return SolvedSystem(plan, max(0.0, taken - float(plan.kept.sum())), details)
 
     def _published(self, side: Side) -> SolvedSystem:
@@ -316,13 +319,13 @@ class GlobalResolution(SystemSolver):
                 f"{side.name} system: |T| = {tokens.size} exceeds the limit of {limit} variables "
                 f"for n = {n} by {tokens.size - limit}.",
             )
-        lumps = singletons(draft, side.wanted, tokens)
+        buckets = singletons(draft, side.wanted, tokens)
         ignored = 0.0 if side.inside else float(draft[side.subset].sum())
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
         limits = self.max_iterations, self.newton_steps
         minimum, _, _, details = self._minimise(
-            side, lumps, ignored, 5.0 * self.tau - 3.0 * left_out, limits
+            side, buckets, ignored, 5.0 * self.tau - 3.0 * left_out, limits
         )
         alpha = np.zeros(draft.size)
         alpha[tokens] = minimum.alpha
@@ -344,41 +347,43 @@ class GlobalResolution(SystemSolver):
         details[f"{side.name}_left_out"] = left_out
         return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
 
-    def _lumps(self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float) -> Lumps:
+    def _buckets(
+        self, side: Side, draft: FloatArray, tokens: IntArray, tolerance: float
+    ) -> Buckets:
         n = side.problem.n
         limit = self.limit(n)
         # No token is drafted more often; what rounding adds would be a ratio beyond all numbers.
         wanted = np.minimum(side.wanted, n * draft)
         if tokens.size <= limit and set_count(tokens.size, n)[0] <= FEW_TERMS:
             return singletons(draft, wanted, tokens)
-        lumps = lump(draft, wanted, tokens, tolerance, limit)
-        if lumps.mismatch > tolerance:
+        buckets = into_buckets(draft, wanted, tokens, tolerance, limit)
+        if buckets.mismatch > tolerance:
             raise Stopped(
                 Status.TRUNCATION_LIMIT,
-                f"{side.name} system: {len(lumps)} variables, the most for n = {n}, leave a "
-                f"mismatch of {lumps.mismatch:.2e}, above 3 tau = {tolerance:.2e} by a factor "
-                f"{lumps.mismatch / tolerance:.2f}.",
+                f"{side.name} system: {len(buckets)} variables, the most for n = {n}, leave a "
+                f"mismatch of {buckets.mismatch:.2e}, above 3 tau = {tolerance:.2e} by a factor "
+                f"{buckets.mismatch / tolerance:.2f}.",
             )
-        return lumps
+        return buckets
 
     def _minimise(
         self,
         side: Side,
-        lumps: Lumps,
+        buckets: Buckets,
         ignored: float,
         tolerance: float,
         limits: tuple[int, int],
         worst: float = 0.0,
     ) -> tuple[Minimum, FloatArray, ConvexFunction, dict[str, Any]]:
-        """Find the variables, and what they give to each lump."""
+        """Find the variables, and what they give to each bucket."""
         n, slack = side.problem.n, float(side.inside)
-        count = set_count(len(lumps), n)[0]
+        count = set_count(len(buckets), n)[0]
         function: ConvexFunction = (
-            LogSumExp(list_sets(lumps.draft, n, ignored), lumps.wanted, slack)
+            LogSumExp(list_sets(buckets.draft, n, ignored), buckets.wanted, slack)
             if count <= LISTED_TERMS
-            else Race(lumps.draft, n, ignored, lumps.wanted, slack)
+            else Race(buckets.draft, n, ignored, buckets.wanted, slack)
         )
-        start = starting_point(lumps.wanted, lumps.draft, n, slack, ignored)
+        start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)
@@ -386,7 +391,7 @@ class GlobalResolution(SystemSolver):
         else:
             minimum = solve_convex(function, start, tolerance, self.minimiser, *limits)
         given = function.given(minimum.alpha)
-        gradient_norm = l1_norm(given - lumps.wanted)
+        gradient_norm = l1_norm(given - buckets.wanted)
         minimum = Minimum(minimum.alpha, gradient_norm, minimum.iterations, minimum.newton_steps)
         if minimum.gradient_norm > max(tolerance, worst):
             raise Stopped(
@@ -398,7 +403,7 @@ class GlobalResolution(SystemSolver):
                 "or raise tau.",
             )
         details = {
-            f"{side.name}_variables": len(lumps),
+            f"{side.name}_variables": len(buckets),
             f"{side.name}_terms": count,
             f"{side.name}_gradient_norm": minimum.gradient_norm,
             f"{side.name}_iterations": minimum.iterations,

@@ -1,7 +1,7 @@
 """The same two convex functions as an integral, for systems with too many terms to list.
 
-Give every token an exponential clock of rate e^alpha: the clock that rings first among the
-drafted ones is a draw from the softmax.  At time t token j has not rung with probability
+Let tokens run an exponential race at rates e^alpha: the first of the drafted ones to arrive is a
+draw from the softmax.  Token j has arrival time above t with survival probability
 a_j = exp(-t e^alpha_j), and the sum over all sets A of drafted tokens becomes a product,
 
     sum of c_A prod_{j in A} a_j  =  n! [x^n] exp(ignored x) prod_j (1 + a_j (exp(q_j x) - 1)),
@@ -129,8 +129,10 @@ def _times(
 
 
 @compiled
-def _ringing(alpha: FloatArray, log_time: FloatArray, rates: FloatArray, alive: FloatArray) -> None:
-    """Write e^(alpha_j) t, and the chance that no clock of this rate has rung by t."""
+def _survival(
+    alpha: FloatArray, log_time: FloatArray, rates: FloatArray, alive: FloatArray
+) -> None:
+    """Write e^(alpha_j) t, and the chance that nothing of this rate has arrived by t."""
     for j in range(alpha.size):
         for k in range(log_time.size):
             rates[j, k] = np.exp(min(alpha[j] + log_time[k], LARGEST))
@@ -162,7 +164,7 @@ def _evaluate(
     value = every * fastest
     for block in range(nodes.shape[1]):
         log_time, weight = nodes[0, block], nodes[1, block].copy()
-        _ringing(alpha, log_time, rates, alive)
+        _survival(alpha, log_time, rates, alive)
         for d in range(n + 1):
             before[0, d] = nothing[d]
             after[d] = 1.0 if d == 0 else 0.0
@@ -208,7 +210,7 @@ def _hessian(
     rates, alive = np.empty((2, size, width))
     product, total = np.empty((n + 1, width)), np.empty(width)
     for block in range(nodes.shape[1]):
-        _ringing(alpha, nodes[0, block], rates, alive)
+        _survival(alpha, nodes[0, block], rates, alive)
         for d in range(n + 1):
             product[d] = nothing[d]
         for j in range(size):

@@ -9,8 +9,9 @@ from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, Plan
-from otlp.reductions.complementary_slackness import Side, iid_drafts
-from otlp.reductions.truncation import Lumps
+from otlp.reductions.complementary_slackness import Side
+from otlp.reductions.subset_selection import iid_drafts
+from otlp.reductions.truncation import Buckets
 
 
 class SoftmaxSystem(Plan):
@@ -19,7 +20,7 @@ class SoftmaxSystem(Plan):
     A token that would get more than `wanted` has its shares scaled down, and what is left of
     `wanted` replaces rejected drafts; so the output does not depend on how good the shares are.
 
-    Tokens may share a label (a lump): a label's share goes to one of its drafts at random.
+    Tokens may share a label (a bucket): a label's share goes to one of its drafts at random.
 
     Parameters
     ----------
@@ -27,7 +28,7 @@ class SoftmaxSystem(Plan):
         The system: its problem, and what it has to put out.
     given : ndarray, shape (G,)
         Mass that this softmax gives to each label, over all tuples.
-    lumps : Lumps
+    buckets : Buckets
         The label of each token; a label's mass is split among its tokens by their draft's.
     alpha : ndarray, shape (G,)
         The variables.
@@ -39,15 +40,17 @@ class SoftmaxSystem(Plan):
         self,
         side: Side,
         given: FloatArray,
-        lumps: Lumps,
+        buckets: Buckets,
         alpha: FloatArray,
         sets: TokenSets | None = None,
     ) -> None:
         super().__init__(side.problem)
-        self.side, self.labels, self.alpha, self.sets = side, lumps.labels, alpha, sets
+        self.side, self.labels, self.alpha, self.sets = side, buckets.labels, alpha, sets
         self.slack = float(side.inside)
         draft = iid_drafts(side.problem).draft
-        self.raw, self.kept, left = _scaled(side.wanted, given, lumps.labels, draft, lumps.draft)
+        self.raw, self.kept, left = _scaled(
+            side.wanted, given, buckets.labels, draft, buckets.draft
+        )
         rest = float(left.sum())
         self.residual = left / rest if rest > 0.0 else side.problem.target
 

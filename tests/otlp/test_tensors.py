@@ -60,7 +60,7 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
     "solve_many": lambda p, q: (
         next(iter(otlp.solve_many([otlp.Problem(p, otlp.IID(q, 2))]))).acceptance
     ),
-    "audit": lambda p, q: otlp.audit(first, p, otlp.IID(q, 2), told=q).output,
+    "audit": lambda p, q: otlp.audit(first, p, otlp.IID(q, 2), reported_draft=q).output,
     "audit_rounds": lambda p, q: (
         otlp.audit_rounds(first_round, [p, [p, p, p]], [q], DraftedPaths(1, 1)).output
     ),

@@ -1,4 +1,4 @@
-"""Truncation sets are minimal and keep their error; lumps leave no token out."""
+"""Truncation sets are minimal and keep their error; buckets leave no token out."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.reductions.complementary_slackness import split
-from otlp.reductions.truncation import inner_truncation, lump, outer_truncation, singletons
+from otlp.reductions.truncation import inner_truncation, into_buckets, outer_truncation, singletons
 from tests.instances import iid_problems
 
 taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
@@ -34,44 +34,44 @@ def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
 
 @given(iid_problems(max_vocab=6), taus, st.integers(1, 6))
 @settings(max_examples=150, deadline=None)
-def test_lumps_partition_and_say_their_mismatch(problem, tau, limit):
+def test_buckets_partition_and_say_their_mismatch(problem, tau, limit):
     q, parts = problem.drafts.draft, split(problem)
     wanted = parts.outer_wanted
     tokens = np.flatnonzero((q > 0.0) & (wanted > 0.0)).astype(np.int64)
     if not tokens.size:
         return
     tokens = np.array(sorted(tokens, key=lambda x: wanted[x] / q[x]))
-    lumps = lump(q, wanted, tokens, tau, limit)
-    assert len(lumps) <= limit
-    assert (np.flatnonzero(lumps.labels >= 0) == np.sort(tokens)).all()
-    assert sorted(set(lumps.labels[tokens].tolist())) == list(range(len(lumps)))
-    own = lumps.labels[tokens]
-    np.testing.assert_allclose(np.bincount(own, q[tokens]), lumps.draft, rtol=1e-12)
-    np.testing.assert_allclose(np.bincount(own, wanted[tokens]), lumps.wanted, rtol=1e-12)
-    parts_of_lumps = lumps.wanted[own] * (q[tokens] / lumps.draft[own])
-    error = np.abs(wanted[tokens] - parts_of_lumps).sum()
-    assert lumps.mismatch == pytest.approx(error, rel=1e-9, abs=1e-15)
-    if len(lumps) == tokens.size:
-        assert lumps.mismatch <= 1e-15
-    enough = lumps.raised().wanted[own] * (q[tokens] / lumps.draft[own])
+    buckets = into_buckets(q, wanted, tokens, tau, limit)
+    assert len(buckets) <= limit
+    assert (np.flatnonzero(buckets.labels >= 0) == np.sort(tokens)).all()
+    assert sorted(set(buckets.labels[tokens].tolist())) == list(range(len(buckets)))
+    own = buckets.labels[tokens]
+    np.testing.assert_allclose(np.bincount(own, q[tokens]), buckets.draft, rtol=1e-12)
+    np.testing.assert_allclose(np.bincount(own, wanted[tokens]), buckets.wanted, rtol=1e-12)
+    parts_of_buckets = buckets.wanted[own] * (q[tokens] / buckets.draft[own])
+    error = np.abs(wanted[tokens] - parts_of_buckets).sum()
+    assert buckets.mismatch == pytest.approx(error, rel=1e-9, abs=1e-15)
+    if len(buckets) == tokens.size:
+        assert buckets.mismatch <= 1e-15
+    enough = buckets.raised().wanted[own] * (q[tokens] / buckets.draft[own])
     assert (enough >= wanted[tokens] * (1.0 - 1e-12)).all()
     assert singletons(q, wanted, tokens).mismatch == 0.0
 
 
-def test_few_lumps_are_enough_for_many_tokens():
+def test_few_buckets_are_enough_for_many_tokens():
     rng = np.random.default_rng(0)
     draft = rng.dirichlet(np.full(50_000, 0.1))
     draft = draft[draft > 0.0]
     wanted = draft * (1.0 + np.tanh(rng.standard_normal(draft.size)))
     tokens = np.argsort(wanted / draft)
     for tolerance in (1e-1, 1e-2, 1e-3):
-        lumps = lump(draft, wanted, tokens, tolerance, 10_000)
-        assert lumps.mismatch <= tolerance
-        assert len(lumps) <= 1.0 / tolerance
+        buckets = into_buckets(draft, wanted, tokens, tolerance, 10_000)
+        assert buckets.mismatch <= tolerance
+        assert len(buckets) <= 1.0 / tolerance
 
 
-def test_tokens_of_equal_ratio_are_one_lump():
+def test_tokens_of_equal_ratio_are_one_bucket():
     draft = np.array([0.1, 0.2, 0.3, 0.4])
-    lumps = lump(draft, 0.5 * draft, np.arange(4), 1e-9, 4)
-    assert len(lumps) == 1
-    assert lumps.mismatch <= 1e-16
+    buckets = into_buckets(draft, 0.5 * draft, np.arange(4), 1e-9, 4)
+    assert len(buckets) == 1
+    assert buckets.mismatch <= 1e-16

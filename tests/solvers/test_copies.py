@@ -1,4 +1,4 @@
-"""Solutions can be sent to another process: their copies give the same slices."""
+"""Solutions can be sent to another process: their copies give the same conditionals."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def test_a_subnormal_rest_of_the_draft(solver: Solver) -> None:
         check_solution(solver.solve(problem))
 
 
-@pytest.mark.parametrize("wide", [True, False], ids=["lumps", "single tokens"])
-def test_lumps_of_tokens_whose_ratio_overflows(wide: bool) -> None:
+@pytest.mark.parametrize("wide", [True, False], ids=["buckets", "single tokens"])
+def test_buckets_of_tokens_whose_ratio_overflows(wide: bool) -> None:
     """Rounding wants 2e-15 of tokens that are drafted once in 5e-324 times."""
     size = 60 if wide else 8
     rng = np.random.default_rng(0)

@@ -29,21 +29,21 @@ CASES = [
 
 
 def check_prepared(name: str, problem: otlp.Problem) -> None:
-    """Enumerate a prepared plan: the slices are the certified plan's, the output is the target."""
+    """Enumerate a prepared plan: its conditionals are the certified ones, the output is p."""
     solver = SOLVERS[name]()
     if not solver.supports(problem):
         return
     prepared, certified = solver.prepare(problem), solver.solve(problem).plan
     assert certified is not None
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([prepared.conditional(row) for row in tuples.tokens])
+    conditionals = np.array([prepared.conditional(row) for row in tuples.tokens])
     again = np.array([certified.conditional(row) for row in tuples.tokens])
     # for one draft global resolution prepares the optimum, and certifies what it found within tau
     closed_form = isinstance(solver, GlobalResolution) and problem.n == 1
     tolerance = 10.0 * solver.tau if closed_form else TOLERANCE
-    joint = tuples.mass[:, None] * (slices - again)
+    joint = tuples.mass[:, None] * (conditionals - again)
     np.testing.assert_allclose(joint, 0.0, atol=tolerance)
-    assert np.abs(tuples.mass @ slices - problem.target).sum() <= TOLERANCE
+    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= TOLERANCE
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -74,7 +74,7 @@ def test_the_sampler_of_a_prepared_plan_has_the_law_of_its_slices(
         lambda tokens, p, q, rng: plan.sample(tokens, rng), P, drafts, samples=1_000
     )
     if name == "auto" and scheme == "iid" and n > 1:
-        # compiled comparisons cannot be followed; its slices are tested with the solver
+        # compiled comparisons cannot be followed; its conditionals are tested with the solver
         assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED
         return
     assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)

@@ -166,7 +166,7 @@ def test_lossless_wherever_it_stops(corrections):
     assert np.sum(listed, axis=0) == pytest.approx(target, abs=1e-13)
 
 
-def test_where_swaps_stall_they_start_anew_with_other_clocks():
+def test_where_swaps_stall_they_start_anew_with_another_race():
     # all tokens are drafted, so one of them can always be accepted
     target, draft = [0.05, 0.14, 0.04, 0.77], [0.05, 0.05, 0.04, 0.86]
     problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 4))
@@ -175,7 +175,7 @@ def test_where_swaps_stall_they_start_anew_with_other_clocks():
     assert "orderings" not in solution.details
 
 
-def test_where_all_clocks_stall_orderings_start_anew():
+def test_where_all_races_stall_orderings_start_anew():
     target, draft = np.random.default_rng(136).dirichlet(np.full(5, 0.3), 2)
     solution = RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, 3)))
     assert solution.guarantee is Guarantee.OPTIMAL and solution.gap <= 1e-6

@@ -32,13 +32,13 @@ def check_rule(solution):
     plan = solution.plan
     problem = plan.problem
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([plan.conditional(row) for row in tuples.tokens])
-    assert slices.min() >= 0.0
-    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
-    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-9
-    drafted = np.zeros(slices.shape, dtype=bool)
+    conditionals = np.array([plan.conditional(row) for row in tuples.tokens])
+    assert conditionals.min() >= 0.0
+    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
+    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= 1e-9
+    drafted = np.zeros(conditionals.shape, dtype=bool)
     np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    accepted = np.where(drafted, tuples.mass[:, None] * slices, 0.0)
+    accepted = np.where(drafted, tuples.mass[:, None] * conditionals, 0.0)
     assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
     np.testing.assert_allclose(plan.acceptance_vector, accepted.sum(axis=0), rtol=0.0, atol=1e-12)
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
@@ -168,8 +168,8 @@ def test_spechub_worked_example():
     hub = HubSolver().solve(otlp.Problem(TARGET, otlp.Hub(DRAFT)))
     assert hub.acceptance == pytest.approx(1.0, abs=1e-12)
     # Figure 5: the pair (b, a) gives b always, (c, a) gives c; (a, b) gives b; (a, c) half each.
-    slices = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
-    for pair, expected in slices.items():
+    conditionals = {(1, 0): [0, 1, 0], (2, 0): [0, 0, 1], (0, 1): [0, 1, 0], (0, 2): [0.5, 0, 0.5]}
+    for pair, expected in conditionals.items():
         assert hub.plan.conditional(pair) == pytest.approx(expected, abs=1e-12)
 
 

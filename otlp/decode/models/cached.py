@@ -74,6 +74,13 @@ class CachedModel(Model):
         return int(self.model.config.get_text_config().vocab_size)
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        """Tokens that end a text, as ``generate`` of transformers knows them."""
+        settings = getattr(self.model, "generation_config", None) or self.model.config
+        found = getattr(settings, "eos_token_id", None)
+        return () if found is None else tuple(np.atleast_1d(found).tolist())
+
+    @property
     def context_limit(self) -> int | None:
         """How many tokens the present text may grow to; None if the model does not say."""
         return context_limit(self.model.config.get_text_config(), len(self._context))

@@ -120,6 +120,11 @@ class Model(ABC):
         """How many tokens the text may grow to; None if there is no limit."""
         return None
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Tokens that end a text; none by default."""
+        return ()
+
     @abstractmethod
     def start(self, context: IntArray) -> None:
         """Begin a text: `context` holds its token ids, shape (T,)."""

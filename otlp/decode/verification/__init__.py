@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
@@ -19,7 +18,6 @@ __all__ = [
     "Autoregressive",
     "Block",
     "GreedyMultipath",
-    "MultipathOptimum",
     "Outcome",
     "Speculative",
     "TargetOnly",
@@ -29,7 +27,6 @@ __all__ = [
     "TwoSlicePaths",
     "Verification",
     "find_verification",
-    "multipath_optimum",
 ]
 
 ALGORITHMS: Mapping[str, Verification] = {

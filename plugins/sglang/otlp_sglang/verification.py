@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -55,7 +56,8 @@ def verify_sampled_paths(
     Raises
     ------
     ValueError
-        For thresholds, and for slots that are not K paths of L tokens.
+        For thresholds, for another OTLP_SGLANG_BACKEND than torch or triton, and for slots that
+        are not K paths of L tokens.
 
     Notes
     -----
@@ -86,7 +88,7 @@ def verify_sampled_paths(
         candidates[:, 1:].long().unflatten(1, (paths, length)),
         _numbers(uniform_samples, uniform_samples_for_final_sampling, paths, length),
         validate=False,
-        backend="triton" if candidates.is_cuda else "torch",
+        backend=_backend(),
     )
     index = retrive_index.gather(1, slot[found.path])
     here = torch.arange(length + 1, device=candidates.device) <= found.accepted[:, None]
@@ -96,6 +98,14 @@ def verify_sampled_paths(
     spare = torch.cat([predicts, predicts.new_zeros(1)])
     spare[torch.where(here, index, len(predicts))] = found.tokens.to(predicts.dtype)
     predicts.copy_(spare[:-1])
+
+
+def _backend() -> str:
+    """PyTorch's functions; Triton's kernels, which have not run on a GPU yet, where asked for."""
+    backend = os.environ.get("OTLP_SGLANG_BACKEND", "torch")
+    if backend not in ("torch", "triton"):
+        raise ValueError(f"OTLP_SGLANG_BACKEND is {backend!r}: it must be torch or triton")
+    return backend
 
 
 def _numbers(coins: Tensor, final: Tensor, paths: int, length: int) -> Tensor:

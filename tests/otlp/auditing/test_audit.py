@@ -103,7 +103,7 @@ def test_exact_law_of_a_wrong_rule_in_closed_form() -> None:
     expected = accepted * (1.0 + rejected) + rejected**2 * residual / residual.sum()
     np.testing.assert_allclose(report.output, expected, rtol=0.0, atol=1e-15)
     assert report.total_variation == pytest.approx(0.5 * np.abs(expected - P).sum(), abs=1e-15)
-    worst = report.worst_tokens(1)[0][0]
+    worst = report.worst_texts(1)[0][0][0]
     assert worst == np.argmax(np.abs(expected - P))
 
 
@@ -152,9 +152,9 @@ def test_argmax_drafts_with_a_softmax_q(max_paths: int) -> None:
     )
     assert report.verdict is Verdict.DRAFTS_DIFFER
     assert report.total_variation > 0.1
-    told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), told=Q)
+    told = audit(rules.leviathan, P, otlp.Explicit([[0]], [1.0], vocab_size=5), reported_draft=Q)
     assert told.verdict is Verdict.NOT_LOSSLESS
-    assert told.told_apart == pytest.approx(0.7)
+    assert told.reported_draft_error == pytest.approx(0.7)
     assert "another q" in str(told)
 
 
@@ -382,9 +382,9 @@ def test_the_seed_fixes_the_report() -> None:
         ({"tolerance": False}, ">= 0"),
         ({"rng": 3}, "numpy.random.Generator"),
         ({"progress": 3}, "callable"),
-        ({"told": "q"}, "real numbers"),
-        ({"told": [[0.5], [0.2, 0.3]]}, "told cannot be turned into an array"),
-        ({"told": [1j]}, "real numbers"),
+        ({"reported_draft": "q"}, "real numbers"),
+        ({"reported_draft": [[0.5], [0.2, 0.3]]}, "reported_draft cannot be turned into an array"),
+        ({"reported_draft": [1j]}, "real numbers"),
         ({"target": "p"}, "target"),
         ({"target": None}, "target"),
         ({"declared": 3}, "draft scheme"),

@@ -148,6 +148,7 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
         (lambda rng: float(rng.random()), "float"),
         (lambda rng: np.asarray(rng.random(), dtype=np.float64) < 0.5, "float"),
         (lambda rng: bool(rng.random() < rng.random()), "two random numbers"),
+        (lambda rng: bool(rng.random() * rng.random() < 0.5), "multiplies two random numbers"),
         (lambda rng: int(rng.integers(2**62)), "range"),
         (lambda rng: int(rng.choice(100_000)), "more than"),
         (lambda rng: swallowing(rng), "float"),
@@ -200,37 +201,6 @@ def test_a_number_of_a_race_is_not_used_again() -> None:
 
     with pytest.raises(NotEnumerableError, match="with others and with a threshold"):
         law_of(program)
-
-
-def test_products() -> None:
-    """Three thresholds of nested products, and of a factor: against a sample."""
-
-    def program(draw: Any) -> tuple[bool, ...]:
-        first, second, third = draw
-        two = first * second
-        return (
-            bool(first <= 0.7),
-            bool(2.0 * two <= 0.6),
-            bool(second > 0.4),
-            bool(two * third < 0.05),
-        )
-
-    law = law_of(lambda rng: program(rng.random(3)))
-    numbers = np.random.default_rng(1).random((20_000, 3))
-    found = np.zeros(16)
-    for outcome in map(program, numbers):
-        found[int("".join(map(str, map(int, outcome))), 2)] += 5e-5
-    exact = np.zeros(16)
-    for outcome, weight in law.weights.items():
-        exact[int("".join(map(str, map(int, outcome))), 2)] = weight
-    assert exact.sum() == pytest.approx(1.0, abs=1e-12)
-    # standard deviations are below .0036: six of them
-    assert np.abs(found - exact).max() < 0.022
-
-
-def test_a_product_of_two_in_closed_form() -> None:
-    law = law_of(lambda rng: bool(rng.random() * rng.random() <= 0.5))
-    assert law.weights[True] == pytest.approx(0.5 * (1.0 - np.log(0.5)), abs=1e-14)
 
 
 def of_tensors() -> dict[str, Callable[[Any], Any]]:

@@ -85,7 +85,7 @@ def test_a_right_plan(max_paths: int) -> None:
         assert report.verdict is Verdict.LOSSLESS
         assert report.method == "enumeration"
         assert report.repetitions > 2_000
-        assert report.sample_apart < 1e-15
+        assert report.sample_error < 1e-15
     else:
         assert report.sample_test is not None
         assert report.sample_test.p_value > 1e-6
@@ -108,7 +108,7 @@ def test_samples_that_do_not_follow_the_conditional(max_paths: int) -> None:
     assert "does not follow its conditional" in str(report)
     if max_paths:
         different = 1.0 - float((Q**2).sum())
-        assert report.sample_apart == pytest.approx(different, abs=1e-12)
+        assert report.sample_error == pytest.approx(different, abs=1e-12)
 
 
 @BOTH

@@ -57,12 +57,12 @@ def products_of_uniforms(x: Any, p: Any, q: Any, rng: Any) -> Any:
     return [*x[0, :accepted], rng.choice(law.size, p=law)]
 
 
-def test_products_of_uniforms_are_found_exactly() -> None:
+def test_products_of_uniforms_are_found() -> None:
     """A single token is right, two are not."""
     one = audit_rounds(products_of_uniforms, *models(3, 2), DraftedPaths(1, 1))
     assert one.verdict is Verdict.LOSSLESS
     report = audit_rounds(products_of_uniforms, *models(2, 3), DraftedPaths(1, 2))
-    assert report.method == "enumeration"
+    assert "multiplies two random numbers" in report.why_sampled
     assert report.verdict is Verdict.NOT_LOSSLESS
     assert report.total_variation > 0.02
 
@@ -186,7 +186,8 @@ def test_a_sample_of_a_right_rule_is_not_rejected() -> None:
     assert report.verdict is Verdict.NOT_REJECTED
     assert report.interval[0] == 0.0
     exact = audit_rounds(token_rule, *models(3, 3), DraftedPaths(1, 2))
-    assert abs(report.tokens - exact.tokens) < 0.1
+    assert abs(report.tokens - exact.tokens) < 2.0 * report.tokens_error < 0.1
+    assert "± " in str(report)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.auditing import Verdict
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.solvers import SOLVERS
 
@@ -44,9 +45,9 @@ def test_the_sampler_of_a_plan(name: str, case: str) -> None:
         samples=5_000,
     )
     if solution.solver == COMPILED:
-        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED, str(report)
+        assert report.verdict is Verdict.NOT_REJECTED, str(report)
     else:
-        assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
+        assert report.verdict is Verdict.LOSSLESS, str(report)
         assert report.total_variation < 1e-12
         assert report.acceptance == pytest.approx(solution.acceptance, abs=1e-12)
 
@@ -58,12 +59,21 @@ def test_every_solver_is_audited() -> None:
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_a_solver_itself(case: str) -> None:
     problem = PROBLEMS[case]
-    solution = SOLVERS["auto"]().solve(problem)
     report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, samples=5_000)
     best, _ = otlp.optimal_acceptance(problem)
-    if solution.solver == COMPILED:
-        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED, str(report)
-        assert report.sample_test is not None
-    else:
-        assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
-        assert report.acceptance == pytest.approx(best, abs=1e-7)
+    assert report.verdict is Verdict.LOSSLESS, str(report)
+    assert report.acceptance == pytest.approx(best, abs=1e-7)
+
+
+def test_a_plan_of_compiled_code_is_judged_by_its_conditionals() -> None:
+    problem = PROBLEMS["iid-2"]
+    report = otlp.audit(SOLVERS[COMPILED](), P, problem.drafts, samples=20_000)
+    assert report.verdict is Verdict.LOSSLESS
+    assert report.method == "conditional"
+    assert report.acceptance == pytest.approx(otlp.optimal_acceptance(problem)[0], abs=1e-12)
+    assert "numba compiled" in report.why_sampled
+    assert report.sample_test is not None and report.sample_test.samples == 10_000
+    sampled = otlp.audit(SOLVERS[COMPILED](), P, problem.drafts, samples=20_000, max_paths=0)
+    assert sampled.verdict is Verdict.NOT_REJECTED
+    assert abs(sampled.acceptance - report.acceptance) < 2.0 * sampled.acceptance_error < 0.04
+    assert "± " in str(sampled)

@@ -190,3 +190,19 @@ def test_chunks_make_no_difference(rule) -> None:
         some = slice(row, row + 1)
         alone = rule(target[some], draft[some], drafts[some], numbers[some])
         assert torch.equal(found[0][some], alone[0]) and torch.equal(found[1][some], alone[1])
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-322, 1e-310, 1e-300])
+@pytest.mark.parametrize("position", range(3))
+def test_subnormal_masses(tiny: float, position: int) -> None:
+    """Two drafts of three tokens, one of subnormal mass: the plan is finite and sums to p."""
+    pair = [np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7])]
+    drafts = torch.tensor([*product(range(3), repeat=2)])
+    for p, q in [(pair[0], pair[0]), pair, pair[::-1]]:
+        rows = [torch.tensor(law).expand(9, -1) for law in (p, q)]
+        chances = rows[1][0][drafts].prod(1)
+        law = chances @ batched.conditional(*rows, drafts)
+        assert float((law - rows[0][0]).abs().sum()) < 1e-12
+        for bound in (batched.acceptance, batched.acceptance_histogram):
+            found = bound(*rows, drafts)
+            assert bool((found.upper_bound - found.acceptance).abs().max() < 1e-3)

@@ -18,7 +18,7 @@ from bench.triton_kernels import same_tokens  # noqa: E402
 from otlp import batched  # noqa: E402
 from otlp.batched.paths import find_kernels  # noqa: E402
 from otlp.batched.two_slice import root_law  # noqa: E402
-from otlp.errors import InvalidInputError  # noqa: E402
+from otlp.errors import EngineNotFoundError, InvalidInputError  # noqa: E402
 from tests.otlp.batched.batched_rounds import (  # noqa: E402
     check_decisions,
     check_law,
@@ -76,19 +76,17 @@ def rows() -> tuple[object, ...]:
     return p.expand(1, 2, 3, 3), p.expand(1, 2, 2, 3), torch.tensor([[[0, 1], [2, 2]]])
 
 
-def test_without_triton_pytorch_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "otlp.batched.triton_kernels", raising=False)
-    numbers = torch.full((1, 6), 0.5, dtype=torch.float64)
-    with pytest.warns(UserWarning, match=r"pip install triton.* PyTorch instead"):
-        found = batched.verify_paths(*rows(), numbers, backend="triton")
-    assert (found.tokens == batched.verify_paths(*rows(), numbers).tokens).all()
+    with pytest.raises(EngineNotFoundError, match=r"pip install triton, or take 'torch'"):
+        batched.verify_paths(*rows(), backend="triton")
 
 
 @needs_triton
 def test_on_a_cpu_without_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    with pytest.warns(UserWarning, match="TRITON_INTERPRET=1"):
+    with pytest.raises(InvalidInputError, match="TRITON_INTERPRET=1"):
         batched.verify_paths(*rows(), backend="triton")
 
 

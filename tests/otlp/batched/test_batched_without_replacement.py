@@ -104,6 +104,37 @@ def check_law(seed: int) -> None:
         assert optimum - 1e-3 < float(found.acceptance) <= optimum + 1e-12
 
 
+@pytest.mark.parametrize("size", [2, 3, 5, 20])
+@pytest.mark.parametrize("seed", range(3))
+def test_where_all_is_drafted_the_target_is_selected(size: int, seed: int) -> None:
+    """Peaked drafts with n covering the support, some rows of a batch only: no gap at all."""
+    q = np.exp(-np.arange(size + 1.0))
+    q[-1] = 0.0
+    p = np.random.default_rng(seed).dirichlet(np.full(size + 1, (0.1, 0.5, 2.0)[seed]))
+    laws = torch.tensor(np.stack([p, q / q.sum()]))[:, None].expand(-1, 2, -1)
+    drafts = torch.arange(size).repeat(2, 1)
+    drafts[1, 1:] = batched.PADDING
+    found = batched.acceptance_without_replacement(*laws, drafts)
+    assert float(found.acceptance[0]) == pytest.approx(1.0 - p[-1], abs=1e-15)
+    assert float(found.upper_bound[0] - found.acceptance[0]) <= 1e-15
+    assert float(found.upper_bound[1] - found.acceptance[1]) <= 1e-15  # one draft: its own law
+    if size < 6:
+        selected, output, y = output_law(p, q / q.sum(), size)
+        assert np.abs(selected - y).sum() < 1e-13
+        assert np.abs(output - p).sum() < 1e-13
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-322, 1e-310, 1e-300])
+@pytest.mark.parametrize("position", range(3))
+def test_subnormal_masses(tiny: float, position: int) -> None:
+    pair = [np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7])]
+    for p, q in [(pair[0], pair[0]), pair, pair[::-1]]:
+        for n in (1, 2, 3):
+            selected, output, y = output_law(p, q, n)
+            assert np.abs(selected - y).sum() < 1e-13
+            assert np.abs(output - p).sum() < 1e-13
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 13])
 def test_below_the_bar_as_by_the_priorities(n: int) -> None:
     """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 import otlp
 from otlp.certificate import Answer
 from otlp.cli import COMMANDS, main
-from otlp.cli.options import spread
 from otlp.cli.output import write_json, write_whole
 from otlp.data import captures
+from otlp.data.spread_rows import spread_rows
 from otlp.errors import Capability
 from otlp.reductions import MergeTuples, PrimalDual
 from otlp.solution import Guarantee
@@ -159,7 +159,7 @@ def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
     assert run("info", path).output.count(name) == 5
     outputs = ("--json", str(files[0]), "--figure", str(files[1]))
     result = run("compare", path, "--n", "2", "--schemes", "iid", "--rules", "naive", *outputs)
-    assert f"{name} / {name}, 2 rows" in result.output
+    assert f"{name} / {name}, all 2 rows" in result.output
     assert all(file.stat().st_size for file in files)
 
 
@@ -187,15 +187,14 @@ def test_what_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["a"] == [None, [1.0, None]]
 
 
-def test_check_and_bench_spread_their_rows() -> None:
+def test_check_spreads_its_rows_and_says_how() -> None:
     capture = captures.builtin()
-    rows = spread(capture, 4)
-    assert rows == [0, 40, 80, 120]
-    assert spread(capture, 1000) == list(range(len(capture)))
     result = run("check", "--rows", "2", "--solvers", "martingale")
+    words = "2 of 160 rows, one drawn from each of 2 equal stretches (seed 0)"
+    assert words in " ".join(result.output.split())
     best = [
         otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))[0]
-        for p, q in (capture.distributions(row, top_k=10) for row in (0, 80))
+        for p, q in (capture.distributions(row, top_k=10) for row in spread_rows(160, 2))
     ]
     assert f"{sum(best) / 2:.7f}" in result.output
 

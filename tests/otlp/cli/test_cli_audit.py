@@ -161,12 +161,38 @@ def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["report"]["test"]["samples"] == 5000
 
 
+def test_an_acceptance_above_the_optimum_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def first(d, p, q, rng):\n    return int(d[0])\n")
+    result = run(f"{path}:first", "--samples", "2000")
+    assert result.exit_code == 1
+    assert "only a lossy rule, or one with other drafts, can" in result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("", "is a file without a function: write"),
+        (":short", "rule is short(d, p): it is called as rule(draft_tokens, p, q, rng)"),
+        (":nothing", "write it as FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION"),
+    ],
+)
+def test_what_is_no_rule_is_said_whole(tmp_path: Path, function: str, words: str) -> None:
+    path = tmp_path / f"{'long' * 20}.py"
+    path.write_text("def verify(d, p, q, rng):\n    return 0\n\ndef short(d, p):\n    return 0\n")
+    result = run(f"{path}{function}")
+    assert result.exit_code == 2
+    assert words in result.output
+    if not function:
+        assert f"{path}:verify or {path}:short" in result.output
+
+
 def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     assert run("martingale", "--n", "2", "--samples", "2000", "--json", str(path)).exit_code == 0
     report = json.loads(path.read_text())
     assert report["report"]["sample_test"]["samples"] == 2000
-    assert report["report"]["sample_apart"] is None  # not known: it was sampled
+    assert report["report"]["sample_error"] is None  # not known: it was sampled
     assert "output" not in report["report"]
 
 

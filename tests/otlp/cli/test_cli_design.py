@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from otlp.cli import main
 from otlp.data.captures import Capture, save
-from otlp.decode import random_pair
+from otlp.decode import Sampling, random_pair
 from otlp.decode.design import Statistics
+from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.trees import write_text
 
 
@@ -19,12 +20,10 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["design", *map(str, arguments)])
 
 
-@pytest.fixture
-def captured(tmp_path: Path) -> Path:
+def save_pair(path: Path, source: str) -> Path:
     draft, target = random_pair(3, 9, np.random.default_rng(0))
     rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
     texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
-    path = tmp_path / "pair.safetensors"
     save(
         Capture(
             target_logits=np.log(np.concatenate([t.targets for t in texts])).astype(np.float32),
@@ -32,7 +31,7 @@ def captured(tmp_path: Path) -> Path:
             target_model="large",
             draft_model="small",
             tokenizer="none",
-            source="text decoded from the target",
+            source=source,
             synthetic=False,
             positions=np.tile(np.arange(8), 3),
             next_tokens=np.concatenate([t.tokens for t in texts]),
@@ -40,6 +39,29 @@ def captured(tmp_path: Path) -> Path:
         path,
     )
     return path
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    return save_pair(tmp_path / "pair.safetensors", source_of(Sampling()))
+
+
+def test_text_of_another_temperature_is_refused(captured: Path, tmp_path: Path) -> None:
+    refused = run(captured, "--nodes", 2, "--length", 3, "--temperature", 0.5)
+    assert refused.exit_code == 2
+    assert "at temperature 1, and text renewal needs" in " ".join(refused.output.split())
+    unsaid = save_pair(tmp_path / "unsaid.safetensors", DECODED)
+    found = run(unsaid, "--nodes", 2, "--length", 3, "--temperature", 0.5)
+    assert found.exit_code == 0
+    assert "does not say at which temperature" in " ".join(found.output.split())
+
+
+def test_budgets_beyond_the_statistics_are_warned_of(captured: Path, tmp_path: Path) -> None:
+    options = (captured, "--length", 3, "--statistics", tmp_path / "kept.json")
+    assert "hold no tree" not in run(*options, "--nodes", 4).output
+    found = run(*options, "--nodes", 40)
+    assert found.exit_code == 0
+    assert "hold no tree of more than 4 nodes" in " ".join(found.output.split())
 
 
 def test_a_capture_is_enough(captured: Path, tmp_path: Path) -> None:

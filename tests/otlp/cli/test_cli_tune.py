@@ -150,12 +150,16 @@ def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -> None:
     config, found = tmp_path / "t.json", tmp_path / "found.json"
-    names = "trained:target", "trained:draft", "cpu", "float32", Sampling(), "tournament", 4, 2
+    names = "trained:target", "trained:draft", "cpu", "float32", Sampling(0.9, 20, 0.9)
+    names += "tournament", 4, 2
     config.write_text(Tuned(*names, branching=(2, 2), draft_temperature=0.01).to_json())
     words = "--tuned", config, "--limit", 1, "--tokens", 12, "--json", found
     decoded = run("decode", *words)
     assert decoded.exit_code == 0, decoded.output
-    _, tree = json.loads(found.read_text())["measurements"]
+    said = json.loads(found.read_text())
+    assert (said["sampling_top_k"], said["sampling_top_p"]) == (20, 0.9)
+    assert (said["draft_temperature"], said["branching"]) == (0.01, [2, 2])
+    _, tree = said["measurements"]
     assert (tree["algorithm"], tree["paths"], tree["length"]) == ("tournament", 4, 2)
 
 

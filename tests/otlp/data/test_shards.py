@@ -365,6 +365,7 @@ def test_what_is_no_index_is_refused(tmp_path: Path, content: bytes) -> None:
         (example(dtype="float16"), "types|dtype"),
         (example(vocab_size=6), r"has shape \(3, 6\)|has shape \(3, 5\)"),
         (keep_top(example(), 3), "has other tensors"),
+        (example(seed=1), "its fingerprint is '[0-9a-f]{32}', but '[0-9a-f]{32}' by mine"),
     ],
 )
 def test_a_shard_of_another_capture_is_named(tmp_path: Path, other: Capture, message: str) -> None:

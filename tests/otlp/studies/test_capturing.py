@@ -18,6 +18,8 @@ pytest.importorskip("transformers")
 
 from otlp.decode.models.loading import load_pair
 from otlp.studies.capturing import capture, parts_folder
+from otlp.studies.decoding import Setting, measure
+from otlp.studies.trees import write_text
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +144,32 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     assert joined.dtype == "float32"
     np.testing.assert_array_equal(np.asarray(joined.target_logits), [[1.0, 2.0], [1e6, 2.0]])
     np.testing.assert_array_equal(joined[0].target_logits, np.array([1.0, 2.0], dtype=np.float32))
+
+
+def test_texts_end_with_an_end_token(
+    pair: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In captures, in what the target writes for `design` and `tune`, and in what is decoded."""
+    prompts = [pair[1].encode(text) for text in ("import", "def f", "class A")]
+    path, setting = tmp_path / "mine", Setting("block", 1, 3)
+
+    def written() -> list[list[int]]:
+        texts = [
+            write_text(*pair, prompt, 8, np.random.default_rng([0, at])).tokens
+            for at, prompt in enumerate(prompts)
+        ]
+        runs = measure(*pair, prompts, setting, max_tokens=12).runs
+        return [found.tolist() for found in (*texts, *(run.tokens for run in runs))]
+
+    free = written()
+    ends = [free[1][3], free[3][2]]
+    monkeypatch.setattr(pair[1].model.generation_config, "eos_token_id", ends)
+    shorter = written()
+    for found, longer in zip(shorter, free, strict=True):
+        last = next((at for at, one in enumerate(longer) if one in ends), None)
+        assert last is None or found == longer[: last + 1]
+    assert len(shorter[1]) <= 4 and len(shorter[3]) <= 3
+    made = capture(*pair, prompts, path, steps=8)
+    assert np.asarray(made.next_tokens).tolist() == [*shorter[0], *shorter[1], *shorter[2]]
+    with pytest.raises(CaptureError, match="already"):
+        capture(*pair, prompts, path, steps=8)

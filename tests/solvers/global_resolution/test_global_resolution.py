@@ -34,16 +34,16 @@ def check_published(solution, tau):
     """Lemma 6.6, with the law of the output enumerated tuple by tuple."""
     problem = solution.plan.problem
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
-    np.testing.assert_allclose(slices.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
-    assert slices.min() >= 0.0
-    error = np.abs(tuples.mass @ slices - problem.target).sum()
+    conditionals = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=1e-9)
+    assert conditionals.min() >= 0.0
+    error = np.abs(tuples.mass @ conditionals - problem.target).sum()
     assert error == pytest.approx(solution.marginal_error, abs=1e-12)
     assert error <= solution.details["marginal_bound"] + ROUNDING
     assert solution.details["marginal_bound"] <= 15.0 * tau + ROUNDING
-    drafted = np.zeros(slices.shape, dtype=bool)
+    drafted = np.zeros(conditionals.shape, dtype=bool)
     np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    acceptance = (tuples.mass[:, None] * slices)[drafted].sum()
+    acceptance = (tuples.mass[:, None] * conditionals)[drafted].sum()
     assert acceptance == pytest.approx(solution.acceptance, abs=1e-12)
 
 
@@ -114,8 +114,8 @@ def test_edges(name, tau):
 @pytest.mark.parametrize(
     ("vocab", "n", "k"), [(50_000, 2, 1000), (50_000, 3, 100), (5_000, 2, None)]
 )
-def test_lumps_stay_exactly_lossless_over_many_tokens(vocab, n, k):
-    """Marginals are in closed form there; slices of sampled tuples agree with them."""
+def test_buckets_stay_exactly_lossless_over_many_tokens(vocab, n, k):
+    """Marginals are in closed form there; conditionals of sampled tuples agree with them."""
     problem = language_like(vocab, n, k)
     solution = GlobalResolution(1e-3).solve(problem)
     assert solution.guarantee is Guarantee.LOSSLESS
@@ -126,17 +126,17 @@ def test_lumps_stay_exactly_lossless_over_many_tokens(vocab, n, k):
     assert variables < 200
 
 
-def test_lumped_slices_have_the_marginals_that_the_plan_claims():
-    """All tuples of a problem whose tokens are forced into few lumps, one by one."""
+def test_conditionals_of_buckets_have_the_marginals_that_the_plan_claims():
+    """All tuples of a problem whose tokens are forced into few buckets, one by one."""
     problem = language_like(12, 3, seed=3)
     solution = GlobalResolution(0.02, limits={3: 6}).solve(problem)
     assert solution.details["inner_variables"] + solution.details["outer_variables"] < 12
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
-    np.testing.assert_allclose(tuples.mass @ slices, problem.target, rtol=0.0, atol=1e-13)
-    drafted = np.zeros(slices.shape, dtype=bool)
+    conditionals = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    np.testing.assert_allclose(tuples.mass @ conditionals, problem.target, rtol=0.0, atol=1e-13)
+    drafted = np.zeros(conditionals.shape, dtype=bool)
     np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    accepted = np.where(drafted, tuples.mass[:, None] * slices, 0.0).sum(axis=0)
+    accepted = np.where(drafted, tuples.mass[:, None] * conditionals, 0.0).sum(axis=0)
     claimed = solution.plan.acceptance_vector
     assert (claimed <= accepted + 1e-13).all()  # lucky replacements are left out
     assert accepted.sum() - claimed.sum() <= 10 * 0.02
@@ -150,8 +150,8 @@ def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
         solution = GlobalResolution(tau).solve(problem)
     assert solution.guarantee is Guarantee.LOSSLESS
     tuples = problem.drafts.enumerate_tuples()
-    slices = np.array([solution.plan.conditional(row) for row in tuples.tokens])
-    assert np.abs(tuples.mass @ slices - problem.target).sum() <= 1e-12
+    conditionals = np.array([solution.plan.conditional(row) for row in tuples.tokens])
+    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= 1e-12
     assert np.abs(solution.plan.marginals().output - problem.target).sum() <= 1e-12
     check_acceptance(solution, brute_force_optimum(problem), tau)
 

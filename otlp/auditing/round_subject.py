@@ -1,0 +1,231 @@
+"""Rules over several tokens, paths and trees, on models that are tables over few tokens.
+
+A round is lossless if its output, completed by the target to L + 1 tokens, follows the target's
+law of L + 1 tokens.  In small tables every mistake shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from otlp.auditing.draft_check import DraftCheck
+from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
+from otlp.auditing.gtest import g_test
+from otlp.auditing.random_source import RandomSource
+from otlp.auditing.subject import (
+    Failure,
+    Output,
+    Subject,
+    call,
+    check_signature,
+    draw_rows,
+    name_of,
+    number_of,
+    one_line,
+    sampler_failed,
+)
+from otlp.checks import whole_number
+from otlp.distribution import FloatArray, IntArray, total_variation
+from otlp.errors import InvalidInputError, SizeLimitError
+
+RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
+RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
+
+PADDING = -1
+"""Ends a row of output tokens that is shorter than the longest."""
+
+MOST_TEXTS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSubject(Subject):
+    """A rule over a tree of drafted tokens.
+
+    Attributes
+    ----------
+    rule : callable
+    draft_tables : sequence of ndarray
+        The draft model, as `target`.
+    drafts : DraftedRound
+        How tokens are said to be drafted from it.
+    sampler : callable or None
+        What really draws them.
+    """
+
+    name: str
+    drafted: str
+    rule: RoundRule
+    target: Tables
+    draft_tables: Tables
+    drafts: DraftedRound
+    sampler: RoundSampler | None
+    batch: int | None
+
+    @property
+    def width(self) -> int:
+        """Tokens that are drafted in a round, N."""
+        return len(self.drafts.parents)
+
+    @property
+    def checked(self) -> bool:
+        """Whether the drafts are held against a declaration."""
+        return self.sampler is not None
+
+    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
+        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
+        if self.sampler is not None:
+            return self._sampled(source)
+        tokens: IntArray = self.drafts.draw(
+            self.draft_tables, lambda laws: np.array([source.category(laws[0])]), 1
+        )[0]
+        return tokens
+
+    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+        """Draft the tokens of many rounds, shape (rounds, N)."""
+        if self.sampler is not None:
+            return np.stack([self._sampled(rng) for _ in range(rounds)])
+        tokens: IntArray = self.drafts.draw(
+            self.draft_tables, lambda laws: draw_rows(laws, rng), rounds
+        )
+        return tokens
+
+    def _sampled(self, rng: Any) -> IntArray:
+        """Tokens from the user's sampler, shape (N,)."""
+        assert self.sampler is not None
+        size = self.vocab_size
+        tables = [
+            table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(self.draft_tables)
+        ]
+        try:
+            tokens = np.asarray(self.sampler(tables, rng)).reshape(-1)
+        except (Exception, SystemExit) as error:
+            sampler_failed(error)
+        whole = tokens.dtype.kind in "iu" and tokens.shape == (self.width,)
+        if not whole or not ((tokens >= 0) & (tokens < size)).all():
+            raise InvalidInputError(
+                f"the sampler of the drafts returns {one_line(tokens)}: it must return "
+                f"{self.width} tokens in [0, {size})"
+            )
+        return tokens.astype(np.int64)
+
+    def play(self, tokens: IntArray, rng: Any) -> list[Output]:
+        """Run the rule on rows of drafted tokens."""
+        p = self.drafts.at_nodes(self.target, tokens)
+        q = self.drafts.at_nodes(self.draft_tables, tokens)
+        given = self.drafts.present(tokens.copy(), p, q)
+        if self.batch is None:
+            return [self._output(call(self.rule, *row, rng)) for row in zip(*given, strict=True)]
+        answer = call(self.rule, *given, rng)
+        if isinstance(answer, Failure):
+            return [answer] * len(tokens)
+        try:
+            outputs = [self._output(row) for row in answer]
+        except TypeError:
+            outputs = []
+        if len(outputs) != len(tokens):
+            return [Failure(f"returns {one_line(answer)}, not a row for each round")] * len(tokens)
+        return outputs
+
+    def _output(self, row: Any) -> Output:
+        """The tokens of a row, without the padding at its end."""
+        if isinstance(row, Failure):
+            return row
+        try:
+            tokens = np.asarray(row)
+        except Exception:
+            return Failure(f"returns {one_line(row)}, which is no list of tokens")
+        if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
+            return Failure(f"returns {one_line(row)}, which is no list of tokens")
+        kept = tokens[: np.argmax(tokens == PADDING)] if (tokens == PADDING).any() else tokens
+        if (tokens[kept.size :] != PADDING).any():
+            return Failure(f"returns {tokens.tolist()}, with tokens behind the padding")
+        if not 1 <= kept.size <= len(self.target):
+            return Failure(f"returns {kept.size} tokens, not 1 to {len(self.target)}")
+        if not ((kept >= 0) & (kept < self.vocab_size)).all():
+            return Failure(
+                f"returns {kept.tolist()}, outside the vocabulary [0, {self.vocab_size})"
+            )
+        return tuple(kept.tolist())
+
+    def compare_drafts(
+        self, drafted: Mapping[tuple[int, ...], float], tolerance: float
+    ) -> DraftCheck:
+        """Hold the law of the drafted tokens against the declaration."""
+        tokens, mass = self.drafts.listed(self.draft_tables)
+        found = np.zeros(len(mass))
+        for drawn, weight in drafted.items():
+            found[number_of(drawn, self.vocab_size)] += weight
+        apart = total_variation(found, mass)
+        return DraftCheck(
+            agrees=apart <= tolerance,
+            declared=self.drafted,
+            total_variation=apart,
+            impossible=float(found[mass <= 0.0].sum()),
+            example=_first(tokens, (mass <= 0.0) & (found > 0.0)),
+        )
+
+    def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
+        """Hold sampled drafts against the declaration."""
+        listed, mass = self.drafts.listed(self.draft_tables)
+        cells = tokens @ self.vocab_size ** np.arange(tokens.shape[1])[::-1]
+        counts = np.bincount(cells, minlength=mass.size)
+        test = g_test(counts, mass, rate)
+        return DraftCheck(
+            agrees=not test.rejected,
+            declared=self.drafted,
+            impossible=test.impossible,
+            example=_first(listed, (mass <= 0.0) & (counts > 0)),
+            tests={"drafted tokens": test},
+        )
+
+
+def _first(tokens: IntArray, chosen: Any) -> tuple[int, ...]:
+    return tuple(tokens[chosen][0].tolist()) if chosen.any() else ()
+
+
+def round_subject(
+    rule: RoundRule,
+    target: Any,
+    draft: Any,
+    drafts: DraftedRound,
+    sampler: RoundSampler | None,
+    batch: int | None,
+    name: Any,
+) -> RoundSubject:
+    """Check what `otlp.audit_rounds` is given."""
+    if batch is not None:
+        batch = whole_number(batch, "batch", 1)
+    for what, function in (("rule", rule), ("sampler", sampler)):
+        if not callable(function) and (what, function) != ("sampler", None):
+            raise InvalidInputError(f"{what} is a {type(function).__name__}: pass a callable")
+    check_signature(rule)
+    if not isinstance(drafts, DraftedRound):
+        raise InvalidInputError(
+            f"drafts is a {type(drafts).__name__}: pass DraftedPaths(paths, length) or "
+            "DraftedTree(parents), of otlp.auditing"
+        )
+    targets = as_tables(target, drafts.depth + 1, "target")
+    proposals = as_tables(draft, drafts.depth, "draft")
+    size = targets[0].shape[-1]
+    if proposals[0].shape[-1] != size:
+        raise InvalidInputError(
+            f"target has {size} tokens and draft {proposals[0].shape[-1]}: pass two models over "
+            "the same vocabulary"
+        )
+    if float(size) ** (drafts.depth + 1) > MOST_TEXTS:
+        raise SizeLimitError(
+            f"there are {size}^{drafts.depth + 1} texts of {drafts.depth + 1} tokens, more than "
+            f"{MOST_TEXTS:,}: take fewer tokens or shorter paths"
+        )
+    most = drafts.most_siblings
+    if drafts.siblings != "iid" and any((table > 0.0).sum(1).min() < most for table in proposals):
+        raise InvalidInputError(
+            f"a row of draft has fewer than {most} tokens of positive probability: {most} "
+            "different siblings cannot be drafted"
+        )
+    called = name if isinstance(name, str) else name_of(rule)
+    return RoundSubject(called, str(drafts), rule, targets, proposals, drafts, sampler, batch)

@@ -1,0 +1,293 @@
+"""Rules over one token: a callable, a plan or a solver, and a scheme or a sampler of drafts."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_check
+from otlp.auditing.drafted_tree import Tables
+from otlp.auditing.enumeration import NotEnumerableError
+from otlp.auditing.random_source import RandomSource
+from otlp.auditing.subject import (
+    Failure,
+    Output,
+    Subject,
+    call,
+    check_signature,
+    name_of,
+    one_line,
+    raised,
+    sampler_failed,
+)
+from otlp.checks import as_floats, check_tokens
+from otlp.distribution import FloatArray, IntArray
+from otlp.drafts import DraftScheme, DraftTuples
+from otlp.errors import InvalidInputError
+from otlp.plan import Plan
+from otlp.problem import Problem
+from otlp.solution import Solution
+
+Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
+Sampler: TypeAlias = Callable[[Any], npt.ArrayLike]
+
+SUM_TOLERANCE = 1e-6
+"""How far a plan's conditional may be from a distribution: below zero, or off a sum of one."""
+
+
+@runtime_checkable
+class Solves(Protocol):
+    """A solver."""
+
+    def solve(self, problem: Problem) -> Solution:
+        """Solve a problem."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSubject(Subject):
+    """A rule over one token.
+
+    Attributes
+    ----------
+    rule : callable
+    plan : Plan or None
+        The plan whose `sample` is the rule.
+    problem : Problem
+        The target, and what the drafts are said to follow.
+    drafts : DraftScheme or callable
+        What they are drawn from.
+    reported_draft : ndarray
+        What is reported to the rule as q.
+    """
+
+    name: str
+    drafted: str
+    target: Tables
+    rule: Rule
+    plan: Plan | None
+    problem: Problem
+    drafts: DraftScheme | Sampler
+    reported_draft: FloatArray
+    batch: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Tokens that are drafted in a round, N."""
+        return self.problem.n
+
+    @property
+    def checked(self) -> bool:
+        """Whether the drafts are held against a declaration."""
+        return self.drafts is not self.problem.drafts
+
+    @property
+    def reported_draft_error(self) -> float:
+        """NaN if the two cannot be compared."""
+        own = draft_vectors(self.problem.drafts)
+        if own is None or own.shape != self.reported_draft.shape:
+            return math.nan
+        return float(np.max(0.5 * np.abs(own - self.reported_draft).sum(axis=-1)))
+
+    @property
+    def suspects(self) -> IntArray | None:
+        """The tokens by q/p, which is what mistakes depend on; None without such a q."""
+        size, target = self.vocab_size, self.problem.target
+        if self.reported_draft.shape[-1:] != (size,):
+            return None
+        mean = self.reported_draft.reshape(-1, size).mean(axis=0)
+        with np.errstate(over="ignore"):
+            ratio = np.divide(mean, target, out=np.zeros(size), where=target > 0.0)
+        return np.append(np.argsort(ratio, kind="stable"), size).astype(np.int64)
+
+    @cached_property
+    def _listed(self) -> DraftTuples:
+        assert isinstance(self.drafts, DraftScheme)
+        return self.drafts.enumerate_tuples()
+
+    def listed(self, max_paths: int) -> DraftTuples:
+        """All tuples of the scheme.
+
+        Raises
+        ------
+        NotEnumerableError
+            If there are more than `max_paths`.
+        """
+        assert isinstance(self.drafts, DraftScheme)
+        count = self.drafts.tuple_count()
+        if count > max_paths:
+            raise NotEnumerableError(
+                f"there are {count:,.0f} tuples, more than max_paths = {max_paths:,}"
+            )
+        return self._listed
+
+    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
+        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
+        if not isinstance(self.drafts, DraftScheme):
+            return self._sampled(source)
+        listed = self.listed(max_paths)
+        tokens: IntArray = listed.tokens[source.category(listed.mass / listed.mass.sum())]
+        return tokens
+
+    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+        """Draft the tokens of many rounds, shape (rounds, N)."""
+        if isinstance(self.drafts, DraftScheme):
+            return self.drafts.sample(rng, rounds)
+        return np.stack([self._sampled(rng) for _ in range(rounds)])
+
+    def _sampled(self, rng: Any) -> IntArray:
+        assert not isinstance(self.drafts, DraftScheme)
+        try:
+            return check_tokens(self.drafts(rng), self.problem.n, self.vocab_size)
+        except (Exception, SystemExit) as error:
+            sampler_failed(error)
+
+    def play(self, tokens: IntArray, rng: Any) -> list[Output]:
+        """Run the rule on rows of drafted tokens."""
+        return [self._verify(row, rng) for row in tokens]
+
+    def _verify(self, tokens: IntArray, rng: Any) -> Output:
+        """Run the rule on copies, so that it may write to them."""
+        given = tokens.copy(), self.problem.target.copy(), self.reported_draft.copy()
+        return _as_token(call(self.rule, *given, rng), self.vocab_size)
+
+    def compare_drafts(
+        self, drafted: Mapping[tuple[int, ...], float], tolerance: float
+    ) -> DraftCheck:
+        """Hold the law of the drafted tokens against the declaration."""
+        if isinstance(self.drafts, DraftScheme):
+            rows = map(tuple, self._listed.tokens.tolist())
+            drafted = dict(zip(rows, self._listed.mass.tolist(), strict=True))
+        return exact_draft_check(drafted, self.problem.drafts, tolerance)
+
+    def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
+        """Hold sampled drafts against the declaration."""
+        return check_drafts(tokens, self.problem.drafts, rate, rng)
+
+    def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
+        """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
+        return float(output[0] in tokens)
+
+    def conditional(self, tokens: tuple[int, ...]) -> FloatArray | Failure:
+        """What the plan says its verified token follows, if that is a distribution."""
+        assert self.plan is not None
+        try:
+            law = np.array(self.plan.conditional(np.array(tokens)), dtype=np.float64)
+        except (Exception, SystemExit) as error:
+            return Failure(raised(error))
+        if law.shape != self.problem.target.shape:
+            return Failure(
+                f"has a conditional of shape {law.shape}, not {self.problem.target.shape}"
+            )
+        if not np.isfinite(law).all():
+            return Failure("has a conditional that is not finite")
+        if law.min() < -SUM_TOLERANCE:
+            return Failure(f"has a conditional with the negative entry {law.min():.6g}")
+        if abs(law.sum() - 1.0) > SUM_TOLERANCE:
+            return Failure(f"has a conditional that sums to {law.sum():.6g}")
+        return law
+
+
+def token_subject(
+    rule: Any, target: Any, drafts: Any, declared: Any, reported_draft: Any
+) -> TokenSubject:
+    """Check what `otlp.audit` is given."""
+    problem = _problem(target, drafts, declared)
+    plan = _plan(rule, problem)
+    if plan is None:
+        if not callable(rule):
+            raise InvalidInputError(
+                f"rule is a {type(rule).__name__}: pass a callable "
+                "(draft_tokens, p, q, rng) -> token, a plan or a solver"
+            )
+        check_signature(rule)
+    return TokenSubject(
+        name=name_of(rule),
+        drafted=repr(problem.drafts),
+        target=[problem.target[None]],
+        rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
+        plan=plan,
+        problem=problem,
+        drafts=drafts,
+        reported_draft=_reported(reported_draft, problem.drafts),
+    )
+
+
+def _problem(target: Any, drafts: Any, declared: Any) -> Problem:
+    """The problem that the rule is told of."""
+    if isinstance(drafts, DraftScheme):
+        problem = Problem(target, drafts if declared is None else declared)
+        given, wanted = (drafts.n, drafts.vocab_size), (problem.n, problem.vocab_size)
+        if given != wanted:
+            raise InvalidInputError(
+                f"drafts has (n, V) = {given} and declared {wanted}: both must have the same n "
+                "and V"
+            )
+        return problem
+    if not callable(drafts) or isinstance(drafts, type):
+        raise InvalidInputError(
+            f"drafts is a {type(drafts).__name__}: pass a draft scheme or a sampler(rng) -> tokens"
+        )
+    if declared is None:
+        raise InvalidInputError(
+            "drafts is no draft scheme: beside a sampler pass declared=, the scheme that it is "
+            "said to follow, such as otlp.IID(q, n)"
+        )
+    return Problem(target, declared)
+
+
+def _plan(rule: Any, problem: Problem) -> Plan | None:
+    if isinstance(rule, Plan):
+        return rule
+    if not isinstance(rule, Solves):
+        return None
+    if isinstance(rule, type):
+        raise InvalidInputError(f"rule is the class {rule.__name__}: pass {rule.__name__}()")
+    solution = rule.solve(problem)
+    if not isinstance(solution, Solution):
+        raise InvalidInputError(f"rule.solve returns a {type(solution).__name__}, no Solution")
+    if solution.plan is None:
+        raise InvalidInputError(f"there is no plan to audit: {solution}")
+    return solution.plan
+
+
+def _reported(given: Any, declared: DraftScheme) -> FloatArray:
+    """What the rule is told as q: by default the declared q, or the mean of the drafts."""
+    if given is None:
+        own = draft_vectors(declared)
+        return np.array(declared.mean_draft) if own is None else own
+    reported = as_floats(given, "reported_draft")
+    if reported.ndim == 0:
+        raise InvalidInputError(
+            f"reported_draft is {reported}: it must be an array, such as q of shape (V,)"
+        )
+    return reported.copy()
+
+
+def draft_vectors(scheme: DraftScheme) -> FloatArray | None:
+    """The q of a scheme, of shape (V,), or (n, V) if the drafts differ; None if it has none."""
+    for name in ("draft", "drafts"):
+        if hasattr(scheme, name):
+            return np.array(getattr(scheme, name), dtype=np.float64)
+    return np.array(scheme.mean_draft) if scheme.n == 1 else None
+
+
+def _as_token(value: Any, vocab_size: int) -> Output:
+    if isinstance(value, Failure):
+        return value
+    item = value.item() if getattr(value, "shape", None) in ((1,), (1, 1)) else value
+    try:
+        if isinstance(item, (bool, np.bool_)):
+            raise TypeError
+        token = operator.index(item)
+    except Exception:
+        return Failure(f"returns {one_line(value)}, which is no token id")
+    if not 0 <= token < vocab_size:
+        return Failure(f"returns {token}, outside the vocabulary [0, {vocab_size})")
+    return (token,)

@@ -1,0 +1,57 @@
+"""A solver at the end of a chain of reductions: the way there, the limit and the laps, once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from otlp.certificate import Answer
+from otlp.checks import check_memory_limit, check_time_limit
+from otlp.problem import Problem
+from otlp.reductions import Chain, PrimalDual
+from otlp.solution import Guarantee
+from otlp.solvers.solver import Solver
+from otlp.timing import Stopwatch, deadline
+
+
+class ChainSolver(Solver):
+    """Base class of the solvers that reduce a problem, run an engine, and go the same way back.
+
+    A subclass has the fields ``memory_limit`` and ``time_limit``, and says its chain and what it
+    does with what comes out of that.
+    """
+
+    memory_limit: int
+    time_limit: float | None
+
+    def __post_init__(self) -> None:
+        check_memory_limit(self.memory_limit)
+        check_time_limit(self.time_limit)
+
+    @property
+    @abstractmethod
+    def reduction(self) -> Chain:
+        """From a `Problem` to what the engine is given, and back."""
+
+    @abstractmethod
+    def run(self, reduced: Any) -> tuple[PrimalDual, Mapping[str, object]]:
+        """Solve what the chain gives: the answer to it, and details for the `Solution`.
+
+        Raises
+        ------
+        Stopped
+            With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+        """
+
+    def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
+        """Reduce, run the engine within the time limit, and go back."""
+        chain = self.reduction
+        with deadline(self.time_limit):
+            reduced, inverse = chain.apply(problem)
+            clock.lap("build")
+            found, details = self.run(reduced)
+        clock.lap("solve")
+        plan, subset = chain.invert(found, inverse)
+        clock.lap("recover")
+        return Answer(plan, Guarantee.OPTIMAL, subset, details=details)
