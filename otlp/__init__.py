@@ -7,7 +7,7 @@ it (`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from otlp import errors
+from otlp import errors as errors
 from otlp._solve import optimal_acceptance, solve
 from otlp.certificate import Answer
 from otlp.data import captures, synthetic
@@ -67,7 +67,6 @@ __all__ = [
     "audit",
     "audit_rounds",
     "captures",
-    "errors",
     "optimal_acceptance",
     "softmax",
     "solve",
@@ -87,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_AROUND})
+    return sorted({*__all__, *_AROUND, "errors"})

@@ -140,7 +140,7 @@ def test_a_failure_is_made_small() -> None:
     )
     with pytest.raises(Wrong) as caught:
         check(instance)
-    small, wrong = shrink(instance, caught.value)
+    small, wrong = shrink(instance, caught.value, seconds=60.0)
     assert wrong.check == caught.value.check
     assert small.n == 1 and not small.options and small.form == "list"
     assert small.vocab_size <= instance.vocab_size

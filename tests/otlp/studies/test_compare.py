@@ -145,7 +145,7 @@ def test_command(capture: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "hub on iid, n = 1, 2: the rule needs SpecHub's pairs" in result.output
     assert "information bound on hub, n = 1: hub drafts are pairs" in result.output
-    assert "large / small (synthetic), 3 rows" in result.output
+    assert "large / small (synthetic), 3 of 6 rows, " in result.output
     records = json.loads(output.read_text())["results"]
     assert len(records) == 3 * 2 * 2 * (len(compare.RULES) + 2)
     # The rows are spread evenly over the capture: 0, 2 and 4.

@@ -1,0 +1,54 @@
+"""Every command of the README works as printed; those that take minutes, on less."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from otlp.cli import main
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.search(r"## The command line\n\n```\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
+assert BLOCK is not None
+COMMANDS = [line.partition("#")[0].strip() for line in BLOCK[1].splitlines()]
+LESS = {
+    "decode": "--limit 1 --tokens 8 --length 2 --paths 2",
+    "design": "--limit 2 --tokens 12 --nodes 4",
+    "tune": "--limit 1 --tokens 8 --check 1 --paths 1 --length 2",
+    "cascade": "--limit 1",
+    "sweep": "--rows 4",
+    "capture": "--limit 1 --tokens 4",
+}
+"""What makes a command of minutes one of seconds; the rest of its line stays as it is."""
+
+RULE = """
+def rule(draft_tokens, p, q, rng):
+    return rng.choice(p.size, p=p)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=[pytest.mark.slow] if line.split()[1] in LESS else [])
+        for line in COMMANDS
+    ],
+    ids=lambda line: line.split()[1],
+)
+def test_commands_work_as_printed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = shlex.split(line)
+    assert words[0] == "otlp"
+    if words[1] in ("decode", "design", "tune", "cascade", "capture"):
+        pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(RULE)
+    result = CliRunner().invoke(main, [*words[1:], *LESS.get(words[1], "").split()])
+    assert result.exit_code == 0, result.output
+    for named in re.findall(r"\S+\.(?:json|mps|safetensors)\b", line):
+        assert (tmp_path / named).stat().st_size > 0
