@@ -36,7 +36,7 @@ FULL = 700.0
 """Arrivals expected, from which on there is one for certain; exp of it is a number."""
 
 
-class ExponentialRace(NamedTuple):
+class BatchedRace(NamedTuple):
     """The race of B rows of V tokens.
 
     Attributes
@@ -92,7 +92,7 @@ def alone(draft: Tensor) -> BatchedRanks:
     return BatchedRanks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
 
 
-def start_race(draft: Tensor, n: Tensor, most: int, look: bool) -> ExponentialRace:
+def start_race(draft: Tensor, n: Tensor, most: int, look: bool) -> BatchedRace:
     """Prepare the race.
 
     Parameters
@@ -109,7 +109,7 @@ def start_race(draft: Tensor, n: Tensor, most: int, look: bool) -> ExponentialRa
 
     Returns
     -------
-    ExponentialRace
+    BatchedRace
     """
     count = min(most - 1, draft.shape[1])
     rates, heads = (pad(part, (0, most - 1 - count)) for part in draft.topk(count, dim=1))
@@ -128,7 +128,7 @@ def start_race(draft: Tensor, n: Tensor, most: int, look: bool) -> ExponentialRa
     else:
         times, weights = _any_times(slowest, most)
     times = times.minimum(FULL / slowest)
-    return ExponentialRace(light, heads, rates, means.amin(1, keepdim=True), times, weights)
+    return BatchedRace(light, heads, rates, means.amin(1, keepdim=True), times, weights)
 
 
 def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -142,7 +142,7 @@ def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
 
 
-def within(race: ExponentialRace, ranks: BatchedRanks) -> Tensor:
+def within(race: BatchedRace, ranks: BatchedRanks) -> Tensor:
     """Probability that all drafts have ranks up to each of them, for each; shape (B, S).
 
     Notes
@@ -173,7 +173,7 @@ def within(race: ExponentialRace, ranks: BatchedRanks) -> Tensor:
     return result[:, 0]
 
 
-def best_ranked(race: ExponentialRace, ranks: BatchedRanks) -> Tensor:
+def best_ranked(race: BatchedRace, ranks: BatchedRanks) -> Tensor:
     """Distribution of the draft of the best rank, (B, V); see `within`."""
     inside = within(race, ranks)
     chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
@@ -218,7 +218,7 @@ def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor
 
 
 def _heads(
-    race: ExponentialRace, times: Tensor, raised: list[Tensor]
+    race: BatchedRace, times: Tensor, raised: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Of the heads, one by one: N and N - 1 coefficients; see `_light`."""
     pace, count = race.pace[..., None], [torch.ones_like(times)]

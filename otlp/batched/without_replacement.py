@@ -19,8 +19,8 @@ from otlp.batched.checks import check_different, reads_values
 from otlp.batched.concave_majorant import concave_majorant
 from otlp.batched.exponential_race import (
     SLICE,
+    BatchedRace,
     BatchedRanks,
-    ExponentialRace,
     alone,
     best_ranked,
     start_race,
@@ -267,7 +267,7 @@ def swapped_plan(
         # where nearly all is drafted swaps stall, and these ranks are nearly the best
         every, _, _ = certain_plan(target[some], draft[some])
         chances = best_ranked(
-            ExponentialRace(*(part[some] for part in race)), every.used() if look else every
+            BatchedRace(*(part[some] for part in race)), every.used() if look else every
         )
         keep_better(some, target[some], (every, chances), (ranked, law, accepted))
     for _ in range(left):
@@ -277,7 +277,7 @@ def swapped_plan(
                 break
             if not bool(short.all()):
                 index = index[short]
-                race = ExponentialRace(*(part[short] for part in race))
+                race = BatchedRace(*(part[short] for part in race))
                 goals, errors = ([part[short] for part in parts] for parts in (goals, errors))
         p, q = target[index], draft[index]
         swapped = swap_ranks((PACES[pace] * mass[index]).clamp(max=SURE), first[index], goals[-1])
