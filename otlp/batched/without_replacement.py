@@ -95,7 +95,7 @@ def verify_without_replacement(
 
     Elsewhere a sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps,
     mostly one or two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens
-    hold most of q.  Work is bounded: at most 12 corrections, of rows that still need them, and no
+    hold most of q.  Work is bounded: 12 corrections (48 for N < 5), of rows that need them, and no
     more than max(1, 20 / N) once N^2 K V of all of them would exceed 2^23 (N > 12: none but where
     the gap is above 1e-3); what is not reached by then stays in the gap.  All this adapts to the
     rows where values may be looked at: on a CPU, or if `validate` is true.  Elsewhere K is 165 for
@@ -259,7 +259,9 @@ def swapped_plan(
     errors: list[Tensor] = []
     if look:
         work = most * most * race.times.shape[1] * draft.shape[1]
-        left = min(max(WORK // max(work, 1), LEAST // most, 1), CORRECTIONS)
+        # of up to four drafts each is cheap
+        limit = CORRECTIONS if most > 4 else 4 * CORRECTIONS
+        left = min(max(WORK // max(work, 1), LEAST // most, 1), limit)
         enough = FAR if work > WORK and most > MANY else ENOUGH
     peaked = race.light.sum(1) < PEAKED
     some = index[peaked & ((bound - accepted)[:, 0] > FAR)] if look else index
