@@ -108,7 +108,8 @@ class Solution:
     message : str
         What the solver has to add: limits reached, by how much, an engine's own words.
     details : mapping
-        Numbers for the curious, such as iterations and sizes.
+        Numbers for the curious, such as iterations and sizes; ``block`` where rows were solved
+        together: so many, and `timings` are their mean.
 
     Examples
     --------

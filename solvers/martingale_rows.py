@@ -105,6 +105,7 @@ def solve_rows(target: FloatArray, draft: FloatArray, n: int, plans: bool) -> li
             marginal_error=float(error[row]),
             marginal_method="closed form",
             timings=timings,
+            details={"block": len(target)},
         )
     return made
 

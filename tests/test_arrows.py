@@ -181,7 +181,7 @@ def test_optional_parts_are_not_imported_with_the_package() -> None:
     code = (
         "import sys, otlp, otlp.cli\n"
         "optional = {'torch', 'transformers', 'cvxpy', 'graph_tool', 'matplotlib'}\n"
-        "optional |= {'joblib', 'dask', 'distributed'}\n"
+        "optional |= {'dask', 'distributed'}\n"
         # and these take a third of a second
         "import otlp.cli.compare, otlp.cli.bench, otlp.cli.sweep, otlp.cli.solve\n"
         "optional |= {'numba', 'scipy.stats', 'scipy.optimize', 'asyncio', 'otlp.decode'}\n"

@@ -296,8 +296,9 @@ def mean_optima(
 ) -> dict[tuple[str, float, int], list[float]]:
     """Mean optimal acceptance over n: by scheme, target's temperature and k, in one sweep."""
     chosen = spread(capture, rows)
-    with workers(jobs, scheduler), progress(label, len(chosen) * len(grid.settings)) as step:
-        points = sweep(CaptureRows(capture, chosen), grid, jobs=jobs, progress=step)
+    steps = len(chosen) * len(grid.settings)
+    with workers(jobs, scheduler) as where, progress(label, steps) as step:
+        points = sweep(CaptureRows(capture, chosen), grid, progress=step, **where)
     found: dict[tuple[str, float, int], list[float]] = {}
     for point in points:
         if point.rule == OPTIMUM:

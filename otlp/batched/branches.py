@@ -35,7 +35,7 @@ WHOLE = 1e-10
 """How near the wanted masses must come to one for no token to be clipped."""
 
 
-class Standings(NamedTuple):
+class NodeStates(NamedTuple):
     """What M slots know.
 
     Attributes
@@ -87,25 +87,25 @@ class BatchedBranch(NamedTuple):
 
     Attributes
     ----------
-    children : Standings
+    children : NodeStates
         Of M W slots, side by side.
     shares : Tensor, shape (M, W), float64
         Probability that each certain child wins, given that its parent does.
     draws, last : BatchedDraws
         Of the drawn children, and of those that end a path whatever they are.
-    end : Standings
+    end : NodeStates
         One score for all certain tokens of a slot that end a path.
     """
 
-    children: Standings
+    children: NodeStates
     shares: Tensor
     draws: BatchedDraws
     last: BatchedDraws
-    end: Standings
+    end: NodeStates
 
 
 class _Child(NamedTuple):
-    """How a child's standing follows from its parent's score; shape (M, W) each.
+    """How a child's state follows from its parent's score; shape (M, W) each.
 
     The score is raised to a power and cut at a place; its slices are scaled.
     """
@@ -125,7 +125,7 @@ class _Child(NamedTuple):
 
 
 def branch(
-    standings: Standings,
+    states: NodeStates,
     kinds: Tensor,
     tokens: Tensor,
     wanted: Tensor,
@@ -140,7 +140,7 @@ def branch(
 
     Parameters
     ----------
-    standings : Standings
+    states : NodeStates
         Of the slots.
     kinds, tokens : Tensor, shape (M, W), int64
         Of the children.
@@ -153,7 +153,7 @@ def branch(
     drawn, last : bool
         Whether there are drawn children that go on, and such that end a path.
     """
-    weight, want = standings.weight, standings.weight * wanted
+    weight, want = states.weight, states.weight * wanted
     sure, ending = (kinds == ON) | (kinds == ENDING), kinds == ENDING
     count, last_count = (
         (kinds == kind).sum(1, keepdim=True, dtype=torch.float64).clamp(min=1.0)
@@ -177,7 +177,7 @@ def branch(
     if drawn and last:
         # what only ends a path gets what the others would waste
         assert p is not None and rest is not None
-        top = _parted(standings, ends_share, 0.0 * free, on_share + free)[2]
+        top = _parted(states, ends_share, 0.0 * free, on_share + free)[2]
         slot = powered(top.scores, _power(free / count, on_share + free))
         tried, _, ratio = _draw(slot, free, weight * p, rest)
         wasted = (rest * (tried.low - ratio).clamp(min=0.0)).sum(1, keepdim=True)
@@ -187,10 +187,10 @@ def branch(
     high = torch.where(slight, free * more, high)
     low = torch.where(slight, free * ~more, low)
     end, middle, above = (
-        _parted(standings, ends_share, low, on_share + high)
+        _parted(states, ends_share, low, on_share + high)
         if parted
         else (
-            standings._replace(live=standings.live & (share > NEGLIGIBLE))
+            states._replace(live=states.live & (share > NEGLIGIBLE))
             for share in (ends_share, low, on_share + high)
         )
     )
@@ -350,7 +350,7 @@ def _at_tokens(
     return _Child(power, cell, offset, lower, upper, weight, live)
 
 
-def _children(above: ChainScores, middle: ChainScores, kinds: Tensor, found: _Child) -> Standings:
+def _children(above: ChainScores, middle: ChainScores, kinds: Tensor, found: _Child) -> NodeStates:
     """Build what M W children know, side by side."""
     parent = torch.arange(kinds.shape[0], device=kinds.device).repeat_interleave(kinds.shape[1])
     scores = above.take(parent)
@@ -364,14 +364,14 @@ def _children(above: ChainScores, middle: ChainScores, kinds: Tensor, found: _Ch
     parts = cut(powered(scores, power), Place(cell, offset))
     below = torch.arange(parts.edges.shape[1], device=cell.device) <= cell
     scores = scaled(parts, torch.where(below, lower, upper), parts.bottom * lower)
-    return Standings(scores, weight.masked_fill(~live, 0.0), live)
+    return NodeStates(scores, weight.masked_fill(~live, 0.0), live)
 
 
 def _parted(
-    standings: Standings, ends_share: Tensor, low: Tensor, high: Tensor
-) -> tuple[Standings, Standings, Standings]:
+    states: NodeStates, ends_share: Tensor, low: Tensor, high: Tensor
+) -> tuple[NodeStates, NodeStates, NodeStates]:
     """Part scores in three, whose maximum they are; the first wins where it is low."""
-    scores, weight, live = standings
+    scores, weight, live = states
     below = ends_share + low
     total = below + high
     upper = torch.where(below <= NEGLIGIBLE * total, 0.0, below / total)
@@ -396,7 +396,7 @@ def _parted(
     )  # fmt: skip
     alive = (live & (lower > 0), live, live)
     end, middle, above = (
-        Standings(scaled(scores, factor, bottom), weight, ok & wins)
+        NodeStates(scaled(scores, factor, bottom), weight, ok & wins)
         for (factor, bottom, wins), ok in zip(parts, alive, strict=True)
     )
     return end, middle, above

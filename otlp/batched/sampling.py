@@ -164,7 +164,7 @@ def sample_without_replacement(
 
     Notes
     -----
-    An exponential clock of rate q_i for each token; the first n to ring.  O(V log n) a row.
+    An exponential race: arrivals of rate q_i, of which the first n are kept.  O(V log n) a row.
 
     Examples
     --------
@@ -187,12 +187,12 @@ def sample_without_replacement(
         whole = probabilities.detach()
         check_distribution(whole, row_sums(rows).view(*whole.shape[:-1], 1), "probabilities")
         check_enough(whole, n, "probabilities")
-    found = [_first_clocks(rows[i].double(), numbers[i], n) for i in chunks(*rows.shape)]
+    found = [_first_arrivals(rows[i].double(), numbers[i], n) for i in chunks(*rows.shape)]
     return torch.cat(found).view(*probabilities.shape[:-1], n)
 
 
-def _first_clocks(rates: Tensor, numbers: Tensor, n: int) -> Tensor:
-    # what is never drafted stays behind what rings late beyond all numbers
+def _first_arrivals(rates: Tensor, numbers: Tensor, n: int) -> Tensor:
+    # what is never drafted stays behind what arrives late beyond all numbers
     times = (torch.log1p(-numbers).neg_() / rates).clamp_(max=torch.finfo(torch.float64).max)
     times = times.masked_fill(rates <= 0, torch.inf)
     return times.topk(n, largest=False).indices

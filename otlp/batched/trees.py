@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.branches import BatchedDraws, Standings, branch, drawn_masses
+from otlp.batched.branches import BatchedDraws, NodeStates, branch, drawn_masses
 from otlp.batched.checks import reads_values
 from otlp.batched.numerics import SECTIONS, TINY, draw_index
 from otlp.batched.rows import PADDING, in_chunks, row_sums
@@ -79,12 +79,12 @@ class Nodes(NamedTuple):
         )
 
 
-class Field(NamedTuple):
+class TreeState(NamedTuple):
     """Who plays in B trees, by number of slot; B S stands for none.
 
     Attributes
     ----------
-    entrants : list of (Standings, Tensor)
+    candidates : list of (NodeStates, Tensor)
         Scores that can win, and the slots whose they are: drawn ones with nothing below, or such
         as have certain children that end a path, for all of those.
     weight, share : Tensor, shape (B S + 1,), float64
@@ -93,7 +93,7 @@ class Field(NamedTuple):
         How each slot's drawn children share out their score: the first fields of `BatchedDraws`.
     """
 
-    entrants: list[tuple[Standings, Tensor]]
+    candidates: list[tuple[NodeStates, Tensor]]
     weight: Tensor
     share: Tensor
     draws: Tensor
@@ -184,16 +184,16 @@ def _nodes(target: Tensor, draft: Tensor, tokens: Tensor, nodes: Tensor) -> Node
     return Nodes(*flat, *(row_sums(part) for part in flat), *by_slot)
 
 
-def play(nodes: Nodes, plan: TreePlan) -> Field:
-    """Give every slot its standing, from the roots down."""
+def play(nodes: Nodes, plan: TreePlan) -> TreeState:
+    """Give every slot its state, from the roots down."""
     batch, slots = plan.parents.shape
     sums = nodes.target_sum
     weight, share = sums.new_zeros(2, batch * slots + 1)
     draws, last = sums.new_zeros(2, 5, batch * slots + 1, 1)
     weight[torch.arange(batch, device=sums.device) * slots] = 1.0
     one = sums.new_ones(batch, 1)
-    known = Standings(root_scores(batch, sums), one, one > 0)
-    entrants = []
+    known = NodeStates(root_scores(batch, sums), one, one > 0)
+    candidates = []
     for generation in plan.generations:
         below = []
         for family in generation.families:
@@ -204,15 +204,15 @@ def play(nodes: Nodes, plan: TreePlan) -> Field:
             weight[at], share[at] = children.weight[:, 0], shares.flatten()
             draws[:, family.slots], last[:, family.slots] = torch.stack(masses).chunk(2)
             if family.ending:
-                entrants.append((end, family.slots))
+                candidates.append((end, family.slots))
         known = _made([torch.cat(parts) for parts in zip(*map(_parts, below), strict=True)])
         if generation.leaves.numel():
-            entrants.append((_take(known, generation.places), generation.leaves))
-    return Field(entrants, weight, share, draws, last)
+            candidates.append((_take(known, generation.places), generation.leaves))
+    return TreeState(candidates, weight, share, draws, last)
 
 
 def _family(
-    nodes: Nodes, family: Branching, standings: Standings, parted: bool
+    nodes: Nodes, family: Branching, states: NodeStates, parted: bool
 ) -> tuple[Tensor, ...]:
     """Find what the children of a family know, some slots at a time, as plain tensors."""
 
@@ -234,11 +234,13 @@ def _family(
         return *_parts(made.children), *_parts(made.end), made.shares, *made.draws, *made.last
 
     width = nodes.target.shape[1] if family.drawn or family.last else 1
-    parts = family.slots, family.children, family.kinds, *_parts(standings)
+    parts = family.slots, family.children, family.kinds, *_parts(states)
     return in_chunks(step, max(width, SECTIONS * family.kinds.shape[1]), *parts)
 
 
-def ending_at(nodes: Nodes, plan: TreePlan, field: Field, slots: Tensor) -> tuple[Tensor, Tensor]:
+def ending_at(
+    nodes: Nodes, plan: TreePlan, field: TreeState, slots: Tensor
+) -> tuple[Tensor, Tensor]:
     """Block verification on a path, at slots above its end.
 
     Returns
@@ -281,14 +283,14 @@ def ending_at(nodes: Nodes, plan: TreePlan, field: Field, slots: Tensor) -> tupl
     )
 
 
-def _decide(field: Field, nodes: Nodes, plan: TreePlan, numbers: Tensor) -> TreeRound:
+def _decide(field: TreeState, nodes: Nodes, plan: TreePlan, numbers: Tensor) -> TreeRound:
     """Draw the scores, find the winners, and verify their paths."""
     batch, size = plan.parents.shape
     score = torch.full_like(field.weight, -torch.inf)
     uniform = torch.nn.functional.pad(numbers[:, :size].flatten(), (0, 1))
-    for standings, slots in field.entrants:
-        drawn = draw_places(standings.scores, uniform[slots])
-        score[slots] = drawn.masked_fill(~standings.live[:, 0], -torch.inf)
+    for states, slots in field.candidates:
+        drawn = draw_places(states.scores, uniform[slots])
+        score[slots] = drawn.masked_fill(~states.live[:, 0], -torch.inf)
     winner = score[:-1].view(batch, size).argmax(1, keepdim=True)
     # a score of certain tokens that end a path stands for all of them
     below = plan.ending & (plan.parents == winner)
@@ -328,13 +330,13 @@ def _without(q: Tensor, tokens: Tensor, certain: Tensor) -> Tensor:
     return rest / rest.sum(1, keepdim=True).clamp(min=TINY)
 
 
-def _parts(standings: Standings) -> tuple[Tensor, ...]:
-    return *standings.scores, standings.weight, standings.live
+def _parts(states: NodeStates) -> tuple[Tensor, ...]:
+    return *states.scores, states.weight, states.live
 
 
-def _made(parts: Sequence[Tensor]) -> Standings:
-    return Standings(ChainScores(*parts[:-2]), *parts[-2:])
+def _made(parts: Sequence[Tensor]) -> NodeStates:
+    return NodeStates(ChainScores(*parts[:-2]), *parts[-2:])
 
 
-def _take(standings: Standings, index: Tensor) -> Standings:
-    return _made([part[index] for part in _parts(standings)])
+def _take(states: NodeStates, index: Tensor) -> NodeStates:
+    return _made([part[index] for part in _parts(states)])

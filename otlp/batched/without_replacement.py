@@ -2,9 +2,9 @@
 
 Order the tokens by p / q: of drafts of the best rank, the sets that they cannot leave have the
 least chance there is.  Within that ordering some tokens are selected too often and others too
-seldom; they swap parts of their places (`otlp.batched.ring_swaps`), as by the `random-ranks`
+seldom; they swap parts of their places (`otlp.batched.rank_swaps`), as by the `random-ranks`
 solver, and what a swap moves for others is corrected.  The law of the selected token is that of the
-ranks as they are (`otlp.batched.clocks`), so all that is approximate costs acceptance alone.
+ranks as they are (`otlp.batched.exponential_race`), so what is approximate costs acceptance alone.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from otlp.batched.checks import check_different, reads_values
-from otlp.batched.clocks import (
+from otlp.batched.concave_majorant import concave_majorant
+from otlp.batched.exponential_race import (
     SLICE,
+    BatchedRace,
     BatchedRanks,
-    DraftClocks,
     alone,
     best_ranked,
-    set_clocks,
+    start_race,
     within,
 )
-from otlp.batched.even_law import even_law
 from otlp.batched.martingale import ranks, sort_rows
 from otlp.batched.numerics import TINY, looks
+from otlp.batched.rank_swaps import SURE, expected_arrivals, swap_ranks
 from otlp.batched.rejection import accept_or_replace
-from otlp.batched.ring_swaps import SURE, ring_masses, swap_rings
 from otlp.batched.rows import CHUNK, PADDING, Rows, by_rows, prepare
 from otlp.batched.sampling import uniforms
 from otlp.errors import SizeLimitError
@@ -37,17 +37,24 @@ from otlp.errors import SizeLimitError
 MOST_DRAFTS = 20
 """Of a row: of more the law of the selection would lose digits where few others are left."""
 
-LEAST, CORRECTIONS = 3, 16
-"""Corrections of the swaps, fewest and most; each aims past what is wanted by what was missed."""
+LEAST, CORRECTIONS = 20, 12
+"""Corrections of the swaps, fewest (over N, and one) and most; each aims past what was missed."""
 
-WORK = 2**24
+WORK = 2**23
 """N^2 K V of all corrections beyond the fewest, K the nodes of the integral over time."""
+
+MANY = 12
+"""Drafts of which one correction takes as long as a hundred of two."""
+
+FAR, PEAKED = 1e-3, 0.1
+"""Acceptance that is worth trying the ranks of drafts that are all certain, and the most of q that
+all but the N - 1 likeliest tokens may then have."""
 
 UNSEEN = 4
 """Corrections where values cannot be looked at."""
 
 PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
-"""How long the clocks ring for the swaps, beside the usual: where one stalls, another may do."""
+"""How long the race goes on for the swaps, beside the usual: where one stalls, another may do."""
 
 STALLED = 2
 """Corrections in a row that gained nothing on any row, after which the next pace is tried."""
@@ -88,11 +95,12 @@ def verify_without_replacement(
 
     Elsewhere a sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps,
     mostly one or two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens
-    hold most of q.  Work is bounded: at most 16 corrections, of rows that still need them, and
-    no more than three once N^2 K V of all of them would exceed 2^24; what is not reached by then
-    stays in the gap.  All this adapts to the rows where values may be looked at: on a CPU, or if
-    `validate` is true.  Elsewhere K is 165 for N = 4, and there are always four corrections: that
-    costs many times more, and on few rows the gap is up to 2e-3, more on less than seven tokens.
+    hold most of q.  Work is bounded: 12 corrections (48 for N < 5), of rows that need them, and no
+    more than max(1, 20 / N) once N^2 K V of all of them would exceed 2^23 (N > 12: none but where
+    the gap is above 1e-3); what is not reached by then stays in the gap.  All this adapts to the
+    rows where values may be looked at: on a CPU, or if `validate` is true.  Elsewhere K is 165 for
+    N = 4, and there are always four corrections: that costs many times more, and on few rows the
+    gap is up to 2e-3, more on less than seven tokens.
 
     Examples
     --------
@@ -238,43 +246,65 @@ def swapped_plan(
     law : Tensor, shape (B, V), float64
     bound : Tensor, shape (B, 1), float64
     """
-    clocks, ranked = set_clocks(draft, n, most, look), alone(draft)
-    inside = within(clocks, ranked)
+    race, ranked = start_race(draft, n, most, look), alone(draft)
+    inside = within(race, ranked)
     ranked = BatchedRanks(*(pad(part, (0, 2 * draft.shape[1])) for part in ranked))
     first = torch.diff(inside, dim=1, prepend=torch.zeros_like(n))
     law = first.clone()
     bound = 1.0 - (inside - target.cumsum(1)).amax(1, keepdim=True).clamp(min=0.0)
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
-    aim, mass = even_law(target, inside, look), ring_masses(draft, n)
+    aim, mass = concave_majorant(target, inside, look), expected_arrivals(draft, n)
     index = torch.arange(len(target), device=target.device)
-    goals, left, stalled, pace = [aim], UNSEEN, 0, 0
+    goals, left, enough, stalled, pace = [aim], UNSEEN, ENOUGH, 0, 0
     errors: list[Tensor] = []
     if look:
-        work = most * most * clocks.times.shape[1] * draft.shape[1]
-        left = min(max(WORK // max(work, 1), LEAST), CORRECTIONS)
+        work = most * most * race.times.shape[1] * draft.shape[1]
+        # of up to four drafts each is cheap
+        limit = CORRECTIONS if most > 4 else 4 * CORRECTIONS
+        left = min(max(WORK // max(work, 1), LEAST // most, 1), limit)
+        enough = FAR if work > WORK and most > MANY else ENOUGH
+    peaked = race.light.sum(1) < PEAKED
+    some = index[peaked & ((bound - accepted)[:, 0] > FAR)] if look else index
+    if len(some):
+        # where nearly all is drafted swaps stall, and these ranks are nearly the best
+        every, _, _ = certain_plan(target[some], draft[some])
+        chances = best_ranked(
+            BatchedRace(*(part[some] for part in race)), every.used() if look else every
+        )
+        keep_better(some, target[some], (every, chances), (ranked, law, accepted))
     for _ in range(left):
         if look:
-            short = (bound - accepted)[index, 0] > ENOUGH
+            short = (bound - accepted)[index, 0] > enough
             if not bool(short.any()):
                 break
             if not bool(short.all()):
                 index = index[short]
-                clocks = DraftClocks(*(part[short] for part in clocks))
+                race = BatchedRace(*(part[short] for part in race))
                 goals, errors = ([part[short] for part in parts] for parts in (goals, errors))
         p, q = target[index], draft[index]
-        swapped = swap_rings((PACES[pace] * mass[index]).clamp(max=SURE), first[index], goals[-1])
-        found = best_ranked(clocks, swapped.used() if look else swapped)
-        gained = torch.minimum(p, found).sum(1, keepdim=True)
-        better = gained > accepted[index]
-        results = zip((*ranked, law, accepted), (*swapped, found, gained), strict=True)
-        for own, new in results:
-            own[index] = torch.where(better, new, own[index])
+        swapped = swap_ranks((PACES[pace] * mass[index]).clamp(max=SURE), first[index], goals[-1])
+        found = best_ranked(race, swapped.used() if look else swapped)
+        better = keep_better(index, p, (swapped, found), (ranked, law, accepted))
         errors = [*errors[-DEPTH:], aim[index] - found]
         goals = [*goals[-DEPTH:], next_goal(goals, errors, q)]
         stalled = 0 if look and bool(better.any()) else stalled + 1
         if look and stalled == STALLED and pace + 1 < len(PACES):
             goals, errors, stalled, pace = [aim[index]], [], 0, pace + 1
     return ranked, law, bound
+
+
+def keep_better(
+    index: Tensor,
+    target: Tensor,
+    new: tuple[BatchedRanks, Tensor],
+    best: tuple[BatchedRanks, Tensor, Tensor],
+) -> Tensor:
+    """Keep, of some rows, the ranks, law and acceptance that are better; say where, (b, 1)."""
+    gained = torch.minimum(target, new[1]).sum(1, keepdim=True)
+    better = gained > best[2][index]
+    for own, now in zip((*best[0], *best[1:]), (*new[0], new[1], gained), strict=True):
+        own[index] = torch.where(better, now, own[index])
+    return better
 
 
 def next_goal(goals: list[Tensor], errors: list[Tensor], draft: Tensor) -> Tensor:

@@ -83,8 +83,9 @@ def command(
     chosen = spread_rows(len(data), rows)
     choice = choice_of_rows(len(data), len(chosen))
     total = len(solvers) + len(sizes) * len(solvers) * len(chosen)
-    with workers(jobs, scheduler), progress("warming up", total) as step:
-        cells = list(benchmark(data, sizes, solvers, chosen, time_limit, temperature, jobs, step))
+    with workers(jobs, scheduler) as where, progress("warming up", total) as step:
+        asked = (data, sizes, solvers, chosen, time_limit, temperature)
+        cells = list(benchmark(*asked, progress=step, **where))
     found: dict[str, object] = {
         "rows": chosen,
         "row_choice": choice,

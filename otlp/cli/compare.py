@@ -84,9 +84,9 @@ def command(
     choice = choice_of_rows(len(data), len(chosen))
     pairs = (data.distributions(row, **cut) for row in chosen)
     total = len(chosen) * len(schemes) * len(n)
-    with workers(jobs, scheduler), progress("comparing", total) as step:
+    with workers(jobs, scheduler) as where, progress("comparing", total) as step:
         measured = list(
-            compare(pairs, n, schemes, rules, time_limit=time_limit, jobs=jobs, progress=step)
+            compare(pairs, n, schemes, rules, time_limit=time_limit, progress=step, **where)
         )
     summaries = summarise(measured)
     synthetic = " (synthetic)" if data.synthetic else ""

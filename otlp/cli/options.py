@@ -25,6 +25,7 @@ from otlp.problem import Problem
 from otlp.solvers import SOLVERS, make_solver
 from otlp.studies.canvas import file_types
 from otlp.sweeps.cluster import on_scheduler
+from otlp.sweeps.workers import MOST_JOBS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -343,8 +344,8 @@ def workers_options(command: Command) -> Command:
 
 
 @contextmanager
-def workers(jobs: int | None, scheduler: str | None) -> Iterator[None]:
-    """Do the tasks inside the block where the options say.
+def workers(jobs: int | None, scheduler: str | None) -> Iterator[dict[str, Any]]:
+    """Arguments `jobs` and `executor` of what is done inside the block, as the options say.
 
     Raises
     ------
@@ -355,8 +356,11 @@ def workers(jobs: int | None, scheduler: str | None) -> Iterator[None]:
         raise click.UsageError(
             "--jobs is for this machine, and --scheduler for its workers: give one of them"
         )
-    with on_scheduler(scheduler):
-        yield
+    if scheduler is None:
+        yield {"jobs": jobs}
+        return
+    with on_scheduler(scheduler) as (executor, many):
+        yield {"jobs": min(many, MOST_JOBS), "executor": executor}
 
 
 def capture_argument(command: Command) -> Command:

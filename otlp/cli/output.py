@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NoReturn
 
 import click
@@ -60,11 +61,15 @@ class PlainConsole(Console):
 
 console = PlainConsole(highlight=False)
 
+PATIENCE = 20.0
+"""Seconds that a command may be silent where no bar is seen."""
+
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """Show a bar with the time that is left, on standard error if that is a terminal.
+    """Show a bar with the time that is left, on standard error.
 
+    Where that is no terminal, what is being done is printed in a line every `PATIENCE` seconds.
     Yields a function that is called once a step, with the words to show from then on, if any, or
     with those and how much is done.  Without a total the bar shows the time that has passed.
     """
@@ -80,8 +85,13 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
         *columns, console=errors, transient=True, disable=not errors.is_terminal, expand=True
     ) as bar:
         task = bar.add_task(label, total=total)
+        began = said = perf_counter()
 
         def step(words: str = "", done: float | None = None) -> None:
+            nonlocal said
+            if not errors.is_terminal and (now := perf_counter()) - said > PATIENCE:
+                said = now
+                warn(f"{label}: {words or 'going on'} ({now - began:.0f} s so far)")
             advance = 1 if done is None else None
             bar.update(task, advance=advance, completed=done, description=clean(words) or None)
 

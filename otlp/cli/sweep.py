@@ -113,8 +113,8 @@ def command(
         journal.parent.mkdir(parents=True, exist_ok=True)
     total = len(source.numbers) * len(grid.settings)
     try:
-        with workers(jobs, scheduler), progress("sweeping", total) as step:
-            points = sweep(source, grid, journal, jobs=jobs, progress=step)
+        with workers(jobs, scheduler) as where, progress("sweeping", total) as step:
+            points = sweep(source, grid, journal, progress=step, **where)
     except KeyboardInterrupt:
         if journal:
             console.print(f"{journal} keeps what is done: the same command goes on from there.")

@@ -8,6 +8,7 @@ smaller sizes says that it can stay within the time limit; otherwise the reason 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
@@ -124,6 +125,7 @@ def benchmark(
     time_limit: float,
     temperature: float = 1.0,
     jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Cell]:
     """Time every solver at every size, one cell after the other.
@@ -142,8 +144,9 @@ def benchmark(
     temperature : float
         Of both models.
     jobs : int, optional
-        Rows that are solved at the same time; see `otlp.sweeps.workers.in_order`.  They slow each
-        other down: the times are those of a busy machine.
+    executor : concurrent.futures.Executor, optional
+        Rows that are solved at the same time, and where; see `otlp.sweeps.workers.in_order`.
+        They slow each other down: the times are those of a busy machine.
     progress : callable
         Called with a label after each solver is warmed up, and after each solve or skip: in
         ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` steps.
@@ -157,7 +160,7 @@ def benchmark(
     small = small_problems(capture, temperature)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
     for name in solvers:
-        if in_this_process(jobs):
+        if in_this_process(jobs, executor):
             _warm_up(name, time_limit, small)
         progress(f"warming up {name}")
     for size in sizes:
@@ -168,7 +171,8 @@ def benchmark(
             records: list[Record] = []
             work = partial(_timed, size=size, name=name, time_limit=time_limit, small=small)
             tasks = [] if reason else zip(rows, problems, strict=True)
-            for found, problem in zip(in_order(work, tasks, jobs), problems, strict=False):
+            done = in_order(work, tasks, jobs, executor=executor)
+            for found, problem in zip(done, problems, strict=False):
                 if not isinstance(found, Record):
                     reason = str(found)
                     break

@@ -11,6 +11,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, stdev
@@ -109,6 +110,7 @@ def compare(
     *,
     time_limit: float = 10.0,
     jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[str], None] = lambda label: None,
 ) -> Iterator[RuleResult]:
     """Measure the acceptance of every rule under every scheme.
@@ -126,8 +128,10 @@ def compare(
     time_limit : float
         Seconds for each solver that has such an option.
     jobs : int, optional
-        Processes that work at the same time; see `otlp.sweeps.workers.in_order`.  The results are
-        the same to the bit, but for those that a time limit cut.
+    executor : concurrent.futures.Executor, optional
+        Processes that work at the same time, and where in place of this machine: see
+        `otlp.sweeps.workers.in_order`.  The results are the same to the bit, but for those that a
+        time limit cut.
     progress : callable
         Called with a label after each combination of pair, scheme and n.
 
@@ -153,7 +157,9 @@ def compare(
     )
     asked, given = itertools.tee(tasks)
     work = partial(measure_rules, rules=tuple(rules), time_limit=time_limit)
-    for found, (where, _) in zip(in_order(work, asked, jobs), given, strict=True):
+    for found, (where, _) in zip(
+        in_order(work, asked, jobs, executor=executor), given, strict=True
+    ):
         progress(f"{where[1]}, n = {where[2]}")
         if isinstance(found, OTLPError):  # its worker died
             found = no_results(where, rules, str(found))

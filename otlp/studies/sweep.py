@@ -11,6 +11,7 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -179,6 +180,7 @@ def sweep(
     journal: str | os.PathLike[str] | None = None,
     *,
     jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[str, int], None] = lambda words, done: None,
 ) -> list[SweepPoint]:
     """Measure the acceptance of every rule at every setting on every row.
@@ -192,7 +194,9 @@ def sweep(
         is there, it must be that of the same sweep, which then goes on where it stopped; of a
         sweep that is complete, the points are read and nothing is measured.
     jobs : int, optional
-        Processes that work at the same time; see `otlp.sweeps.workers.in_order`.
+    executor : concurrent.futures.Executor, optional
+        Processes that work at the same time, and where in place of this machine: see
+        `otlp.sweeps.workers.in_order`.
     progress : callable
         Called with words, and with how many combinations of row and setting are done.
 
@@ -244,7 +248,7 @@ def sweep(
                 sums.add(entry)
                 progress("reading the journal", sums.done)
         tasks = _tasks(source, settings, sums.done)
-        for entries in _finished(work, tasks, grid, jobs):
+        for entries in _finished(work, tasks, grid, jobs, executor):
             if book is not None:
                 book.append(entries)
             for entry in entries:
@@ -303,11 +307,15 @@ def _tasks(rows: RowSource, settings: Sequence[SweepSetting], done: int) -> Iter
 
 
 def _finished(
-    work: Callable[[Task], list[Entry]], tasks: Iterable[Task], grid: Grid, jobs: int | None
+    work: Callable[[Task], list[Entry]],
+    tasks: Iterable[Task],
+    grid: Grid,
+    jobs: int | None,
+    executor: Executor | None,
 ) -> Iterator[list[Entry]]:
     """The entries of each task; where a worker died of one, it is tried again in single pieces."""
     asked, given = itertools.tee(tasks)
-    for found, task in zip(in_order(work, asked, jobs), given, strict=True):
+    for found, task in zip(in_order(work, asked, jobs, executor=executor), given, strict=True):
         if not isinstance(found, OTLPError):
             yield found
             continue

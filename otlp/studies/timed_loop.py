@@ -235,7 +235,7 @@ def race(
     say = progress or (lambda name: None)
     timed = {name: Timed(name) for name in ways}
     for name, way in ways.items():
-        say(name)
+        say(f"{name}, first run: its steps may be compiled")
         begin = perf_counter()
         # prompts of other lengths may be other shapes
         for prompt in {one.size: one for one in prompts}.values():

@@ -3,45 +3,72 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from importlib.metadata import version
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
 
 from otlp.errors import EngineNotFoundError, SchedulerError
 
 TIMEOUT = 5.0
 """Seconds for the scheduler to answer."""
 
+PATIENCE = 120.0
+"""Seconds without any worker after which those of a scheduler are given up."""
+
+LOOK = 2.0
+"""Seconds from one look at them to the next."""
+
+
+class _Cancelled(Executor):
+    """A Dask client's executor whose shutdown ends every wait.
+
+    Dask's own leaves a future open for ever whose result it was fetching.
+    """
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner, self.begun = inner, WeakSet[Future[Any]]()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call."""
+        future = self.inner.submit(function, *args, **kwargs)
+        self.begun.add(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel what is under way."""
+        self.inner.shutdown(wait=False)
+        for future in list(self.begun):
+            future.cancel()
+
 
 @contextmanager
-def on_scheduler(address: str | None) -> Iterator[None]:
-    """Send the tasks of `otlp.sweeps.workers.in_order` to a scheduler, inside the block.
+def on_scheduler(address: str) -> Iterator[tuple[Executor, int]]:
+    """Give the executor of a scheduler, and how many tasks its workers do at a time.
 
     Parameters
     ----------
-    address : str or None
-        Of a scheduler that ``dask scheduler`` started, such as ``tcp://10.0.0.1:8786``; with None
-        the block is as if it stood alone.
+    address : str
+        Of a scheduler that ``dask scheduler`` started, such as ``tcp://10.0.0.1:8786``.
 
     Raises
     ------
     SchedulerError
         If the scheduler does not answer within 5 s, has no workers, or one of them lacks this
-        version of otlp.
+        version of otlp; within the block, if all workers have been away for 120 s.
     EngineNotFoundError
-        If Dask or joblib is missing.
+        If Dask is missing.
     """
-    if address is None:
-        yield
-        return
     try:
         from distributed import Client
         from distributed.comm import CommClosedError, get_address_host_port
-        from joblib import parallel_config
     except ImportError:
         raise EngineNotFoundError(
-            'a scheduler needs Dask and joblib: pip install "otlp[sweep]"'
+            'a scheduler needs Dask: pip install -e ".[sweep]" in a clone of otlp'
         ) from None
     try:
         # A client would try again and again, or wait for ever for what is no scheduler.
@@ -55,22 +82,53 @@ def on_scheduler(address: str | None) -> Iterator[None]:
             "give the address that `dask scheduler` prints, such as tcp://10.0.0.1:8786"
         ) from error
     with client:
-        workers = client.run(version, "otlp", on_error="return")
-        if not workers:
-            raise SchedulerError(
-                f"the scheduler {address} has no workers: start some with `dask worker {address}`"
-            )
-        for worker, found in workers.items():
-            if found != version("otlp"):
-                raise SchedulerError(
-                    f"the worker {worker} of {address} has otlp {found}, and this is "
-                    f"{version('otlp')}: install the same on every machine"
-                )
+        _check_workers(client, address)
+        executor = _Cancelled(client.get_executor(pure=False))
+        over, deserted = Event(), Event()
+        watch = Thread(target=_watch, args=(client, executor, over, deserted), daemon=True)
+        watch.start()
         try:
-            with parallel_config("dask", client=client):
-                yield
-        except (CancelledError, CommClosedError) as error:
+            yield executor, sum(client.nthreads().values())
+        except (CancelledError, CommClosedError, SchedulerError) as error:
+            reason = "went away: start it again"
+            if deserted.is_set():
+                reason = f"has had no workers for {PATIENCE:g} s: start some"
+            elif isinstance(error, SchedulerError) and client.status == "running":
+                raise
             raise SchedulerError(
-                f"the scheduler {address} went away: start it again, and then this; a journal "
-                "keeps what is done"
+                f"the scheduler {address} {reason}, and then this; a journal keeps what is done"
             ) from error
+        finally:
+            over.set()
+            watch.join()
+            executor.shutdown(wait=False)
+
+
+def _check_workers(client: Any, address: str) -> None:
+    workers = client.run(version, "otlp", on_error="return")
+    if not workers:
+        raise SchedulerError(
+            f"the scheduler {address} has no workers: start some with `dask worker {address}`"
+        )
+    for worker, found in workers.items():
+        if found != version("otlp"):
+            raise SchedulerError(
+                f"the worker {worker} of {address} has otlp {found}, and this is "
+                f"{version('otlp')}: install the same on every machine"
+            )
+
+
+def _watch(client: Any, executor: Executor, over: Event, deserted: Event) -> None:
+    """Cancel what is under way once no worker has been there for `PATIENCE` seconds."""
+    last = monotonic()
+    while not over.wait(LOOK):
+        try:
+            workers = client.nthreads()
+        except Exception:  # the scheduler is gone, which the tasks find out themselves
+            return
+        if workers:
+            last = monotonic()
+        elif monotonic() - last > PATIENCE:
+            deserted.set()
+            executor.shutdown(wait=False)
+            return

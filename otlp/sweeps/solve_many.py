@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice, repeat
 from time import perf_counter
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -114,6 +115,7 @@ def solve_many(
     solver: str | Solver = "auto",
     *,
     jobs: int | None = None,
+    executor: Executor | None = None,
     chunk: int | None = None,
     progress: bool = False,
     plans: bool = True,
@@ -128,8 +130,11 @@ def solve_many(
     solver : str or Solver
         As in `otlp.solve`.
     jobs : int, optional
-        Workers on this machine.  By default those of `joblib.parallel_config` where it is used,
-        which may be a cluster with a number of its own, else this process alone.
+        Workers on this machine, by default this process alone; beside an executor, how many
+        workers it has.
+    executor : concurrent.futures.Executor, optional
+        Where chunks of rows are solved in place of workers of our own; it is left running.
+        Processes, threads, a Dask client's ``get_executor(pure=False)``, those of loky and mpi4py.
     chunk : int, optional
         Rows that are sent to a worker together; by default as many as take 0.1 s, or fewer where
         they or their plans are large.
@@ -150,6 +155,10 @@ def solve_many(
     ------
     UnknownSolverError, InvalidInputError
         At once, if it is this call that is wrong; of a problem it is the row that says so.
+
+    SchedulerError
+        At a row, if the executor is shut down, loses a worker and takes no more, or does nothing
+        in 120 s.
 
     Notes
     -----
@@ -186,7 +195,7 @@ def solve_many(
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
-    alone, bulk = in_this_process(jobs), _in_bulk(problems, made)
+    alone, bulk = in_this_process(jobs, executor), _in_bulk(problems, made)
     if alone and not bulk:
         _keep_memory()
         # without chunks, so that the memory of one plan does for the next
@@ -202,6 +211,8 @@ def solve_many(
         threads = bulk or (compiled and (plans or (vocab_size >= THREAD_TOKENS and not named)))
         if compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
             jobs = 1
+        if executor is not None:
+            threads = isinstance(executor, ThreadPoolExecutor)
         if alone:
             chunk = chunk or _block(vocab_size)
         solve = partial(_solve_chunk, solver=made, plans=plans)
@@ -209,7 +220,8 @@ def solve_many(
         if threads or plans or not named:
             most = max(1, (BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
         chunks = _Chunks(problems, chunk, most)
-        results = in_order(solve, chunks, jobs, prefer="threads" if threads else "processes")
+        prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
+        results = in_order(solve, chunks, jobs, executor=executor, prefer=prefer)
         rows = _rows(results, chunks, solve)
     return _shown(rows, total) if progress else rows
 

@@ -1,27 +1,32 @@
-"""Tasks in, results out: in order, a few at a time, in whatever workers there are.
-
-Where the workers are is said outside of this package: `joblib.parallel_config` sends the tasks to
-its backend, such as a Dask cluster.  Without one they stay on this machine.
-"""
+"""Tasks in, results out: in order, a few at a time, here, in workers or in any executor."""
 
 from __future__ import annotations
 
 import os
-import sys
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from itertools import islice
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from contextlib import contextmanager
+from importlib.metadata import version
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from sys import modules
+from threading import Thread
 from typing import Any, Literal, TypeVar
 
 from otlp.checks import whole_number
-from otlp.errors import InvalidInputError, TaskError
+from otlp.errors import InvalidInputError, SchedulerError, TaskError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Pool = Callable[[int], AbstractContextManager[Executor]]
 
 WINDOW = 4
 """Tasks a worker that are under way, or done and not yet asked for."""
@@ -32,8 +37,8 @@ THREAD_WINDOW = 2
 MOST_JOBS = 1024
 """Workers on one machine."""
 
-IDLE_SECONDS = 60.0
-"""After which a process that waits for the next sweep ends."""
+PATIENCE = 120.0
+"""Seconds that an executor has to do nothing at all before it is given up."""
 
 
 def in_order(
@@ -41,6 +46,7 @@ def in_order(
     tasks: Iterable[Task],
     jobs: int | None = None,
     *,
+    executor: Executor | None = None,
     prefer: Literal["processes", "threads"] = "processes",
 ) -> Iterator[Result | TaskError]:
     """Apply a function to tasks side by side.
@@ -52,102 +58,120 @@ def in_order(
     tasks : iterable
         Taken from as results are asked for, never more than a window ahead.
     jobs : int, optional
-        Workers on this machine; 1 is this process itself.  By default those of
-        `joblib.parallel_config` where it is used, else 1.  A Dask cluster has its own number.
+        Workers on this machine, by default 1, which is this process itself.  Beside an executor:
+        how many workers it has, by default as many as this machine has cores.
+    executor : concurrent.futures.Executor, optional
+        Does the tasks in place of workers of our own, and is left running: processes, threads,
+        ``dask.distributed.Client(...).get_executor(pure=False)``, those of loky and mpi4py.
     prefer : {"processes", "threads"}
-        The kind of workers, unless `joblib.parallel_config` names its backend.
+        The kind of workers, without an executor.
 
     Yields
     ------
     Result or TaskError
         One for each task, in the order of the tasks.  A `TaskError` stands for the task that a
-        worker died of; what was under way beside it is run again, one by one.  A task that killed
-        several workers of a cluster is tried once more in a process of this machine.
+        worker died of; what was under way beside it is run again, one by one, in a process of
+        this machine.
 
     Raises
     ------
     InvalidInputError
-        If `jobs` is no whole number from 1 to 1,024.
+        If `jobs` is no whole number from 1 to 1,024, `executor` is none, or a task cannot be sent.
     SchedulerError
-        If all workers of a cluster have been away for 120 s.
+        If the executor does nothing in 120 s, has another version of otlp, was shut down, or ended
+        with a worker that it lost before all was done.
     Exception
         Whatever the function raises, at the place of its task.
 
     Notes
     -----
-    A generator that is closed or interrupted ends its workers.
+    A generator that is closed or interrupted ends its workers; of an executor it cancels what has
+    not begun.
     """
-    workers = worker_count(jobs)
-    backend, configured = _configured()
-    if hasattr(backend, "client"):
-        from otlp.sweeps.cluster_workers import Cluster, watched
-
-        pool = partial(watched, Cluster(backend.client))
-        return _side_by_side(pool, function, tasks, workers, WINDOW)
-    if backend is not None:
-        from joblib import Parallel
-
-        return _rounds(Parallel(n_jobs=jobs or configured), function, tasks, workers)
-    if workers == 1:
+    if in_this_process(jobs, executor):
         return map(function, tasks)
+    if executor is not None:
+        return _in_executor(executor, function, tasks, WINDOW * (jobs or os.cpu_count() or 1))
+    assert jobs is not None
     if prefer == "threads":
-        return _side_by_side(_threads, function, tasks, workers, THREAD_WINDOW)
-    return _side_by_side(_processes, function, tasks, workers, WINDOW)
+        return _in_threads(function, tasks, jobs)
+    return _in_processes(function, tasks, jobs)
 
 
-def worker_count(jobs: int | None = None) -> int:
-    """How many tasks `in_order` runs at a time; see there."""
+def in_this_process(jobs: int | None = None, executor: Executor | None = None) -> bool:
+    """Whether `in_order` runs the tasks itself, one after the other; see there."""
     if jobs is not None and whole_number(jobs, "jobs") > MOST_JOBS:
         raise InvalidInputError(f"jobs is {jobs}: at most {MOST_JOBS:,} workers are started")
-    backend, configured = _configured()
-    if backend is None:
-        return jobs or configured
-    return max(1, int(backend.effective_n_jobs(jobs or configured)))
+    if executor is not None and not isinstance(executor, Executor):
+        raise InvalidInputError(
+            f"executor is a {type(executor).__name__}: it must be a concurrent.futures.Executor, "
+            "such as ProcessPoolExecutor(4), or what get_executor() of a Dask client returns"
+        )
+    return executor is None and (jobs or 1) == 1
 
 
-def in_this_process(jobs: int | None = None) -> bool:
-    """Whether `in_order` runs the tasks itself, one after the other; see there."""
-    return _configured()[0] is None and worker_count(jobs) == 1
-
-
-def _configured() -> tuple[Any, int]:
-    """The backend that `joblib.parallel_config` names, if any, and its number of jobs."""
-    if sys.modules.get("joblib") is None:
-        return None, 1
-    from joblib import effective_n_jobs
-    from joblib.parallel import get_active_backend
-
-    backend, jobs = get_active_backend()
-    # One that is named does not yield to a hint.
-    hinted, _ = get_active_backend(prefer="threads")
-    return (backend, jobs) if type(backend) is type(hinted) else (None, effective_n_jobs(None))
-
-
-def _side_by_side(
-    pool: Pool,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    workers: int,
-    window: int,
+def _in_threads(
+    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
 ) -> Iterator[Result | TaskError]:
-    remaining = iter(tasks)
-    waiting: deque[Task] = deque()
+    executor = ThreadPoolExecutor(jobs)
+    try:
+        yield from _windowed(executor, function, iter(tasks), deque(), THREAD_WINDOW * jobs)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _in_processes(
+    function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
+) -> Iterator[Result | TaskError]:
+    remaining, waiting = iter(tasks), deque[Task]()
     while True:
         try:
-            with pool(workers) as executor:
-                futures: deque[Future[Result]] = deque()
-                for task in remaining:
-                    waiting.append(task)
-                    futures.append(executor.submit(function, task))
-                    if len(futures) == window * workers:
-                        yield from _first(futures, waiting, function)
-                while futures:
-                    yield from _first(futures, waiting, function)
+            with _processes(jobs) as executor:
+                yield from _windowed(executor, function, remaining, waiting, WINDOW * jobs)
                 return
         except BrokenExecutor:
             pass
         yield from one_by_one(function, waiting)
         waiting.clear()
+
+
+def _in_executor(
+    executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], window: int
+) -> Iterator[Result | TaskError]:
+    _try_out(executor)
+    remaining, waiting = iter(tasks), deque[Task]()
+    try:
+        yield from _windowed(executor, function, remaining, waiting, window)
+    except BrokenExecutor as death:
+        yield from one_by_one(function, waiting)
+        for _ in remaining:
+            raise SchedulerError(
+                f"the executor lost a worker and takes no more ({_first_sentence(death)}): go on "
+                "with a new one, or with jobs, which starts workers again; a journal keeps what is "
+                "done"
+            ) from death
+
+
+def _windowed(
+    executor: Executor,
+    function: Callable[[Task], Result],
+    remaining: Iterator[Task],
+    waiting: deque[Task],
+    window: int,
+) -> Iterator[Result | TaskError]:
+    """Results in order; `waiting` has the tasks whose results are to come."""
+    futures: deque[Future[Result]] = deque()
+    try:
+        for task in remaining:
+            waiting.append(task)
+            futures.append(_submitted(executor, function, task))
+            if len(futures) == window:
+                yield from _first(futures, waiting, function)
+        while futures:
+            yield from _first(futures, waiting, function)
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _first(
@@ -156,28 +180,83 @@ def _first(
     """The result of the first task; where workers of a cluster died of it, it is done here."""
     try:
         result = futures.popleft().result()
-    except _deaths() as death:
-        if isinstance(death, BrokenExecutor):
-            raise
+    except BrokenExecutor:
+        raise
+    except _deaths():
         yield from one_by_one(function, [waiting.popleft()])
+    except CancelledError as error:
+        raise SchedulerError(
+            "the executor was shut down with tasks to do: go on with a new one; a journal keeps "
+            "what is done"
+        ) from error
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        _check_pickles(function, waiting[0], error)
+        raise
     else:
         waiting.popleft()
         yield result
 
 
-def _rounds(
-    parallel: Any, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
-) -> Iterator[Result | TaskError]:
-    """Let joblib run a window of tasks after the other: its own generator has no bound."""
-    from joblib import delayed
+def _submitted(
+    executor: Executor, function: Callable[[Task], Result], task: Task
+) -> Future[Result]:
+    try:
+        return executor.submit(function, task)
+    except BrokenExecutor:
+        raise
+    except RuntimeError as error:
+        raise SchedulerError(
+            f"the executor takes no task ({_first_sentence(error)}): give one that runs"
+        ) from error
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        _check_pickles(function, task, error)
+        raise
 
-    remaining = iter(tasks)
-    while window := list(islice(remaining, 2 * WINDOW * workers)):
-        try:
-            results = parallel(delayed(function)(task) for task in window)
-        except _deaths():
-            results = one_by_one(function, window)
-        yield from results
+
+def _check_pickles(function: Any, task: Any, found: Exception) -> None:
+    """Tell an error of the function from that of a task that cannot be sent."""
+    try:
+        pickle.dumps((function, task))
+    except Exception as error:
+        raise InvalidInputError(
+            f"a task cannot be sent to another process ({error}): make it of what modules define, "
+            "or give a ThreadPoolExecutor"
+        ) from found
+
+
+def _try_out(executor: Executor) -> None:
+    """See that an executor works at all, and with this version of otlp.
+
+    Raises
+    ------
+    SchedulerError
+        If not.
+    """
+    here = version("otlp")
+    try:
+        future = _submitted(executor, version, "otlp")
+        there = future.result(PATIENCE)
+    except TimeoutError:
+        future.cancel()
+        raise SchedulerError(
+            f"the executor has done nothing in {PATIENCE:g} s: start workers for it, or wait "
+            "until they are free"
+        ) from None
+    except BrokenExecutor as death:
+        raise SchedulerError(
+            f"the executor is broken, or its workers die at once ({_first_sentence(death)}): give "
+            'a new one; a script needs `if __name__ == "__main__":` around the call'
+        ) from death
+    except (CancelledError, ImportError) as error:
+        raise SchedulerError(
+            f"the executor cannot run otlp ({type(error).__name__} {error}): install otlp {here} "
+            "where its workers are, and give one that runs"
+        ) from error
+    if there != here:
+        raise SchedulerError(
+            f"the executor's workers have otlp {there}, and this is {here}: install the same "
+            "on every machine"
+        )
 
 
 def one_by_one(
@@ -192,14 +271,14 @@ def one_by_one(
         done = 0
         reason = ""
         try:
-            with _fresh_process(1) as executor:
+            with _processes(1) as executor:
                 while waiting:
                     result = executor.submit(function, waiting[0]).result()
                     waiting.popleft()
                     done += 1
                     yield result
-        except _deaths() as death:
-            reason = str(death).partition(". ")[0]
+        except BrokenExecutor as death:
+            reason = _first_sentence(death)
         # what was done before in that process may have been the cause
         if reason and not done:
             waiting.popleft()
@@ -207,71 +286,54 @@ def one_by_one(
 
 
 def _deaths() -> tuple[type[Exception], ...]:
-    """What an executor raises when a worker died."""
-    distributed = sys.modules.get("distributed")
-    return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
+    """What an executor that outlives its workers raises of a task that they died of."""
+    distributed = modules.get("distributed")
+    return () if distributed is None else (distributed.KilledWorker,)
 
 
-@contextmanager
-def _threads(workers: int) -> Iterator[Executor]:
-    executor = ThreadPoolExecutor(workers)
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition(". ")[0]
+
+
+class _Recorded(SpawnContext):
+    """Spawned processes, and which they are: an executor does not end what a worker is busy with.
+
+    Not forked ones: locks that other threads hold, such as those of engines, stay held in a child.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        """Make a process."""
+        self.started.append(SpawnProcess(*args, **kwargs))
+        return self.started[-1]
 
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    """Processes that stay for the next sweep, if they are joblib's, which end by themselves."""
-    executor = _idle.pop(workers, None) or _joblib_processes(workers)
-    if executor is None:
-        with _fresh_process(workers) as executor:
-            yield executor
-        return
-    with _killed_unless_done(executor):
+    """Processes that nothing ran in before; they end with the block, or with this process."""
+    context = _Recorded()
+    executor = ProcessPoolExecutor(workers, context, _end_with_parent)
+    try:
+        _try_out(executor)
         yield executor
-    _idle[workers] = executor
-
-
-@contextmanager
-def _fresh_process(workers: int) -> Iterator[Executor]:
-    """Processes that nothing ran in before."""
-    executor = _joblib_processes(workers) or _spawned_processes(workers)
-    with _killed_unless_done(executor):
-        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in context.started:
+            if process.is_alive():
+                process.terminate()
+        raise
     executor.shutdown()
 
 
-def _joblib_processes(workers: int) -> Executor | None:
-    """Processes that need no `if __name__ == "__main__":` in a script; None without joblib."""
-    try:
-        from joblib.externals.loky import ProcessPoolExecutor
-    except ImportError:
-        return None
-    made: Executor = ProcessPoolExecutor(workers, timeout=IDLE_SECONDS)
-    return made
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
 
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
 
-def _spawned_processes(workers: int) -> Executor:
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    # not by fork: locks that other threads hold, such as those of engines, stay held in a child
-    return ProcessPoolExecutor(workers, get_context("spawn"))
-
-
-_idle: dict[int, Executor] = {}
-os.register_at_fork(after_in_child=_idle.clear)
-
-
-@contextmanager
-def _killed_unless_done(executor: Any) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        processes = list((executor._processes or {}).values())
-        executor.shutdown(wait=False)
-        for process in processes:
-            process.terminate()
-        raise
+    Thread(target=wait, daemon=True).start()

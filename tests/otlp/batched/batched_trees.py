@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from otlp import batched
-from otlp.batched.branches import Standings
+from otlp.batched.branches import NodeStates
 from otlp.batched.trees import _nodes, ending_at, play
 from otlp.decode import Drafting, DraftTree, TabularModel
 from otlp.decode.laws.round_laws import RoundLaw, Tally, draft_trees
@@ -49,9 +49,9 @@ def pack(trees: Sequence[DraftTree], target: TabularModel, dtype: Any = torch.fl
     return Trees(*rows, torch.from_numpy(tokens), shape, torch.from_numpy(nodes))
 
 
-def as_score(standings: Standings, row: int) -> Score:
+def as_score(states: NodeStates, row: int) -> Score:
     """One score as the CPU has it: without the cells that are left out."""
-    parts = [part[row].numpy() for part in standings.scores]
+    parts = [part[row].numpy() for part in states.scores]
     edges, widths, wins, masses, powers, left, slopes = parts
     kept = masses > 0.0
     ends = np.logaddexp(edges[kept][-1], widths[kept][-1])
@@ -66,7 +66,7 @@ def tree_law(
 ) -> RoundLaw:
     """Law of a round of `verify_tree`, by enumeration of all trees that can be drafted.
 
-    Standings, shares, weights and residuals are its own.  How likely each score is to be the
+    NodeStates, shares, weights and residuals are its own.  How likely each score is to be the
     largest is an integral, which the CPU works out; that scores are drawn so is a test of its own.
     """
     trees, chances = zip(*draft_trees(draft, drafting), strict=True)
@@ -77,19 +77,19 @@ def tree_law(
     size = packed.shape.slots
     players: list[list[tuple[Score, list[tuple[int, float]]]]] = [[] for _ in trees]
     share = field.share.numpy()
-    for standings, slots in field.entrants:
+    for states, slots in field.candidates:
         for row, slot in enumerate(slots.tolist()):
-            if standings.live[row, 0]:
+            if states.live[row, 0]:
                 tree, at = divmod(slot, size)
                 ends = np.flatnonzero(plan.ending[tree] & (plan.parents[tree] == at))
                 below = [(int(end), float(share[tree * size + end])) for end in ends]
-                players[tree].append((as_score(standings, row), below or [(at, 1.0)]))
+                players[tree].append((as_score(states, row), below or [(at, 1.0)]))
     # every way a path can win, and the probability that it does
     leaves, masses = [], []
-    for tree, (entrants, chance) in enumerate(zip(players, chances, strict=True)):
-        won = best_score([score for score, _ in entrants]) if entrants else np.ones(1)
+    for tree, (candidates, chance) in enumerate(zip(players, chances, strict=True)):
+        won = best_score([score for score, _ in candidates]) if candidates else np.ones(1)
         won = chance * won / won.sum()
-        for (_, below), mass in zip(entrants or [(None, [(0, 1.0)])], won, strict=True):
+        for (_, below), mass in zip(candidates or [(None, [(0, 1.0)])], won, strict=True):
             whole = sum(part for _, part in below)
             leaves += [tree * size + slot for slot, part in below if part > 0.0]
             masses += [mass * part / whole for _, part in below if part > 0.0]

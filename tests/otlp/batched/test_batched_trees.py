@@ -175,10 +175,10 @@ def test_scores_follow_their_distribution_functions(drafting: Drafting, size: in
     plan = trees.shape.plan(trees.target.device)
     field = play(_nodes(trees.target, trees.draft, trees.tokens.clamp(min=0), trees.nodes), plan)
     levels = (torch.arange(40, dtype=torch.float64) + 0.5) / 40
-    for standings, slots in field.entrants:
-        for row in torch.arange(len(slots))[standings.live[:, 0]]:
-            places = draw_places(standings.scores.take(row.expand(40)), levels).numpy()
-            score = as_score(standings, int(row))
+    for states, slots in field.candidates:
+        for row in torch.arange(len(slots))[states.live[:, 0]]:
+            places = draw_places(states.scores.take(row.expand(40)), levels).numpy()
+            score = as_score(states, int(row))
             bottom = float(np.exp(score.left[-1, 0]))
             for level, place in zip(levels.tolist(), places.tolist(), strict=True):
                 if level < bottom:

@@ -13,8 +13,8 @@ from tests.instances import brute_force_optimum
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched import clocks  # noqa: E402
-from otlp.batched.even_law import even_law  # noqa: E402
+from otlp.batched import exponential_race  # noqa: E402
+from otlp.batched.concave_majorant import concave_majorant  # noqa: E402
 from otlp.batched.rejection import accept_or_replace  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
 from otlp.batched.without_replacement import BatchedRankPlan, rank_plan  # noqa: E402
@@ -47,7 +47,7 @@ def repeated(plan: BatchedRankPlan, count: int) -> BatchedRankPlan:
     """One row's plan for many rows."""
     place, ranks, *rest = plan
     many = [part.expand(count, *part.shape[1:]) for part in (place, *ranks, *rest)]
-    return BatchedRankPlan(many[0], clocks.BatchedRanks(*many[1:4]), *many[4:])
+    return BatchedRankPlan(many[0], exponential_race.BatchedRanks(*many[1:4]), *many[4:])
 
 
 def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -146,18 +146,18 @@ def test_below_the_bar_as_by_the_priorities(n: int) -> None:
         wanted = otlp.WithoutReplacement(q, n).priority_marginals(np.arange(size)[::-1].copy())
         draft = torch.tensor(q)[None]
         for look in (True, False):
-            found = clocks.set_clocks(draft, torch.full((1, 1), float(n)), n + 1, look)
-            inside = clocks.within(found, clocks.alone(draft))[0].numpy()
+            found = exponential_race.start_race(draft, torch.full((1, 1), float(n)), n + 1, look)
+            inside = exponential_race.within(found, exponential_race.alone(draft))[0].numpy()
             assert np.abs(np.diff(inside, prepend=0.0) - wanted).sum() < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_even_law_is_a_best_selection(seed: int) -> None:
+def test_the_concave_majorant_is_a_best_selection(seed: int) -> None:
     p, q = random_case(seed)
     order = np.argsort(p / np.maximum(q, 1e-300), kind="stable")
     p, q = p[order], q[order]
     inside = np.cumsum(otlp.WithoutReplacement(q, 2).priority_marginals(np.arange(p.size)[::-1]))
-    law = even_law(torch.tensor(p)[None], torch.tensor(inside)[None], True)[0].numpy()
+    law = concave_majorant(torch.tensor(p)[None], torch.tensor(inside)[None], True)[0].numpy()
     assert (np.cumsum(law) - inside).min() > -1e-9
     ratio = law[p > 0.0] / p[p > 0.0]
     assert (ratio[1:] <= ratio[:-1] * (1.0 + 1e-9)).all()

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from otlp.cli import main
+from otlp.cli import main, output
 from otlp.cli.output import console, show, table
 
 WORDS = {
@@ -135,3 +135,17 @@ def test_a_table_in_a_pipe_has_its_title_and_is_cut_nowhere(
     title, heads, row = capsys.readouterr().out.splitlines()
     assert title.endswith(" of all")
     assert heads.split("  ")[-1].strip() == "heading 39" and row.endswith(" 39.123456789")
+
+
+def test_long_work_says_what_it_is_at_where_no_bar_is_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    with output.progress("costs", 2) as step:
+        step("1x2, first run")
+        step()
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "otlp: costs: 1x2, first run (0 s so far)",
+        "otlp: costs: going on (0 s so far)",
+    ]

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import otlp
 from otlp.cli.compare import command
 from otlp.data import captures
+from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers import SOLVERS
@@ -145,12 +146,12 @@ def test_command(capture: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "hub on iid, n = 1, 2: the rule needs SpecHub's pairs" in result.output
     assert "information bound on hub, n = 1: hub drafts are pairs" in result.output
-    assert "large / small (synthetic), 3 rows" in result.output
+    assert "large / small (synthetic), 3 of 6 rows, " in result.output
     records = json.loads(output.read_text())["results"]
     assert len(records) == 3 * 2 * 2 * (len(compare.RULES) + 2)
-    # The rows are spread evenly over the capture: 0, 2 and 4.
-    p, q = captures.load(capture).distributions(4)
-    last = [r for r in records if r["row"] == 4 and r["scheme"] == "iid" and r["n"] == 2]
+    drawn = spread_rows(6, 3)
+    p, q = captures.load(capture).distributions(drawn[2])
+    last = [r for r in records if r["row"] == drawn[2] and r["scheme"] == "iid" and r["n"] == 2]
     optimum = next(r["acceptance"] for r in last if r["rule"] == compare.OPTIMUM)
     assert optimum == otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))[0]
     assert figure.read_bytes().startswith(b"\x89PNG")

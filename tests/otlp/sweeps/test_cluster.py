@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 import otlp
 from otlp.cli import main
+from otlp.data.spread_rows import spread_rows
 from otlp.errors import EngineNotFoundError, SchedulerError, TaskError
 from otlp.studies.sweep import Grid, sweep
-from otlp.sweeps import cluster_workers
+from otlp.sweeps import cluster as clusters
 from otlp.sweeps.cluster import on_scheduler
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 from otlp.sweeps.workers import in_order
@@ -45,10 +46,8 @@ def test_what_is_no_scheduler_is_refused() -> None:
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(EngineNotFoundError, match=r"otlp\[sweep\]"), on_scheduler("tcp://x:1"):
+    with pytest.raises(EngineNotFoundError, match=r"\.\[sweep\]"), on_scheduler("tcp://x:1"):
         pytest.fail("there is none")
-    with on_scheduler(None):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +75,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.slow
 def test_a_sweep_is_the_same_to_the_byte(cluster: Any, alone: bytes, tmp_path: Path) -> None:
-    with on_scheduler(cluster.scheduler_address):
-        sweep(ROWS, GRID, tmp_path / "j.jsonl")
+    with on_scheduler(cluster.scheduler_address) as (executor, workers):
+        assert workers == 2
+        sweep(ROWS, GRID, tmp_path / "j.jsonl", jobs=workers, executor=executor)
     assert (tmp_path / "j.jsonl").read_bytes() == alone
 
 
@@ -85,8 +85,8 @@ def test_a_sweep_is_the_same_to_the_byte(cluster: Any, alone: bytes, tmp_path: P
 def test_a_sweep_of_a_capture_is_the_same(cluster: Any) -> None:
     rows = CaptureRows(otlp.captures.builtin(), range(0, 160, 4))
     here = sweep(rows, GRID)
-    with on_scheduler(cluster.scheduler_address):
-        assert sweep(rows, GRID) == here
+    with on_scheduler(cluster.scheduler_address) as (executor, _):
+        assert sweep(rows, GRID, executor=executor) == here
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_commands_send_their_rows_there(cluster: Any, tmp_path: Path) -> None:
     assert "at the same time" in result.output
     for cell in json.loads(files[0].read_text())["cells"]:
         assert cell["solved"] == 3
-        assert [solve["row"] for solve in cell["solves"]] == [0, 53, 106]
+        assert [solve["row"] for solve in cell["solves"]] == spread_rows(160, 3)
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_a_worker_that_is_killed_loses_no_row(cluster: Any, alone: bytes, tmp_pa
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    with on_scheduler(cluster.scheduler_address):
-        sweep(ROWS, GRID, tmp_path / "j.jsonl", progress=progress)
+    with on_scheduler(cluster.scheduler_address) as (executor, _):
+        sweep(ROWS, GRID, tmp_path / "j.jsonl", executor=executor, progress=progress)
     assert not victims
     assert (tmp_path / "j.jsonl").read_bytes() == alone
 
@@ -130,8 +130,8 @@ def deadly(number: int) -> int:
 
 @pytest.mark.slow
 def test_a_task_that_kills_every_worker_costs_itself_alone(cluster: Any) -> None:
-    with on_scheduler(cluster.scheduler_address):
-        results = list(in_order(deadly, range(12)))
+    with on_scheduler(cluster.scheduler_address) as (executor, _):
+        results = list(in_order(deadly, range(12), executor=executor))
     assert isinstance(results[5], TaskError)
     del results[5]
     assert results == [number * number for number in range(12) if number != 5]
@@ -140,17 +140,17 @@ def test_a_task_that_kills_every_worker_costs_itself_alone(cluster: Any) -> None
 @pytest.mark.slow
 def test_workers_that_stay_away_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(cluster_workers, "PATIENCE", 0.5)
-    monkeypatch.setattr(cluster_workers, "LOOK", 0.1)
+    monkeypatch.setattr(clusters, "PATIENCE", 0.5)
+    monkeypatch.setattr(clusters, "LOOK", 0.1)
     found = []
     with (
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, dashboard_address=":0"
         ) as leaving,
-        pytest.raises(SchedulerError, match="away"),
-        on_scheduler(leaving.scheduler_address),
+        pytest.raises(SchedulerError, match="no workers for"),
+        on_scheduler(leaving.scheduler_address) as (executor, _),
     ):
-        for number in in_order(abs, range(100)):
+        for number in in_order(abs, range(100), 1, executor=executor):
             found.append(number)
             if number == 3:
                 leaving.scale(0)

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from otlp.errors import InvalidInputError, TaskError
-from otlp.sweeps.workers import WINDOW, in_order, worker_count
+from otlp.errors import InvalidInputError, SchedulerError, TaskError
+from otlp.sweeps import workers
+from otlp.sweeps.workers import WINDOW, in_order
 
 
 def squared(number: int) -> int:
@@ -66,7 +69,6 @@ def test_threads_keep_the_order_and_a_window() -> None:
 
 @pytest.mark.slow
 def test_a_dead_worker_costs_its_own_task_alone() -> None:
-    pytest.importorskip("joblib")
     results = list(in_order(deadly, range(8), 2))
     assert isinstance(results[5], TaskError)
     assert "died" in str(results[5])
@@ -74,30 +76,92 @@ def test_a_dead_worker_costs_its_own_task_alone() -> None:
     assert results == [0, 1, 4, 9, 16, 36, 49]
 
 
-WITHOUT_JOBLIB = """
-import os, signal, sys
-sys.modules["joblib"] = None
-from otlp.sweeps.workers import in_order
+def standard() -> Executor:
+    return ProcessPoolExecutor(2, get_context("spawn"))
 
-def deadly(number):
-    if number == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
 
-if __name__ == "__main__":
-    for result in in_order(deadly, range(8), 2):
-        print(result if isinstance(result, int) else type(result).__name__)
-"""
+def loky() -> Executor:
+    made: Executor = pytest.importorskip("loky").ProcessPoolExecutor(2)
+    return made
+
+
+PROCESSES = [pytest.param(made, marks=pytest.mark.slow) for made in (standard, loky)]
+
+
+@pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(2), *PROCESSES])
+def test_any_executor_does_the_tasks_and_goes_on(make: Callable[[], Executor]) -> None:
+    with make() as executor:
+        for jobs in (None, 1, 3):
+            found = in_order(squared, range(20), jobs, executor=executor)
+            assert list(found) == [number * number for number in range(20)]
+        left = in_order(slow_first, range(20), executor=executor)
+        assert next(left) == 0
+        del left
+        assert executor.submit(squared, 3).result() == 9
+
+
+@pytest.mark.parametrize("make", PROCESSES)
+def test_an_executor_that_loses_a_worker_names_the_task_and_its_end(
+    make: Callable[[], Executor],
+) -> None:
+    with make() as executor:
+        found = []
+        with pytest.raises(SchedulerError, match=r"lost a worker .*new one, or with jobs"):
+            for result in in_order(deadly, range(100), 2, executor=executor):
+                found.append(result)
+        # what was under way is done, so that the same work goes on behind what killed it
+        assert isinstance(found[5], TaskError)
+        assert 8 <= len(found) < 100
+        with pytest.raises(SchedulerError, match=r"executor is broken"):
+            list(in_order(squared, range(3), executor=executor))
+    with make() as executor:  # all were under way: nothing is left to refuse
+        found = list(in_order(deadly, range(8), 2, executor=executor))
+    assert [type(result) for result in found] == [int] * 5 + [TaskError] + [int] * 2
+
+
+@pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(2), *PROCESSES])
+def test_an_executor_that_is_shut_down_is_refused(make: Callable[[], Executor]) -> None:
+    executor = make()
+    executor.shutdown()
+    with pytest.raises(SchedulerError, match="takes no task"):
+        list(in_order(squared, range(3), executor=executor))
+
+
+def test_an_executor_that_is_shut_down_on_the_way_says_so() -> None:
+    executor = ThreadPoolExecutor(1)
+    results = in_order(slow_first, range(100), 1, executor=executor)
+    assert next(results) == 0
+    executor.shutdown(wait=True, cancel_futures=True)
+    with pytest.raises(SchedulerError, match=r"shut down|takes no task"):
+        list(results)
 
 
 @pytest.mark.slow
-def test_without_joblib_all_is_the_same(tmp_path: Path) -> None:
-    script = tmp_path / "alone.py"
-    script.write_text(WITHOUT_JOBLIB)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.split() == ["0", "1", "4", "9", "16", "TaskError", "36", "49"]
+@pytest.mark.parametrize("make", [standard, None])
+def test_what_cannot_be_sent_is_told_from_an_error_of_the_function(
+    make: Callable[[], Executor] | None,
+) -> None:
+    executor = make() if make else None
+    with pytest.raises(InvalidInputError, match=r"cannot be sent .* ThreadPoolExecutor"):
+        list(in_order(lambda number: number, range(3), 2, executor=executor))
+    with pytest.raises(TypeError, match="has no len"):
+        list(in_order(len, range(3), 2, executor=executor))  # type: ignore[arg-type]
+    if executor is not None:
+        executor.shutdown()
+
+
+def test_an_executor_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PATIENCE", 0.1)
+    with ThreadPoolExecutor(1) as busy:
+        busy.submit(time.sleep, 0.5)
+        with pytest.raises(SchedulerError, match=r"nothing in 0\.1 s"):
+            list(in_order(squared, range(3), executor=busy))
+
+
+@pytest.mark.parametrize("executor", [2, "dask", ThreadPoolExecutor])
+def test_what_is_no_executor_is_refused_at_once(executor: object) -> None:
+    with pytest.raises(InvalidInputError, match="executor is a "):
+        in_order(squared, [1], executor=executor)  # type: ignore[arg-type]
 
 
 def test_what_the_function_raises_comes_in_its_place() -> None:
@@ -105,25 +169,6 @@ def test_what_the_function_raises_comes_in_its_place() -> None:
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ArithmeticError, match="two"):
         next(results)
-
-
-@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
-def test_joblib_decides_where_it_is_configured(backend: str) -> None:
-    joblib = pytest.importorskip("joblib")
-    with joblib.parallel_config(backend, n_jobs=2):
-        assert worker_count() == 2
-        results = in_order(squared, range(20))
-        assert worker_count(3) == 3
-    # the choice was made where the call was, not where its results are read
-    assert list(results) == [number * number for number in range(20)]
-    assert worker_count() == 1
-
-
-def test_a_number_of_jobs_alone_is_taken_from_joblib() -> None:
-    joblib = pytest.importorskip("joblib")
-    with joblib.parallel_config(n_jobs=3):
-        assert worker_count() == 3
-        assert worker_count(2) == 2
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True, "2"])
@@ -146,17 +191,24 @@ if __name__ == "__main__":
 """
 
 
+UNGUARDED = """
+from otlp.sweeps.workers import in_order
+print(list(in_order(abs, range(3), 2)))
+"""
+
+
 @pytest.mark.slow
-def test_joblib_itself_goes_on_working() -> None:
-    joblib = pytest.importorskip("joblib")
-    assert list(in_order(squared, range(3), 2)) == [0, 1, 4]
-    assert joblib.Parallel(n_jobs=2)(joblib.delayed(squared)(i) for i in range(3)) == [0, 1, 4]
-    assert list(in_order(squared, range(3), 2)) == [0, 1, 4]
+def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert 'needs `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupt_and_a_kill_leave_no_process(end: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(SCRIPT)
     process = subprocess.Popen(
@@ -169,9 +221,9 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     for _ in range(5):
         process.stdout.readline()
     assert len(members(process.pid)) >= 3
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    os.kill(process.pid, end)  # it alone, as nobody but a terminal does otherwise
     process.wait(timeout=60)
-    for _ in range(100):
+    for _ in range(50):
         if not members(process.pid):
             return
         time.sleep(0.1)

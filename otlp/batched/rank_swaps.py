@@ -1,10 +1,10 @@
-"""Tokens that swap rings of their clocks, and with them ranks, until each has what it should.
+"""Tokens that swap parts of their places in an ordering, until each has what it should.
 
-Every token has a place in one ordering, as wide as its clock rings often, if it rang on, and the
-best rank of its rings.  What a place is worth falls by exp(-x) over the width x, so two tokens that
-swap equal widths leave those between them what they had, however likely the two are.  Tokens that
-need more give the bottom of their places for the top of those of later ones that need less, first
-come, first served: partners are where two prefix sums of the needs agree.
+Every token has a place in one ordering, as wide as it arrives often, if it went on arriving, and
+the best rank of its arrivals.  What a place is worth falls by exp(-x) over the width x, so two
+tokens that swap equal widths leave those between them what they had, however likely the two are.
+Tokens that need more give the bottom of their places for the top of those of later ones that need
+less, first come, first served: partners are where two prefix sums of the needs agree.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from otlp.batched.clocks import BatchedRanks
+from otlp.batched.exponential_race import BatchedRanks
 from otlp.batched.martingale import sort_rows
 from otlp.batched.numerics import TINY
 
 SURE = 40.0
-"""Of more rings than so many, on average, at least one is certain to rounding."""
+"""Of more arrivals than so many, on average, at least one is certain to rounding."""
 
 NEWTON_STEPS = 8
 """The time need not be exact: any will do, some sooner than others."""
@@ -27,8 +27,8 @@ PASSES = 2
 """How wide a swap is depends on what the two gave before, a little: from the last pass."""
 
 
-def ring_masses(draft: Tensor, n: Tensor) -> Tensor:
-    """How often each clock rings, on average, (B, V), while about n of them ring; `SURE` at most.
+def expected_arrivals(draft: Tensor, n: Tensor) -> Tensor:
+    """How often each token arrives, on average, (B, V), while about n do; `SURE` at most.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ def ring_masses(draft: Tensor, n: Tensor) -> Tensor:
     return (draft * time).clamp(max=SURE)
 
 
-def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> BatchedRanks:
+def swap_ranks(mass: Tensor, alone: Tensor, aim: Tensor) -> BatchedRanks:
     """Swap until each token would have `aim`, if what is swapped changed nobody else's chances.
 
     Parameters
     ----------
     mass : Tensor, shape (B, V), float64
-        How often each clock rings, on average; the tokens are ordered, the lowest rank first.
+        How often each token arrives, on average; they are ordered, the lowest rank first.
     alone, aim : Tensor, shape (B, V), float64
         What each token has without swaps, and should have.
 
@@ -83,7 +83,7 @@ def swap_rings(mass: Tensor, alone: Tensor, aim: Tensor) -> BatchedRanks:
     given = torch.zeros_like(mass)
     for side, ring in zip((low, high), stops, strict=True):
         given.scatter_reduce_(1, side, ring, "amax")
-    # from its lowest ring up, a token has what it kept of the top of its place, then what it got
+    # from its lowest arrival up, a token has what it kept of the top of its place, then what it got
     left = (mass - given).clamp(min=0.0)
     token = torch.cat([torch.arange(size, device=low.device).expand_as(low), low, high], 1)
     above = left.gather(1, low)
@@ -119,7 +119,7 @@ def _rings(
     Returns
     -------
     starts, stops : list of two Tensors, shape (B, V)
-        From which to which of the rings that it gives in all each of the two gives in this swap.
+        From which to which of the arrivals that it gives in all each of the two gives in this swap.
     """
     worth = alone / -torch.expm1(-mass).clamp(max=-TINY)
     bottom, top = (worth * torch.exp(-mass)).gather(1, sides[0]), worth.gather(1, sides[1])

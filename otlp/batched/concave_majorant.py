@@ -20,7 +20,7 @@ FLAT = 1e-10
 """A point so little above a chord may lie on it."""
 
 
-def even_law(target: Tensor, inside: Tensor, look: bool) -> Tensor:
+def concave_majorant(target: Tensor, inside: Tensor, look: bool) -> Tensor:
     """Slopes of the majorant times p, (B, V).
 
     Parameters

@@ -1,10 +1,10 @@
-"""Different drafts as alarm clocks: how likely all of them are to lie below a bar.
+"""Different drafts as an exponential race: how likely all of them have ranks up to a given one.
 
-Give each token a clock that rings at an exponential time of rate q_i: the first n to ring are the
-drafts, in order.  At a fixed time the clocks are independent, and so are the tokens' ranks, so what
+Give each token an arrival at an exponential time of rate q_i: the first n to arrive are the drafts,
+in order.  At a fixed time the arrivals are independent, and so are the tokens' ranks, so what
 concerns the drafted set is a coefficient of a product of one factor a token, integrated over the
-time of the last ring.  The likeliest tokens, the heads, are multiplied one by one; of all others
-power sums are enough, and these are prefix sums while the bar rises.
+time of the last arrival.  The likeliest tokens, the heads, are multiplied one by one; of all others
+power sums are enough, and these are prefix sums while the rank rises.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CACHED = 2**16
 """Entries at once on a CPU, at most: a few such arrays stay in its cache."""
 
 EARLY = 1e300
-"""Rate of a clock that rings before all others."""
+"""Rate of a token that arrives before all others."""
 
 FULL = 700.0
-"""A clock that would have rung so often has rung; exp of it is a number."""
+"""Arrivals expected, from which on there is one for certain; exp of it is a number."""
 
 
-class DraftClocks(NamedTuple):
-    """The clocks of B rows of V tokens.
+class BatchedRace(NamedTuple):
+    """The race of B rows of V tokens.
 
     Attributes
     ----------
@@ -46,10 +46,10 @@ class DraftClocks(NamedTuple):
     heads : Tensor, shape (B, N - 1), int64
         The likeliest tokens.
     rates : Tensor, shape (B, N - 1), float64
-        q of the heads.  A row of n drafts has n - 1 of them, and beside these `EARLY` clocks of
-        no token, whose ranks are below all bars: so every row has N drafts.
+        q of the heads.  A row of n drafts has n - 1 of them, and beside these `EARLY` arrivals of
+        no token, whose ranks are the lowest: so every row has N drafts.
     pace : Tensor, shape (B, 1), float64
-        No light clock is faster.  Odds and chances that a clock has rung are multiplied by exp(-t)
+        No light token is faster.  Odds and chances of an arrival are multiplied by exp(-t)
         of it, and that grows with time only as those that none has fall: no number overflows.
     times, weights : Tensor, shape (B, K), float64
         Nodes of the integral.
@@ -92,8 +92,8 @@ def alone(draft: Tensor) -> BatchedRanks:
     return BatchedRanks(token, torch.zeros_like(draft), (draft > 0.0).to(draft))
 
 
-def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
-    """Prepare the clocks.
+def start_race(draft: Tensor, n: Tensor, most: int, look: bool) -> BatchedRace:
+    """Prepare the race.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
 
     Returns
     -------
-    DraftClocks
+    BatchedRace
     """
     count = min(most - 1, draft.shape[1])
     rates, heads = (pad(part, (0, most - 1 - count)) for part in draft.topk(count, dim=1))
@@ -128,7 +128,7 @@ def set_clocks(draft: Tensor, n: Tensor, most: int, look: bool) -> DraftClocks:
     else:
         times, weights = _any_times(slowest, most)
     times = times.minimum(FULL / slowest)
-    return DraftClocks(light, heads, rates, means.amin(1, keepdim=True), times, weights)
+    return BatchedRace(light, heads, rates, means.amin(1, keepdim=True), times, weights)
 
 
 def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -142,32 +142,30 @@ def _any_times(slowest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return times, (x[:, 1:2] - x[:, :1]) * times * (1.0 + torch.exp(-x))
 
 
-def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
+def within(race: BatchedRace, ranks: BatchedRanks) -> Tensor:
     """Probability that all drafts have ranks up to each of them, for each; shape (B, S).
 
     Notes
     -----
-    What one step of the bar adds is a difference of two results, right to some 1e-16: so far off is
-    each token of a distribution.  About 5 N^2 passes over (B, K, S), in slices of nodes.
+    What one rank adds is a difference of two results, right to some 1e-16: so far off is
+    each token of a distribution.  About 5 N^2 passes over (B, K, S), some nodes at a time.
     """
-    most = clocks.rates.shape[1] + 1
-    own, rises = clocks.light.gather(1, ranks.token), _rises(ranks, most)
+    most = race.rates.shape[1] + 1
+    own, rises = race.light.gather(1, ranks.token), _rises(ranks, most)
     raised = [
         torch.where(rate[:, None] < EARLY, _reached(ranks, head[:, None]), 1.0)
-        for head, rate in zip(clocks.heads.unbind(1), clocks.rates.unbind(1), strict=True)
+        for head, rate in zip(race.heads.unbind(1), race.rates.unbind(1), strict=True)
     ]
     result = torch.zeros_like(own)[:, None]
     # on a CPU small rows cost calls: as many nodes at once as its cache holds
     room = CACHED if looks(own) else CHUNK
-    most_nodes = clocks.times.shape[1] if looks(own) else SLICE
+    most_nodes = race.times.shape[1] if looks(own) else SLICE
     size = max(1, min(most_nodes, room // max(1, own.numel())))
-    for low in range(0, clocks.times.shape[1], size):
-        times, weights = (
-            part[:, low : low + size, None] for part in (clocks.times, clocks.weights)
-        )
-        fall = torch.exp(-clocks.pace[..., None] * times)
+    for low in range(0, race.times.shape[1], size):
+        times, weights = (part[:, low : low + size, None] for part in (race.times, race.weights))
+        fall = torch.exp(-race.pace[..., None] * times)
         count, flow = _light(torch.expm1(own[:, None] * times).mul_(fall), own, rises)
-        head_count, head_flow = _heads(clocks, times, raised)
+        head_count, head_flow = _heads(race, times, raised)
         last = _product(flow, head_count, most - 1).mul_(fall)
         if most > 1:
             last += _product(count, head_flow, most - 1)
@@ -175,20 +173,20 @@ def within(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
     return result[:, 0]
 
 
-def best_ranked(clocks: DraftClocks, ranks: BatchedRanks) -> Tensor:
+def best_ranked(race: BatchedRace, ranks: BatchedRanks) -> Tensor:
     """Distribution of the draft of the best rank, (B, V); see `within`."""
-    inside = within(clocks, ranks)
+    inside = within(race, ranks)
     chance = torch.diff(inside, dim=1, prepend=torch.zeros_like(inside[:, :1]))
-    return torch.zeros_like(clocks.light).scatter_add_(1, ranks.token, chance)
+    return torch.zeros_like(race.light).scatter_add_(1, ranks.token, chance)
 
 
 def _reached(ranks: BatchedRanks, token: Tensor) -> Tensor:
-    """How much of one token, (B, 1), is below the bar."""
+    """How much of one token, (B, 1), is below each rank."""
     return ranks.share.masked_fill(ranks.token != token, 0.0).cumsum(1)
 
 
 def _rises(ranks: BatchedRanks, most: int) -> list[Tensor]:
-    """By how much the k-th power of what is below the bar rises at each rank, for k = 1 .. N."""
+    """By how much the k-th power of what is below rises at each rank, for k = 1 .. N."""
     upper = ranks.below + ranks.share
     rises, power = [ranks.share], ranks.below
     for _ in range(1, most):
@@ -198,12 +196,12 @@ def _rises(ranks: BatchedRanks, most: int) -> list[Tensor]:
 
 
 def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Of the light clocks, by Newton's identities: what `within` multiplies, as polynomials.
+    """Of the light tokens, by Newton's identities: what `within` multiplies, as polynomials.
 
     Returns
     -------
     count, flow : list of N Tensors, shape (B, K, S)
-        The odds that m clocks rang, all below the bar; and the rate at which one more does.
+        The odds that m arrived, all of ranks below; and the rate at which one more does.
     """
     rate, odds = rate[:, None], -odds
     sums: list[Tensor] = []
@@ -220,17 +218,17 @@ def _light(odds: Tensor, rate: Tensor, rises: list[Tensor]) -> tuple[list[Tensor
 
 
 def _heads(
-    clocks: DraftClocks, times: Tensor, raised: list[Tensor]
+    race: BatchedRace, times: Tensor, raised: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Of the heads, one by one: N and N - 1 coefficients; see `_light`."""
-    pace, count = clocks.pace[..., None], [torch.ones_like(times)]
+    pace, count = race.pace[..., None], [torch.ones_like(times)]
     flow: list[Tensor] = []
     for h, below in enumerate(raised):
-        rate = clocks.rates[:, h, None, None]
+        rate = race.rates[:, h, None, None]
         risen = torch.minimum(rate, pace)
-        silent = torch.exp((risen - rate) * times)
+        survival = torch.exp((risen - rate) * times)
         fall = torch.exp((risen - pace) * times)
-        factor = [silent, below[:, None] * (-torch.expm1(-rate * times) * fall)]
+        factor = [survival, below[:, None] * (-torch.expm1(-rate * times) * fall)]
         now = below[:, None] * (rate * torch.exp(-rate * times) * fall)
         flow = [
             now * count[m] + (_product(flow, factor, m) if flow else 0.0) for m in range(len(count))
@@ -244,5 +242,5 @@ def _product(one: list[Tensor], two: list[Tensor], degree: int) -> Tensor:
     low, high = max(0, degree + 1 - len(two)), min(degree + 1, len(one))
     result = one[low] * two[degree - low]
     for m in range(low + 1, high):
-        result += one[m] * two[degree - m]
+        result.addcmul_(one[m], two[degree - m])
     return result
