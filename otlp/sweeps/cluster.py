@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -24,26 +24,34 @@ LOOK = 2.0
 """Seconds from one look at them to the next."""
 
 
-class _Cancelled(Executor):
-    """A Dask client's executor whose shutdown ends every wait.
+class _Workers(Executor):
+    """The workers of a Dask client.
 
-    Dask's own leaves a future open for ever whose result it was fetching.
+    Dask's own executor leaves a future open for ever that is cancelled while its result is on the
+    way, and raises TypeError in place of a result whose worker has just gone.
     """
 
-    def __init__(self, inner: Executor) -> None:
-        self.inner, self.begun = inner, WeakSet[Future[Any]]()
+    def __init__(self, client: Any) -> None:
+        self.client, self.begun = client, WeakSet[Future[Any]]()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Begin a call."""
-        future = self.inner.submit(function, *args, **kwargs)
+        """Begin a call, and fetch its result as soon as it is there."""
+        from asyncio import run_coroutine_threadsafe
+
+        call = self.client.submit(function, *args, pure=False, **kwargs)
+        fetched = self.client.gather(call, asynchronous=True)
+        future = run_coroutine_threadsafe(_waited(fetched), self.client.loop.asyncio_loop)
         self.begun.add(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel what is under way."""
-        self.inner.shutdown(wait=False)
         for future in list(self.begun):
             future.cancel()
+
+
+async def _waited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 @contextmanager
@@ -83,7 +91,7 @@ def on_scheduler(address: str) -> Iterator[tuple[Executor, int]]:
         ) from error
     with client:
         _check_workers(client, address)
-        executor = _Cancelled(client.get_executor(pure=False))
+        executor = _Workers(client)
         over, deserted = Event(), Event()
         watch = Thread(target=_watch, args=(client, executor, over, deserted), daemon=True)
         watch.start()
