@@ -4,7 +4,8 @@ import numpy as np
 
 from otlp import decode
 from otlp.decode.verification.tournament import Draws, NodeState
-from otlp.numerics.score_chains import best_score, powered, root_score
+from otlp.numerics.best_score import best_score
+from otlp.numerics.score_chains import powered, root_score
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLACK, BLUE, GREY
 

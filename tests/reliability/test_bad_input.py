@@ -75,7 +75,7 @@ def numpy_calls() -> Calls:
             otlp.audit,
             {
                 "rule": plan, "target": P, "drafts": otlp.IID(Q, 2), "declared": otlp.IID(Q, 2),
-                "told": Q, "samples": 1000, "false_alarm_rate": 1e-6, "confidence": 0.99,
+                "reported_draft": Q, "samples": 1000, "false_alarm_rate": 1e-6, "confidence": 0.99,
                 "tolerance": 1e-6, "max_paths": 1000, "rng": rng,
             },
         ),
@@ -302,7 +302,7 @@ def design_calls() -> Calls:
 
 
 HOOKS = frozenset(
-    {"answer", "write", "divide", "system", "flow"}  # of a solver, by `solve` and `prepare`
+    {"answer", "write", "divide", "system", "flow", "run"}  # of a solver, by `solve` and `prepare`
     # of a plan, by its `sample` and `sample_many`
     | {"select", "select_many", "selection", "scores", "realised_selection_law"}
     | {"selection_order"}  # of a scheme, by `subset_selection`

@@ -49,12 +49,16 @@ def kind(option: click.Option) -> dict[str, Any]:
     return found
 
 
+LEAST = {"--vocab-size": {"min": 1}}
+"""Options whose smallest value is the command's own: made-up logits need more tokens."""
+
+
 @pytest.mark.parametrize("name", by_name())
 def test_an_option_means_the_same_everywhere(name: str) -> None:
     first, *others = by_name()[name]
     assert first.help
     for other in others:
-        assert kind(other) == kind(first)
+        assert {**kind(other), **LEAST.get(name, {})} == {**kind(first), **LEAST.get(name, {})}
         assert name in SAYS_WHAT or other.help == first.help
 
 

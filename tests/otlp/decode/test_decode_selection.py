@@ -13,7 +13,8 @@ from otlp.decode import Block, TabularModel, iid_paths, random_pair
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.verification.greedy_multipath import Consecutive, whole_interval
 from otlp.decode.verification.tournament import Draws
-from otlp.numerics.score_chains import best_score, powered, root_score
+from otlp.numerics.best_score import best_score
+from otlp.numerics.score_chains import powered, root_score
 
 laws = st.lists(
     st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-6, 0.1, 1.0]), min_size=2, max_size=6
