@@ -280,6 +280,7 @@ def test_more_drafts_than_digits_allow_are_refused() -> None:
             verify(draft, draft, torch.arange(21)[None])
 
 
+@pytest.mark.slow
 def test_compiled_without_graph_breaks() -> None:
     p, q = (torch.tensor(law)[None].repeat(2, 1) for law in laws(20, 8))
     generator = torch.Generator().manual_seed(0)

@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from otlp.decode import generate  # noqa: E402
 from tests.tiny_models import SIZE, tiny  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = torch.tensor([[0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8]])
 MASK = (torch.arange(5) >= torch.tensor([[2], [0], [4]])).long()
 OPTIONS: dict[str, list[Any]] = {
