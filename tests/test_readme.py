@@ -18,7 +18,7 @@ COMMANDS = [line.partition("#")[0].strip() for line in BLOCK[1].splitlines()]
 LESS = {
     "decode": "--limit 1 --tokens 8 --length 2 --paths 2",
     "design": "--limit 2 --tokens 24 --length 4 --nodes 4",
-    "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2",
+    "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
     "cascade": "--limit 1",
     "sweep": "--rows 4",
     "capture": "--limit 1 --tokens 4",
