@@ -104,7 +104,7 @@ def best_weights(problem: RelaxedOTLP, solver: str = "CLARABEL") -> FloatArray:
         cvxpy: Any = import_module("cvxpy")
     except ImportError as error:
         raise EngineNotFoundError(
-            "the beta-problem needs cvxpy: pip install 'otlp[cvxpy]'"
+            "the beta-problem needs cvxpy: pip install -e '.[cvxpy]'"
         ) from error
     groups = problem.groups
     columns = np.arange(groups.members.size)

@@ -54,7 +54,7 @@ def cvxpy_problem(problem: Problem, form: str = "relaxed") -> Any:
         cvxpy: Any = import_module("cvxpy")
     except ImportError as error:
         raise EngineNotFoundError(
-            f'CVXPY cannot be loaded ({error}): `pip install "otlp[cvxpy]"`'
+            f'CVXPY cannot be loaded ({error}): `pip install -e ".[cvxpy]"`'
         ) from error
     tuples = problem.drafts.enumerate_tuples()
     count = tuples.mass.size * problem.vocab_size

@@ -26,7 +26,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages(page: Path) -> None:
     if page.name in NEEDS:
-        pytest.importorskip(NEEDS[page.name], reason="pip install otlp[decode]")
+        pytest.importorskip(NEEDS[page.name], reason="pip install -e .[decode]")
     text = page.read_text(encoding="utf-8").replace("```", "")
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner(optionflags=OPTIONS).run(test)
@@ -112,7 +112,7 @@ def names_a_missing_part(name: str) -> bool:
 @pytest.mark.parametrize("name", SOURCES)
 def test_docstrings(name: str) -> None:
     if names_a_missing_part(name):
-        pytest.skip("needs torch and transformers: pip install otlp[decode]")
+        pytest.skip("needs torch and transformers: pip install -e .[decode]")
     for node in ast.walk(ast.parse(SOURCES[name].read_text(encoding="utf-8"))):
         # docstrings, and the strings below attributes; no names but those that they import
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

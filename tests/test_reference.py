@@ -36,7 +36,7 @@ PAGES = ROOT / "docs" / "reference"
 
 def module(name: str) -> Any:
     if names_a_missing_part(name):
-        pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
+        pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
     return importlib.import_module(name)
 
 

@@ -90,7 +90,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
     """Make a model; skips where the installed transformers does not have the architecture."""
-    torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     if kind not in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         pytest.skip(f"no {kind} in transformers {transformers.__version__}")

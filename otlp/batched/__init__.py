@@ -12,7 +12,7 @@ try:
     import torch as torch
 except ImportError as error:
     raise EngineNotFoundError(
-        'otlp.batched needs PyTorch: install it with pip install "otlp[torch]"'
+        'otlp.batched needs PyTorch: install it with pip install -e ".[torch]"'
     ) from error
 
 from otlp.batched.certificate import (

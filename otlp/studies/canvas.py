@@ -45,5 +45,5 @@ def _empty(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise EngineNotFoundError('a figure needs matplotlib: pip install "otlp[plot]"') from None
+        raise EngineNotFoundError('a figure needs matplotlib: pip install -e ".[plot]"') from None
     return Figure(figsize=(width, height), layout="constrained")

@@ -15,7 +15,7 @@ from otlp.distribution import top_k, top_p
 from otlp.export import lp_arrays
 from otlp.solvers import SOLVERS
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[torch]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
 
 from otlp import batched  # noqa: E402
 

@@ -21,7 +21,7 @@ TRAINED_PAIR = ("trained:target", "trained:draft")
 SMOLLM2_DRAFT = "smollm2-draft"
 """Name of the draft for `smollm2`, among the package's models."""
 
-MISSING = 'language models need torch and transformers: pip install "otlp[decode]"'
+MISSING = 'language models need torch and transformers: pip install -e ".[decode]"'
 
 
 def load_model(

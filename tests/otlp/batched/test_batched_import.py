@@ -25,7 +25,7 @@ try:
 except otlp.errors.EngineNotFoundError as error:
     print(error)
 """
-    assert 'pip install "otlp[torch]"' in run(code)
+    assert 'pip install -e ".[torch]"' in run(code)
 
 
 @pytest.mark.parametrize("module", ["otlp.batched", "otlp.device"])

@@ -78,8 +78,8 @@ def test_every_field_is_described() -> None:
 )
 def test_a_command_writes_what_the_schema_says(command: str, tmp_path: Path) -> None:
     if command in NEEDS_MODELS:
-        pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
-        pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
+        pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+        pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
     found = written(command, WORDS[command], tmp_path)
     assert (found["command"], found["format"], found["otlp"]) == (command, 1, otlp.__version__)
     Draft202012Validator(SCHEMA).validate(found)  # and no two commands' files look the same

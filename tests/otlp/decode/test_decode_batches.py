@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from click.testing import CliRunner  # noqa: E402

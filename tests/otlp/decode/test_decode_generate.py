@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from otlp.decode import (  # noqa: E402

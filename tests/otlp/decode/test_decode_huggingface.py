@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from otlp.decode import (  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from transformers.generation import logits_process  # noqa: E402

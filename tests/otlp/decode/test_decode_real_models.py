@@ -18,7 +18,7 @@ from otlp.decode.verification import find_verification
 from otlp.errors import EngineNotFoundError, InvalidInputError
 from tests.tiny_models import SIZE, tiny
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers")
 
 from otlp.decode.models.frequent_draft import write_frequent_draft  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 pytest.importorskip("transformers", reason="needs transformers")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
-pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from otlp.auditing.gtest import g_test  # noqa: E402

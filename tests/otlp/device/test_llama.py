@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
-pytest.importorskip("transformers", reason="needs transformers: pip install otlp[decode]")
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
 from otlp.device.compiling import CompiledStep  # noqa: E402
 from otlp.device.llama import Llama  # noqa: E402
 from otlp.errors import UnsupportedProblemError  # noqa: E402

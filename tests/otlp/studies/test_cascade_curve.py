@@ -98,7 +98,7 @@ def test_bad_input(pair: Pair, observed: Observed) -> None:
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+    pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
     pytest.importorskip("transformers", reason="needs transformers")
     out, figure = tmp_path / "c.json", tmp_path / "c.png"
     words = ["cascade", "--cascades", "chow,token-v3", "--threshold", "0.3,1", "--limit", "1"]

@@ -128,13 +128,13 @@ def test_without_torch_the_install_command_is_named(command, tmp_path, monkeypat
         monkeypatch.setitem(sys.modules, module, None)
     result = run(command, *([str(tmp_path / "x")] if command == "capture" else []))
     assert result.exit_code == 2
-    assert 'pip install "otlp[decode]"' in result.output
+    assert 'pip install -e ".[decode]"' in result.output
 
 
 class TestOnTheTrainedPair:
     @pytest.fixture(autouse=True)
     def _engines(self):
-        pytest.importorskip("torch", reason="needs torch: pip install otlp[decode]")
+        pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
         pytest.importorskip("transformers", reason="needs transformers")
 
     @pytest.fixture(scope="class")
