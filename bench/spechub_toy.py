@@ -61,7 +61,7 @@ def pair(
 @click.option("--pairs", default=100, help="Random pairs a row.")
 @click.option("--seed", default=0, help="Of the random pairs.")
 def main(pairs: int, seed: int) -> None:
-    title = f"Mean acceptance over {pairs} random pairs, ± standard error; logits normal or uniform"
+    title = f"Mean acceptance over {pairs} random pairs, ± a 95% interval; logits normal or uniform"
     made = table("T", "lambda", "", *METHODS, title=title)
     with progress("pairs", len(PAPER) * len(LOGITS)) as step:
         for (temperature, similarity), paper in PAPER.items():
@@ -70,7 +70,7 @@ def main(pairs: int, seed: int) -> None:
                 rng = np.random.default_rng(seed)
                 drawn = [pair(draw(rng), temperature, similarity) for _ in range(pairs)]
                 means = {
-                    (one.scheme, one.rule): f"{one.acceptance:.4f} ±{one.standard_error:.4f}"
+                    (one.setting.scheme, one.rule): one.acceptance.show(4)
                     for one in summarise(compare(drawn, (2,), SCHEMES, RULES))
                 }
                 ours = [means[method] for method in METHODS.values()]

@@ -7,7 +7,6 @@ import sys
 
 import click
 
-from otlp.cli.interrupts import interrupts_arrive
 from otlp.cli.output import fail, warn
 from otlp.errors import OTLPError
 
@@ -66,8 +65,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Turn errors into one line and exit status 2, and an interruption into 130."""
         try:
-            with interrupts_arrive():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except OTLPError as error:
             fail(f"{type(error).__name__}: {error}")
         except BrokenPipeError:

@@ -23,21 +23,10 @@ from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.auditing.subject import one_line
+from otlp.cli import options
 from otlp.cli.audit_engine import audit_engine
 from otlp.cli.child import ChildError, run_in_child
-from otlp.cli.options import (
-    json_option,
-    length_option,
-    n_option,
-    open_capture,
-    row_option,
-    row_options,
-    scheme_option,
-    seed_option,
-    time_limit_option,
-    tolerance_option,
-    vocab_size_option,
-)
+from otlp.cli.options import open_capture
 from otlp.cli.output import console, fail, progress, write_result
 from otlp.distribution import FloatArray, top_k
 from otlp.drafts.by_name import make_scheme
@@ -53,18 +42,10 @@ LONGEST = 1e6
 MOST_NAMES = 5
 """Functions of a file that are named, where none was given."""
 
-_FOR_ENGINES = {
-    "engine",
-    "length",
-    "vocab_size",
-    "seed",
-    "json_path",
-    "samples",
-    "false_alarm_rate",
-    "tolerance",
-    "max_paths",
-    "time_limit",
-}
+_FOR_ENGINES = frozenset(
+    "engine length vocab_size seed json_path samples false_alarm_rate tolerance max_paths "
+    "time_limit".split()
+)
 """Options that say something of an engine's audit."""
 
 
@@ -86,18 +67,18 @@ Examples:
     type=click.Choice(sorted(ENGINES)),
     help="In place of RULE: the verifier of an engine, where it is installed.",
 )
-@length_option(2)
-@scheme_option
-@n_option(1)
+@options.length_option(2)
+@options.scheme_option()
+@options.n_option(1)
 @click.option(
     "--drafts",
     help="A sampler, as FILE.py:FUNCTION with function(q, rng) -> n tokens, checked against the "
     "scheme.",
 )
 @click.option("--capture", type=click.Path(), help="Take p and q from a capture file.")
-@row_option(None)
-@row_options()
-@vocab_size_option(None)
+@options.row_option(None)
+@options.row_options()
+@options.vocab_size_option(None)
 @click.option(
     "--samples", type=click.IntRange(1000), default=100_000, help="Samples where it is sampled."
 )
@@ -107,16 +88,16 @@ Examples:
     default=1e-6,
     help="How often a sampled audit may find fault with a rule that has none.",
 )
-@tolerance_option(1e-6)
+@options.tolerance_option(1e-6)
 @click.option(
     "--max-paths",
     type=click.IntRange(0),
     default=100_000,
     help="Sample if the exact law needs more paths; 0 samples always.",
 )
-@seed_option()
-@time_limit_option(300.0)
-@json_option("Write the report to a file.")
+@options.seed_option()
+@options.time_limit_option(300.0)
+@options.json_option("Write the report to a file.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -132,12 +113,8 @@ def command(
     vocab_size: int | None,
     seed: int,
     json_path: Path | None,
-    samples: int,
-    false_alarm_rate: float,
-    tolerance: float,
-    max_paths: int,
     time_limit: float,
-    **cut: Any,
+    **settings: Any,
 ) -> None:
     """Say whether a verification rule is lossless.
 
@@ -153,52 +130,25 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
-    time_limit = min(time_limit, LONGEST)
-    if length > 8:
-        raise click.UsageError(f"--length {length}: paths of at most 8 tokens can be audited")
-    judged: dict[str, Any] = {
-        "samples": samples,
-        "false_alarm_rate": false_alarm_rate,
-        "tolerance": tolerance,
-        "max_paths": max_paths,
+    _check(context)
+    judged = {
+        name: settings.pop(name)
+        for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
     }
     if engine is not None:
-        given = {
-            name
-            for name in context.params.keys() - _FOR_ENGINES
-            if context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-        }
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given - {"rule"}))
-            raise click.UsageError(
-                "--engine audits the verifier of an engine on random models: leave out "
-                + (names or "RULE")
-            )
         work_of_engine = audit_engine(engine, length, vocab_size or 3, seed, **judged)
         report, candidates = _judge(work_of_engine, time_limit)
         nothing = dict.fromkeys(("capture", "row", "scheme", "n"))
         _tell(report, {"audited": engine, **nothing}, json_path, candidates=candidates)
         return
-    if rule is None:
-        raise click.UsageError("missing RULE: what is audited, or --engine NAME")
-    if context.get_parameter_source("length") == ParameterSource.COMMANDLINE:
-        raise click.UsageError("--length is for --engine")
-    audited = rule
-    made_up = capture is None and row is None
-    if vocab_size is not None and not made_up:
-        raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
-    for_logits = (cut["temperature"], cut["draft_temperature"], cut["top_p"])
-    if made_up and for_logits != (1.0, None, None):
-        raise click.UsageError(
-            "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
-            "--capture if it is not the built-in one"
-        )
+    assert rule is not None
+    audited, made_up = rule, capture is None and row is None
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         if made_up:
-            p, q = _random_pair(vocab_size or 5, seed, cut["top_k"])
+            p, q = _random_pair(vocab_size or 5, seed, settings["top_k"])
         else:
-            p, q = open_capture(capture).distributions(row or 0, **cut)
+            p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
         sampler = None if drafts is None else _function(drafts, "--drafts")
         report = audit(
@@ -221,6 +171,39 @@ def command(
         "n": n,
     }
     _tell(report, asked, json_path, optimum)
+
+
+def _check(context: click.Context) -> None:
+    """Refuse options that do not go together."""
+    asked = context.params
+    given = {
+        name for name in asked if context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+    }
+    if asked["length"] > 8:
+        raise click.UsageError(
+            f"--length {asked['length']}: paths of at most 8 tokens can be audited"
+        )
+    if asked["engine"] is not None:
+        if others := given - _FOR_ENGINES:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(others - {"rule"}))
+            raise click.UsageError(
+                "--engine audits the verifier of an engine on random models: leave out "
+                + (names or "RULE")
+            )
+        return
+    if asked["rule"] is None:
+        raise click.UsageError("missing RULE: what is audited, or --engine NAME")
+    if "length" in given:
+        raise click.UsageError("--length is for --engine")
+    made_up = asked["capture"] is None and asked["row"] is None
+    if asked["vocab_size"] is not None and not made_up:
+        raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
+    for_logits = (asked["temperature"], asked["draft_temperature"], asked["top_p"])
+    if made_up and for_logits != (1.0, None, None):
+        raise click.UsageError(
+            "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
+            "--capture if it is not the built-in one"
+        )
 
 
 def _tell(
@@ -252,7 +235,8 @@ def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> 
         # begun by the first report: the thread of the bar should not be forked
         bar = cache(lambda: stack.enter_context(progress("auditing", 100)))
         try:
-            return run_in_child(work, time_limit, lambda label, done: bar()(label, 100 * done))
+            limit = min(time_limit, LONGEST)
+            return run_in_child(work, limit, lambda label, done: bar()(label, 100 * done))
         except ChildError as error:
             reason = str(error)
         except KeyboardInterrupt:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from otlp.cli.options import (
-    OutputFile,
-    capture_argument,
-    figure_option,
-    json_option,
-    n_option,
-    open_capture,
-    rows_option,
-    say_truncations,
-    solvers_option,
-    source,
-    temperature_option,
-    time_limit_option,
-    top_k_option,
-    truncations,
-    workers,
-    workers_options,
-)
+from otlp.cli import options
+from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
-from otlp.data.spread_rows import choice_of_rows, spread_rows
-from otlp.studies.benchmark import Cell, Record, Size, benchmark
+from otlp.cli.rows import Rows
+from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
 
@@ -42,21 +26,20 @@ DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution
 Examples:
   otlp bench                                        the table, in under a minute
   otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
-  otlp bench mine.safetensors --json times.json --csv times.csv --figure times.svg
+  otlp bench mine.safetensors --json times.json --figure times.svg
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
 )
-@capture_argument
-@top_k_option("10,100,1000")
-@n_option("2,3,4")
-@solvers_option(",".join(DEFAULT_SOLVERS))
-@rows_option(5)
-@time_limit_option(5.0)
-@temperature_option()
-@workers_options
-@json_option("Write every solve to a JSON file.")
-@click.option("--csv", "csv_path", type=OutputFile(), help="Write every solve to a CSV file.")
-@figure_option("Draw time against size.")
+@options.capture_argument
+@options.top_k_option("10,100,1000")
+@options.n_option("2,3,4")
+@options.solvers_option(",".join(DEFAULT_SOLVERS))
+@options.rows_option(5)
+@options.time_limit_option(5.0)
+@options.temperature_option()
+@options.workers_options
+@options.json_option("Write every solve to a JSON file.")
+@options.figure_option("Draw time against size.")
 def command(
     capture: str | None,
     top_k: tuple[int | None, ...],
@@ -68,7 +51,6 @@ def command(
     jobs: int | None,
     scheduler: str | None,
     json_path: Path | None,
-    csv_path: Path | None,
     figure_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
@@ -76,33 +58,28 @@ def command(
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
     or --scheduler it is done sooner, and the times are those of busy machines.
     """
-    data = open_capture(capture)
+    chosen = Rows.spread(capture, rows)
+    data = chosen.capture
     sizes = [Size(k or 0, drafts) for k in top_k for drafts in n]
     for k in top_k:
         data.check_top_k(k)
-    chosen = spread_rows(len(data), rows)
-    choice = choice_of_rows(len(data), len(chosen))
-    total = len(solvers) + len(sizes) * len(solvers) * len(chosen)
+    total = len(solvers) + len(sizes) * len(solvers) * len(chosen.numbers)
     with workers(jobs, scheduler) as where, progress("warming up", total) as step:
-        asked = (data, sizes, solvers, chosen, time_limit, temperature)
+        asked = (data, sizes, solvers, chosen.numbers, time_limit, temperature)
         cells = list(benchmark(*asked, progress=step, **where))
     found: dict[str, object] = {
-        "rows": chosen,
-        "row_choice": choice,
+        **chosen.chosen,
         "temperature": temperature,
         "time_limit_seconds": time_limit,
         "jobs": jobs,
         "scheduler": scheduler,
         "cells": [_flat(cell) for cell in cells],
     }
-    write_result(json_path, "bench", {**source(capture, data), **found})
-    if csv_path:
-        write_whole(csv_path, lambda path: _write_csv(path, cells))
+    write_result(json_path, "bench", found)
     if figure_path:
         write_whole(figure_path, lambda path: draw_times(path, cells))
-    synthetic = " (synthetic)" if data.synthetic else ""
     console.print("Milliseconds a token, and acceptance")
-    console.print(f"{data.target_model} / {data.draft_model}{synthetic}, {choice}\n")
+    console.print(f"{chosen.title}\n")
     show(_times(cells, solvers))
     note(
         "\nMedian time (success rate, if not 100%), below it the mean acceptance of the solved "
@@ -122,7 +99,7 @@ def command(
     show(_parts(cells))
     note("\nerror: the optimal acceptance less the plan's, the largest of all rows.")
     widest = None if None in top_k else max(k for k in top_k if k)
-    say_truncations(data, truncations(data, chosen, temperature=temperature, top_k=widest))
+    chosen.say_truncations(chosen.truncations(temperature=temperature, top_k=widest))
     for cell in cells:
         if cell.skipped:
             size = f"({cell.size.k or data.vocab_size}, {cell.size.n})"
@@ -186,31 +163,8 @@ def _flat(cell: Cell) -> dict[str, object]:
         "acceptance": cell.acceptance if cell.solved else None,
         "skipped": cell.skipped,
         "solves": [
-            _solve(record) | {"seconds": seconds(record.timings)} for record in cell.records
+            {**plain, "seconds": seconds(record.timings)}
+            for record in cell.records
+            for plain in [{k: v for k, v in asdict(record).items() if k != "timings"}]
         ],
     }
-
-
-def _solve(record: Record) -> dict[str, object]:
-    return {
-        "row": record.row,
-        "status": record.status,
-        "guarantee": record.guarantee,
-        "acceptance": record.acceptance,
-        "error": record.error,
-        "marginal_error": record.marginal_error,
-    }
-
-
-def _write_csv(path: Path, cells: Sequence[Cell]) -> None:
-    rows = [
-        {"top_k": cell.size.k or None, "n": cell.size.n, "solver": cell.solver}
-        | _solve(record)
-        | {f"{part}_seconds": value for part, value in seconds(record.timings).items()}
-        for cell in cells
-        for record in cell.records
-    ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0] if rows else ())
-        writer.writeheader()
-        writer.writerows(rows)

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import click
 
-from otlp.cli.options import (
-    ByteCount,
-    OutputFile,
-    json_option,
-    sampling_options,
-    seed_option,
-    temperature_option,
-    tokens_option,
-)
+from otlp.cli import options
+from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -36,13 +29,13 @@ Examples:
 )
 @click.argument("output", type=OutputFile())
 @model_options(limit=None)
-@tokens_option(32)
-@temperature_option()
-@sampling_options
-@seed_option()
+@options.tokens_option(32)
+@options.temperature_option()
+@options.sampling_options
+@options.seed_option()
 @click.option("--shard-size", type=ByteCount(), help="Write shards of about that size: 500MB, 5GB.")
 @click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
-@json_option("Write what was captured to a file.")
+@options.json_option("Write what was captured to a file.")
 def command(
     output: Path,
     models: Models,

@@ -8,14 +8,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from otlp.cli.options import (
-    ListOf,
-    figure_option,
-    json_option,
-    length_option,
-    seed_option,
-    temperature_option,
-)
+from otlp.cli import options
+from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options, passages
 from otlp.decode.models.model import Sampling
@@ -46,11 +40,11 @@ Examples:
     show_default="a grid for each cascade",
     help="Thresholds alpha.",
 )
-@length_option(5)
-@temperature_option()
-@seed_option()
-@json_option("Write the curves to a file.")
-@figure_option("Draw the curves.")
+@options.length_option(5)
+@options.temperature_option()
+@options.seed_option()
+@options.json_option("Write the curves to a file.")
+@options.figure_option("Draw the curves.")
 def command(
     models: Models,
     cascades: tuple[str, ...],

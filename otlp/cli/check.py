@@ -10,24 +10,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from otlp.cli.options import (
-    capture_argument,
-    json_option,
-    n_option,
-    open_capture,
-    problem,
-    row_options,
-    rows_option,
-    say_truncations,
-    scheme_option,
-    solvers_option,
-    source,
-    time_limit_option,
-    tolerance_option,
-    truncations,
-)
+from otlp.cli import options
 from otlp.cli.output import console, note, progress, show, table, write_result
-from otlp.data.spread_rows import choice_of_rows, spread_rows
+from otlp.cli.rows import Rows
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -44,15 +29,15 @@ Examples:
   otlp check --solvers martingale,max-flow --top-k 100 --tolerance 1e-9
 """
 )
-@capture_argument
-@rows_option(10)
-@n_option(2)
-@scheme_option
-@row_options(top_k=10)
-@solvers_option(None)
-@tolerance_option(1e-7)
-@time_limit_option(10.0)
-@json_option("Write what was compared to a file.")
+@options.capture_argument
+@options.rows_option(10)
+@options.n_option(2)
+@options.scheme_option()
+@options.row_options(top_k=10)
+@options.solvers_option(None)
+@options.tolerance_option(1e-7)
+@options.time_limit_option(10.0)
+@options.json_option("Write what was compared to a file.")
 def command(
     capture: str | None,
     rows: int,
@@ -69,14 +54,13 @@ def command(
     bound: what one accepts must stay below the bounds of all, within the tolerance. Optimal answers
     thus agree within what each certifies, 1e-6 for some. Every plan must follow the target.
     """
-    data = open_capture(capture)
+    spread = Rows.spread(capture, rows)
+    numbers = spread.numbers
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
-    numbers = spread_rows(len(data), rows)
-    choice = choice_of_rows(len(data), len(numbers))
-    instances = [problem(data, row, n, **cut) for row in numbers]
+    instances = [spread.problem(row, n, **cut) for row in numbers]
     checks: dict[int, CrossCheck] = {}
     with progress("warming up", len(chosen) + len(instances)) as step:
-        small = small_problems(data)
+        small = small_problems(spread.capture)
         for name in chosen:
             warm([with_time_limit(name, time_limit)], small)
             step(f"warming up {name}")
@@ -89,21 +73,21 @@ def command(
         name: checks[numbers[0]].attempts[name].reason for name in chosen if name not in lines
     }
     complaints = [(row, text) for row, found in checks.items() for text in found.complaints]
-    asked = {"rows": numbers, "row_choice": choice, "n": n, **cut, "tolerance": tolerance}
+    asked = {**spread.chosen, "n": n, **cut, "tolerance": tolerance}
     found = {
         "agree": not complaints,
         "complaints": [{"row": row, "text": text} for row, text in complaints],
         "solvers": [{"solver": name, **line} for name, line in lines.items()],
         "left_out": [{"solver": name, "reason": reason} for name, reason in reasons.items()],
     }
-    write_result(json_path, "check", {**source(capture, data), **asked, **found})
+    write_result(json_path, "check", {**asked, **found})
     top = f"top-k {cut['top_k']}" if cut["top_k"] else "all tokens"
-    console.print(f"{choice}, {top}, n = {n}, {cut['scheme']} drafts\n")
+    console.print(f"{spread.choice}, {top}, n = {n}, {cut['scheme']} drafts\n")
     show(_table(lines))
     note("\nMean acceptance, largest gap and marginal error, median milliseconds.")
     for name, reason in reasons.items():
         note(f"{name}: {reason}")
-    say_truncations(data, truncations(data, numbers, **cut))
+    spread.say_truncations(spread.truncations(**cut))
     for row, text in complaints:
         console.print(f"row {row}: {text}", style="red")
     if complaints:

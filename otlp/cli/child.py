@@ -1,12 +1,12 @@
 """Foreign code runs in a child process, which may end, crash or loop without harm.
 
-The time limit is an alarm of the kernel in the child: it holds in compiled code too, and if the
-parent is gone.
+The parent ends it at the time limit, whatever it is busy with, and with it what it started.  If the
+parent is killed, the child ends itself: a thread of it waits for that, and for code that lets no
+thread run there is an alarm of the kernel.
 """
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any, TypeVar
 
 from otlp.auditing.subject import one_line
@@ -26,12 +26,10 @@ Result = TypeVar("Result")
 Progress = Callable[..., None]
 
 GRACE = 1.0
-"""Seconds after which the parent ends a child that has put its alarm off."""
+"""Seconds that a child has to end, and that its alarm comes after the time limit."""
 
 BETWEEN_REPORTS = 0.1
 """Seconds between two reports of progress at least."""
-
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
 class ChildError(OTLPError, RuntimeError):
@@ -68,7 +66,7 @@ def run_in_child(
         warnings.simplefilter("ignore", DeprecationWarning)
         child.start()
     sender.close()
-    deadline = time.monotonic() + time_limit + GRACE
+    deadline = time.monotonic() + time_limit
     try:
         while (left := deadline - time.monotonic()) > 0.0 and receiver.poll(left):
             kind, content = receiver.recv()
@@ -80,10 +78,13 @@ def run_in_child(
             progress(*content)
     except (EOFError, ConnectionError):
         child.join(GRACE)
-        if child.exitcode != -signal.SIGALRM:
-            raise ChildError(_ending(child.exitcode)) from None
+        raise ChildError(_ending(child.exitcode)) from None
     finally:
-        _end(child)
+        assert child.pid is not None
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
+        child.join()
         receiver.close()
     raise ChildError(f"the time limit of {time_limit:g} s was reached")
 
@@ -96,10 +97,8 @@ def _ending(status: int | None) -> str:
 
 def _child(work: Callable[[Progress], Any], sender: Connection, time_limit: float) -> None:
     os.setpgid(0, 0)  # what the code starts ends with it, and Ctrl-C goes to the parent alone
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, time_limit)
+    signal.setitimer(signal.ITIMER_REAL, time_limit + GRACE)
+    Thread(target=_end_with_parent, daemon=True).start()
     reported = 0.0
 
     def progress(*content: Any) -> None:
@@ -117,10 +116,8 @@ def _child(work: Callable[[Progress], Any], sender: Connection, time_limit: floa
     sender.send(message)
 
 
-def _end(child: BaseProcess) -> None:
-    """End the child and all that it started."""
-    assert child.pid is not None
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.kill()
-    child.join()
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from otlp.cli.options import (
-    capture_argument,
-    figure_option,
-    json_option,
-    n_option,
-    open_capture,
-    row_options,
-    rows_option,
-    rules_option,
-    say_truncations,
-    schemes_option,
-    source,
-    time_limit_option,
-    truncations,
-    workers,
-    workers_options,
-)
-from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.data.spread_rows import choice_of_rows, spread_rows
+from otlp.cli import options
+from otlp.cli.acceptances import note_missing, note_partial, print_points
+from otlp.cli.options import workers
+from otlp.cli.output import console, progress, write_result, write_whole
+from otlp.cli.rows import Rows
 from otlp.drafts.by_name import SCHEMES
-from otlp.studies.compare import BOUND, OPTIMUM, RULES, Summary, compare, summarise
-from otlp.studies.figures import draw_acceptance
+from otlp.studies.compare import BOUND, OPTIMUM, RULES, compare, summarise
+from otlp.studies.figures import draw_sweep
+from otlp.studies.points import SweepPoint
 
 
 @click.command(
@@ -45,16 +29,16 @@ Examples:
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
 """
 )
-@capture_argument
-@n_option("1,2,3,4")
-@rows_option(10)
-@row_options()
-@schemes_option(",".join(SCHEMES))
-@rules_option(",".join(RULES))
-@time_limit_option(10.0)
-@workers_options
-@json_option("Write the acceptance on every row to a file.")
-@figure_option("Draw the acceptance over n.")
+@options.capture_argument
+@options.n_option("1,2,3,4")
+@options.rows_option(10)
+@options.row_options()
+@options.schemes_option(",".join(SCHEMES))
+@options.rules_option(",".join(RULES))
+@options.time_limit_option(10.0)
+@options.workers_options
+@options.json_option("Write the acceptance on every row to a file.")
+@options.figure_option("Draw the acceptance over n.")
 def command(
     capture: str | None,
     n: tuple[int, ...],
@@ -79,73 +63,32 @@ def command(
     rejection without replacement, whose acceptance is estimated where a million sequences of
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
     """
-    data = open_capture(capture)
-    chosen = spread_rows(len(data), rows)
-    choice = choice_of_rows(len(data), len(chosen))
-    pairs = (data.distributions(row, **cut) for row in chosen)
-    total = len(chosen) * len(schemes) * len(n)
+    chosen = Rows.spread(capture, rows)
+    pairs = (chosen.capture.distributions(row, **cut) for row in chosen.numbers)
+    total = len(chosen.numbers) * len(schemes) * len(n)
     with workers(jobs, scheduler) as where, progress("comparing", total) as step:
         measured = list(
             compare(pairs, n, schemes, rules, time_limit=time_limit, progress=step, **where)
         )
-    summaries = summarise(measured)
-    synthetic = " (synthetic)" if data.synthetic else ""
-    title = f"{data.target_model} / {data.draft_model}{synthetic}, {choice}"
-    results = [asdict(found) | {"row": chosen[found.row]} for found in measured]
-    asked = {"rows": chosen, "row_choice": choice, **cut, "time_limit_seconds": time_limit}
-    write_result(json_path, "compare", {**source(capture, data), **asked, "results": results})
+    points = summarise(measured, cut["temperature"], cut["top_k"])
+    results = [asdict(found) | {"row": chosen.numbers[found.row]} for found in measured]
+    content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
+    write_result(json_path, "compare", content)
     if figure_path:
-        write_whole(figure_path, lambda path: draw_acceptance(path, summaries, title))
-    console.print(f"Mean acceptance: {title}")
-    for scheme in schemes:
-        console.print(f"\n{scheme}")
-        show(_table([found for found in summaries if found.scheme == scheme]))
+        write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
+    console.print(f"Mean acceptance: {chosen.title}")
+    print_points(points, "n", _cell)
     console.print()
-    say_truncations(data, truncations(data, chosen, **cut))
-    for line in _reasons(summaries):
-        note(line)
-    if any(found.partial for found in summaries):
-        note("*: a mean over fewer rows than the optimum's.")
+    chosen.say_truncations(chosen.truncations(**cut))
+    note_missing(points)
+    note_partial(points)
 
 
-def _table(summaries: Sequence[Summary]) -> Table:
-    sizes = sorted({found.n for found in summaries})
-    made = table("rule", *(f"n = {size}" for size in sizes))
-    by_rule: dict[str, dict[int, Summary]] = {}
-    for found in summaries:
-        by_rule.setdefault(found.rule, {})[found.n] = found
-    for rule, cells in by_rule.items():
-        style = {OPTIMUM: "bold", BOUND: "dim"}.get(rule)
-        best = by_rule[OPTIMUM]
-        made.add_row(rule, *(_cell(cells[n], best[n]) for n in sizes), style=style)
-    return made
-
-
-def _cell(found: Summary, best: Summary) -> str:
-    if not found.rows:
-        return "-"
+def _cell(found: SweepPoint, best: SweepPoint) -> str:
+    mean = found.acceptance.mean
     if found.partial:
-        return f"{found.acceptance:.4f}*"
+        return f"{mean:.4f}*"
     if found.rule in (OPTIMUM, BOUND) or best.partial:
-        return f"{found.acceptance:.4f}"
-    share = found.acceptance / best.acceptance
-    return f"{found.acceptance:.4f} " + ("100%" if share > 0.9995 else f"{share:.1%}")
-
-
-def _reasons(summaries: Sequence[Summary]) -> list[str]:
-    """Why rules are missing: a line for all rules, schemes and n that share a reason."""
-    missing: dict[str, list[Summary]] = {}
-    for found in summaries:
-        if found.reason:
-            # Reasons name the drafts, as IID(V=4096, n=1), and n.
-            shared = re.sub(r"\w+\(V=.*?\)|n ?= ?\d+|\d+\.\de-\d+", "", found.reason)
-            missing.setdefault(shared, []).append(found)
-    return [
-        f"{_list(found.rule for found in group)} on {_list(found.scheme for found in group)}, "
-        f"n = {_list(found.n for found in group)}: {group[0].reason}"
-        for group in missing.values()
-    ]
-
-
-def _list(items: Iterable[object]) -> str:
-    return ", ".join(map(str, dict.fromkeys(items)))
+        return f"{mean:.4f}"
+    share = mean / best.acceptance.mean
+    return f"{mean:.4f} " + ("100%" if share > 0.9995 else f"{share:.1%}")

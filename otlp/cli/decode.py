@@ -9,16 +9,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from otlp.cli.options import (
-    ListOf,
-    figure_option,
-    json_option,
-    length_option,
-    sampling_options,
-    seed_option,
-    temperature_option,
-    tokens_option,
-)
+from otlp.cli import options
+from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -55,20 +47,20 @@ Examples:
 @click.option(
     "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
 )
-@length_option("4")
-@temperature_option("1")
-@sampling_options
-@tokens_option(48)
-@seed_option("0")
+@options.length_option("4")
+@options.temperature_option("1")
+@options.sampling_options
+@options.tokens_option(48)
+@options.seed_option("0")
 @click.option(
     "--tuned",
     "config",
     type=click.Path(),
     help="What otlp tune wrote: its algorithm, shape and sampling, in place of the options.",
 )
-@json_option("Write every run to a file.")
-@figure_option("Draw the block efficiency.")
-@figure_option("Draw where the time goes.", "--time-figure")
+@options.json_option("Write every run to a file.")
+@options.figure_option("Draw the block efficiency.")
+@options.figure_option("Draw where the time goes.", "--time-figure")
 def command(
     models: Models,
     algorithms: tuple[str, ...],

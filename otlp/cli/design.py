@@ -10,17 +10,8 @@ import click
 import numpy as np
 from rich.table import Table
 
-from otlp.cli.options import (
-    ListOf,
-    OutputFile,
-    capture_argument,
-    json_option,
-    length_option,
-    open_capture,
-    seed_option,
-    temperature_option,
-    tokens_option,
-)
+from otlp.cli import options
+from otlp.cli.options import ListOf, OutputFile, open_capture
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.data.captures import Capture
@@ -44,15 +35,15 @@ Examples:
   otlp capture mine.safetensors && otlp design mine.safetensors
 """
 )
-@capture_argument
+@options.capture_argument
 @model_options(limit=10)
 @click.option(
     "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
 )
-@temperature_option()
-@tokens_option(64)
-@length_option(12)
-@seed_option()
+@options.temperature_option()
+@options.tokens_option(64)
+@options.length_option(12)
+@options.seed_option()
 @click.option(
     "--statistics", "kept", type=OutputFile(), help="Read them here, or gather and keep them here."
 )
@@ -60,7 +51,7 @@ Examples:
 @click.option(
     "--node-cost", type=click.FloatRange(0), help="What a node adds to a target call, likewise."
 )
-@json_option("Write the designs to a file.")
+@options.json_option("Write the designs to a file.")
 def command(
     capture: str | None,
     models: Models,

@@ -8,20 +8,10 @@ from typing import Any
 import click
 
 from otlp.checks import MEMORY_LIMIT
-from otlp.cli.options import (
-    ByteCount,
-    OutputFile,
-    capture_argument,
-    json_option,
-    n_option,
-    open_capture,
-    problem,
-    row_option,
-    row_options,
-    scheme_option,
-    source,
-)
+from otlp.cli import options
+from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import facts, progress, write_result, write_whole
+from otlp.cli.rows import Rows
 from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
@@ -38,7 +28,7 @@ Examples:
   highs row.mps    |    gurobi_cl row.mps    |    scip -f row.mps    |    cplex -c "read row.mps"
 """
 )
-@capture_argument
+@options.capture_argument
 @click.option(
     "--to",
     "path",
@@ -46,16 +36,16 @@ Examples:
     required=True,
     help="File to write: .mps (free format, for any LP solver) or .npz (arrays for SciPy).",
 )
-@row_option()
-@n_option(2)
+@options.row_option()
+@options.n_option(2)
 @click.option(
     "--form",
     type=click.Choice(["relaxed", "full"]),
     default="relaxed",
     help="By sets of tokens, or the joint distribution of token and tuple.",
 )
-@scheme_option
-@row_options()
+@options.scheme_option()
+@options.row_options()
 @click.option(
     "--memory-limit",
     type=ByteCount(),
@@ -63,7 +53,7 @@ Examples:
     show_default="2GiB",
     help="Memory that the program may take, such as 8GiB.",
 )
-@json_option("Write what was written to a file.")
+@options.json_option("Write what was written to a file.")
 def command(
     capture: str | None,
     path: Path,
@@ -79,10 +69,10 @@ def command(
 
     A comment in the file says what the optimum is.
     """
-    data = open_capture(capture)
+    single = Rows.single(capture, row)
     with progress("building", None):
-        lp = lp_arrays(problem(data, row, n, scheme=scheme, **cut), form, memory_limit)
-    settings = {"capture": capture or "built-in", "row": row, "n": n, "scheme": scheme, **cut}
+        lp = lp_arrays(single.problem(row, n, scheme=scheme, **cut), form, memory_limit)
+    settings = {"capture": single.source["capture"], "row": row, "n": n, "scheme": scheme, **cut}
     said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
     write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))
     content = {
@@ -100,7 +90,7 @@ def command(
         "optimum": lp.optimum,
     }
     asked = {"row": row, "n": n, "scheme": scheme, **cut}
-    write_result(json_path, "export", {**source(capture, data), **asked, **sizes})
+    write_result(json_path, "export", {**single.source, **asked, **sizes})
     facts(str(path), content)
 
 

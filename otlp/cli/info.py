@@ -8,9 +8,11 @@ from typing import Any
 import click
 import numpy as np
 
-from otlp.cli.options import capture_argument, json_option, open_capture, source, truncations
+from otlp.cli import options
+from otlp.cli.options import open_capture
 from otlp.cli.output import console, facts, progress, write_result
-from otlp.data.spread_rows import choice_of_rows, spread_rows
+from otlp.cli.rows import Rows
+from otlp.data.spread_rows import spread_rows
 from otlp.distribution import entropy
 
 SAMPLE_ROWS = 100
@@ -24,24 +26,25 @@ Examples:
   otlp info captures/large         the one in a folder
 """
 )
-@capture_argument
-@json_option("Write the description to a file.")
+@options.capture_argument
+@options.json_option("Write the description to a file.")
 def command(capture: str | None, json_path: Path | None) -> None:
     """Describe a capture: where its logits come from, and what they are like."""
     data = open_capture(capture)
-    rows = spread_rows(len(data), SAMPLE_ROWS) if len(data) else []
+    described = Rows(capture, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else [])
+    rows = described.numbers
     entropies: tuple[list[float], list[float]] = ([], [])
-    overlap, left_open = [], []
+    overlap = []
     with progress("reading rows", len(rows)) as step:
         for row in rows:
             pair = data.distributions(row)
             for distribution, found in zip(pair, entropies, strict=True):
                 found.append(entropy(distribution))
             overlap.append(float(np.minimum(*pair).sum()))
-            left_open += truncations(data, [row]) if data.kept is not None else []
             step()
+    left_open = described.truncations() if data.kept is not None else []
     content: dict[str, Any] = {
-        **source(capture, data),
+        **described.source,
         "tokenizer": data.tokenizer,
         "source": data.source,
         "note": data.note,
@@ -50,7 +53,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "stored_as": data.dtype if data.kept is None else None,
         "kept_tokens": data.kept,
         "described_rows": len(rows),
-        "row_choice": choice_of_rows(len(data), len(rows)),
+        "row_choice": described.choice,
         "target_entropy_nats": _quantiles(entropies[0]),
         "draft_entropy_nats": _quantiles(entropies[1]),
         "acceptance_of_one_draft": _quantiles(overlap),
@@ -74,7 +77,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
     }
     facts(capture or "the built-in capture", printed)
     if len(data) > SAMPLE_ROWS:
-        console.print(f"Median [10%, 90%] of {choice_of_rows(len(data), len(rows))}.")
+        console.print(f"Median [10%, 90%] of {described.choice}.")
 
 
 def _quantiles(values: list[float]) -> list[float] | None:

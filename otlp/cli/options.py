@@ -7,21 +7,18 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from otlp.cli.output import note
 from otlp.data.captures import Capture, builtin, load
-from otlp.drafts.by_name import SCHEMES, make_scheme
+from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError
-from otlp.problem import Problem
 from otlp.solvers import SOLVERS, make_solver
 from otlp.studies.canvas import file_types
 from otlp.sweeps.cluster import on_scheduler
@@ -159,188 +156,105 @@ def figure_option(help: str, flag: str = "--figure") -> Decorator:
     return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
 
 
-def row_option(default: int | None = 0) -> Decorator:
-    """Add ``--row``, which row of the capture."""
-    return click.option("--row", type=int, default=default, help="Which row of the capture.")
+def _option(
+    flag: str, part: Any, help: str, usual: Any = None, unset: str = "", **more: Any
+) -> Callable[..., Decorator]:
+    """An option that commands add with a default of their own.
+
+    A default that is a string, such as 1,2,4, makes it a list; `unset` says what None means.
+    """
+
+    def with_default(default: Any = usual) -> Decorator:
+        listed = isinstance(default, str) and not isinstance(part, ListOf | click.Choice)
+        kind = ListOf(part) if listed else part
+        shown = unset if default is None and unset else True
+        return click.option(flag, type=kind, default=default, show_default=shown, help=help, **more)
+
+    return with_default
 
 
-def rows_option(default: int | None) -> Decorator:
-    """Add ``--rows``, how many rows of the capture; None: all."""
-    return click.option(
-        "--rows",
-        type=click.IntRange(1),
-        default=default,
-        show_default="all" if default is None else True,
-        help="How many rows, one drawn from each of so many equal stretches of the capture.",
-    )
+def _or_none(nothing: object) -> Callable[[Any, Any, Any], Any]:
+    """A callback: None for the value that cuts nothing."""
+
+    def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(None if one == nothing else one for one in value)
+        return None if value == nothing else value
+
+    return callback
 
 
-def n_option(default: int | str) -> Decorator:
-    """Add ``--n``; a default such as 1,2,4 makes it a list."""
-    kind = ListOf(click.IntRange(1)) if isinstance(default, str) else click.IntRange(1)
-    return click.option("--n", type=kind, default=default, help="Number of drafts.")
+_COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
-
-def temperature_option(default: float | str = 1.0) -> Decorator:
-    """Add ``--temperature``; a default that is a string makes it a list."""
-    kind = ListOf(float) if isinstance(default, str) else float
-    help = "Temperature of both models."
-    return click.option("--temperature", type=kind, default=default, help=help)
-
-
-def top_k_option(default: int | str = 0) -> Decorator:
-    """Add ``--top-k``, None where all tokens are kept; a default such as 10,100 makes it a list."""
-    kind = ListOf(click.IntRange(0)) if isinstance(default, str) else click.IntRange(0)
-
-    def none_for_all(_: click.Context, __: click.Parameter, value: Any) -> Any:
-        return tuple(k or None for k in value) if isinstance(value, tuple) else value or None
-
-    help = "Cut the draft to its k most likely tokens; 0 keeps all."
-    return click.option("--top-k", type=kind, default=default, callback=none_for_all, help=help)
-
-
-def top_p_option(command: Command) -> Command:
-    """Add ``--top-p``, None where all tokens are kept."""
-    return click.option(
-        "--top-p",
-        type=float,
-        default=1.0,
-        callback=lambda _, __, value: None if value == 1.0 else value,
-        help="Cut the draft to its top-p nucleus; 1 keeps all.",
-    )(command)
+row_option = _option("--row", int, "Which row of the capture.", 0)
+rows_option = _option(
+    "--rows",
+    _COUNT,
+    "How many rows, one drawn from each of so many equal stretches of the capture.",
+    unset="all",
+)
+n_option = _option("--n", _COUNT, "Number of drafts.")
+temperature_option = _option("--temperature", float, "Temperature of both models.", 1.0)
+top_k_option = _option(
+    "--top-k",
+    click.IntRange(0),
+    "Cut the draft to its k most likely tokens; 0 keeps all.",
+    0,
+    callback=_or_none(0),
+)
+_TOP_P = "Cut the draft to its top-p nucleus; 1 keeps all."
+top_p_option = _option("--top-p", float, _TOP_P, 1.0, callback=_or_none(1.0))
+scheme_option = _option(
+    "--scheme", click.Choice(list(SCHEMES)), "How the n tokens are drafted.", "iid"
+)
+schemes_option = _option(
+    "--schemes", ListOf(click.Choice(list(SCHEMES))), "How the n tokens are drafted, each in turn."
+)
+rules_option = _option("--rules", _NAMES, "Solvers by their names.")
+solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")
+time_limit_option = _option(
+    "--time-limit", Positive(), "Seconds after which a solve, or an audit, is ended."
+)
+tolerance_option = _option(
+    "--tolerance", Positive(), "The largest difference of probabilities that counts as none."
+)
+length_option = _option("--length", _COUNT, "Tokens of a drafted path, at most.")
+tokens_option = _option("--tokens", _COUNT, "Tokens written after each prompt.")
+seed_option = _option("--seed", click.IntRange(0), "Seed of random numbers.", 0)
 
 
 def draft_temperature_option(kind: Any = float) -> Decorator:
     """Add ``--draft-temperature``, None where it is that of both."""
-    return click.option(
-        "--draft-temperature",
-        type=kind,
-        show_default="that of both",
-        help="Temperature of the draft alone.",
+    help = "Temperature of the draft alone."
+    return _option("--draft-temperature", kind, help, unset="that of both")()
+
+
+def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
+    """Add ``--vocab-size``, at least `least`."""
+    return _option("--vocab-size", click.IntRange(least), "Tokens of made-up distributions.")(
+        default
     )
 
 
 def row_options(top_k: int = 0) -> Decorator:
     """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
-    options = (draft_temperature_option(), temperature_option(), top_p_option, top_k_option(top_k))
+    options = draft_temperature_option(), temperature_option(), top_p_option(), top_k_option(top_k)
     return lambda command: reduce(lambda made, option: option(made), options, command)
 
 
-def scheme_option(command: Command) -> Command:
-    """Add ``--scheme``, how the tokens are drafted."""
-    return click.option(
-        "--scheme",
-        type=click.Choice(list(SCHEMES)),
-        default="iid",
-        help="How the n tokens are drafted.",
-    )(command)
-
-
-def schemes_option(default: str) -> Decorator:
-    """Add ``--schemes``, several ways to draft."""
-    kind = ListOf(click.Choice(list(SCHEMES)))
-    help = "How the n tokens are drafted, each in turn."
-    return click.option("--schemes", type=kind, default=default, help=help)
-
-
-def rules_option(default: str) -> Decorator:
-    """Add ``--rules``, solvers whose acceptance is measured."""
-    kind = ListOf(SolverName())
-    return click.option("--rules", type=kind, default=default, help="Solvers by their names.")
-
-
-def solvers_option(default: str | None) -> Decorator:
-    """Add ``--solvers``; None: all."""
-    return click.option(
-        "--solvers",
-        type=ListOf(SolverName()),
-        default=default,
-        show_default="all" if default is None else True,
-        help="Solvers by their names.",
-    )
-
-
-def time_limit_option(default: float) -> Decorator:
-    """Add ``--time-limit``, seconds for each solve or for an audit."""
-    return click.option(
-        "--time-limit",
-        type=Positive(),
-        default=default,
-        help="Seconds after which a solve, or an audit, is ended.",
-    )
-
-
-def tolerance_option(default: float) -> Decorator:
-    """Add ``--tolerance``."""
-    return click.option(
-        "--tolerance",
-        type=Positive(),
-        default=default,
-        help="The largest difference of probabilities that counts as none.",
-    )
-
-
-def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
-    """Add ``--vocab-size``, at least `least`."""
-    return click.option(
-        "--vocab-size",
-        type=click.IntRange(least),
-        default=default,
-        help="Tokens of made-up distributions.",
-    )
-
-
-def length_option(default: int | str) -> Decorator:
-    """Add ``--length``; a default that is a string makes it a list."""
-    kind = ListOf(click.IntRange(1)) if isinstance(default, str) else click.IntRange(1)
-    help = "Tokens of a drafted path, at most."
-    return click.option("--length", type=kind, default=default, help=help)
-
-
-def tokens_option(default: int) -> Decorator:
-    """Add ``--tokens``."""
-    help = "Tokens written after each prompt."
-    return click.option("--tokens", type=click.IntRange(1), default=default, help=help)
-
-
-def seed_option(default: int | str = 0) -> Decorator:
-    """Add ``--seed``; a default that is a string makes it a list."""
-    kind = ListOf(click.IntRange(0)) if isinstance(default, str) else click.IntRange(0)
-    return click.option("--seed", type=kind, default=default, help="Seed of random numbers.")
-
-
 def sampling_options(command: Command) -> Command:
-    """Add the cuts of both models: the law that is decoded from."""
-    top_k = click.option(
-        "--sampling-top-k",
-        type=click.IntRange(0),
-        default=0,
-        callback=lambda _, __, value: value or None,
-        help="Cut both models to their k most likely tokens; 0 keeps all.",
-    )
-    top_p = click.option(
-        "--sampling-top-p",
-        type=float,
-        default=1.0,
-        help="Then cut both to their top-p nucleus; 1 keeps all.",
-    )
-    return top_k(top_p(command))
+    """Add the cuts of both models: the distribution that is decoded from."""
+    help = "Cut both models to their k most likely tokens; 0 keeps all."
+    top_k = _option("--sampling-top-k", click.IntRange(0), help, 0, callback=_or_none(0))()
+    top_p = _option("--sampling-top-p", float, "Then cut both to their top-p nucleus; 1 keeps all.")
+    return top_k(top_p(1.0)(command))
 
 
 def workers_options(command: Command) -> Command:
     """Add ``--jobs`` and ``--scheduler``, for `workers`."""
-    jobs = click.option(
-        "--jobs",
-        type=click.IntRange(1),
-        show_default="1",
-        help="Processes at a time on this machine.",
-    )
-    scheduler = click.option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="A running Dask scheduler, such as tcp://10.0.0.1:8786: its workers do the work.",
-    )
-    return jobs(scheduler(command))
+    jobs = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
+    help = "A running Dask scheduler, such as tcp://10.0.0.1:8786: its workers do the work."
+    return jobs(_option("--scheduler", str, help, metavar="ADDRESS")()(command))
 
 
 @contextmanager
@@ -371,37 +285,3 @@ def capture_argument(command: Command) -> Command:
 def open_capture(path: str | None) -> Capture:
     """Load a capture, the built-in one by default: of a file, an index or a folder."""
     return builtin() if path is None else load(path)
-
-
-def source(path: str | None, capture: Capture) -> dict[str, Any]:
-    """Say where rows come from, for `write_result`."""
-    return {
-        "capture": "built-in" if path is None else path,
-        "target": capture.target_model,
-        "draft": capture.draft_model,
-        "synthetic": capture.synthetic,
-    }
-
-
-def truncations(capture: Capture, rows: Sequence[int], **cut: Any) -> list[float]:
-    """What rows leave open, by `Capture.truncation`; `cut` may name a scheme."""
-    cut.pop("scheme", None)
-    return [capture.truncation(row, **cut) for row in rows]
-
-
-def say_truncations(capture: Capture, found: Sequence[float]) -> None:
-    """Print what rows of a `TopCapture` leave open; nothing for whole rows."""
-    if capture.kept is not None:
-        more = f"{max(found):.2g}"
-        if len(found) > 1:
-            more = f"{fmean(found):.2g} on average, {more} in one row"
-        note(
-            f"The capture keeps the {capture.kept} likeliest tokens of a row; drafts are of these. "
-            f"Had it kept all, the optimum would be the same, or higher by at most {more}."
-        )
-
-
-def problem(capture: Capture, row: int, n: int, *, scheme: str = "iid", **cut: Any) -> Problem:
-    """Build the OTLP of one row; see `Capture.distributions` for `cut`."""
-    target, draft = capture.distributions(row, **cut)
-    return Problem(target, make_scheme(scheme, draft, n))

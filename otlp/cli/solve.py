@@ -8,21 +8,10 @@ from typing import Any
 import click
 import numpy as np
 
-from otlp.cli.options import (
-    SolverName,
-    capture_argument,
-    json_option,
-    n_option,
-    open_capture,
-    problem,
-    row_option,
-    row_options,
-    say_truncations,
-    scheme_option,
-    source,
-    truncations,
-)
+from otlp.cli import options
+from otlp.cli.options import SolverName
 from otlp.cli.output import facts, progress, seconds, write_result
+from otlp.cli.rows import Rows
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
@@ -39,14 +28,14 @@ Examples:
   otlp solve --solver linear-program -o form=full --top-k 4
 """
 )
-@capture_argument
-@row_option()
-@n_option(2)
-@scheme_option
-@row_options()
+@options.capture_argument
+@options.row_option()
+@options.n_option(2)
+@options.scheme_option()
+@options.row_options()
 @click.option("--solver", type=SolverName(), default="auto", help="A solver by its name.")
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
-@json_option("Write the certificate to a file.")
+@options.json_option("Write the certificate to a file.")
 def command(
     capture: str | None,
     row: int,
@@ -58,17 +47,17 @@ def command(
 ) -> None:
     """Solve one row of a capture and print its certificate."""
     chosen = make_solver(solver, **dict(map(_parse_option, options)))
-    data = open_capture(capture)
-    instance = problem(data, row, n, **cut)
+    single = Rows.single(capture, row)
+    instance = single.problem(row, n, **cut)
     with progress("solving", None):
-        warm([chosen], small_problems(data))
+        warm([chosen], small_problems(single.capture))
         solution = settled(lambda: chosen.solve(instance))
     asked = {"row": row, "n": n, **cut, "options": list(options)}
-    open_end = truncations(data, [row], **cut)
+    open_end = single.truncations(**cut)
     found = {**certificate(solution), "truncation": open_end[0]}
-    write_result(json_path, "solve", {**source(capture, data), **asked, **found})
+    write_result(json_path, "solve", {**single.source, **asked, **found})
     _print(solution)
-    say_truncations(data, open_end)
+    single.say_truncations(open_end)
     if solution.plan is None:
         raise SystemExit(1)
 

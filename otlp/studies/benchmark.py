@@ -17,7 +17,7 @@ from otlp._solve import optimal_acceptance
 from otlp.data.captures import Capture
 from otlp.drafts import IID
 from otlp.problem import Problem
-from otlp.solution import Guarantee, Solution
+from otlp.solution import Guarantee
 from otlp.solvers import with_time_limit
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import attempt, warm
@@ -39,10 +39,8 @@ class Record:
 
     Attributes
     ----------
-    size : Size
-    solver : str
     row : int
-        Row of the capture.
+        Of the capture.
     status, guarantee : str
         Names of the members of `Status` and `Guarantee`.
     acceptance : float
@@ -55,8 +53,6 @@ class Record:
         Seconds by part.
     """
 
-    size: Size
-    solver: str
     row: int
     status: str
     guarantee: str
@@ -169,7 +165,7 @@ def benchmark(
             label = f"({size.k or capture.vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
-            work = partial(_timed, size=size, name=name, time_limit=time_limit, small=small)
+            work = partial(_timed, name=name, time_limit=time_limit, small=small)
             tasks = [] if reason else zip(rows, problems, strict=True)
             done = in_order(work, tasks, jobs, executor=executor)
             for found, problem in zip(done, problems, strict=False):
@@ -193,7 +189,7 @@ _warm: set[str] = set()
 
 
 def _timed(
-    task: tuple[int, Problem], size: Size, name: str, time_limit: float, small: list[Problem]
+    task: tuple[int, Problem], name: str, time_limit: float, small: list[Problem]
 ) -> Record | str:
     """Time one solve, in the worker; or say why there is none."""
     row, problem = task
@@ -203,7 +199,12 @@ def _timed(
         return found.reason
     if found.solution.timings.total > time_limit:
         _warm.discard(name)  # an engine that had to be stopped starts again before the next size
-    return _record(size, name, row, problem, found.solution)
+    solution = found.solution
+    optimum, _ = optimal_acceptance(problem)
+    return Record(
+        *(row, solution.status.name, solution.guarantee.name, solution.acceptance),
+        *(optimum - solution.acceptance, solution.marginal_error, solution.timings),
+    )
 
 
 def _warm_up(name: str, time_limit: float, small: list[Problem]) -> None:
@@ -232,13 +233,3 @@ def _too_slow(solver: Solver, problem: Problem, pace: float, time_limit: float) 
     if expected <= time_limit:
         return ""
     return f"expected about {expected:.3g} s from the sizes before, limit {time_limit:g} s"
-
-
-def _record(size: Size, name: str, row: int, problem: Problem, solution: Solution) -> Record:
-    optimum, _ = optimal_acceptance(problem)
-    error = optimum - solution.acceptance
-    status, guarantee = solution.status.name, solution.guarantee.name
-    return Record(
-        *(size, name, row, status, guarantee, solution.acceptance, error),
-        *(solution.marginal_error, solution.timings),
-    )

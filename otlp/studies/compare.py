@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, stdev
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from otlp.problem import Problem
 from otlp.solvers import make_solver, with_time_limit
 from otlp.studies.attempt import attempt
 from otlp.studies.bounds import upper_bound
+from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.sweeps.workers import in_order
 
 OPTIMUM = "optimum"
@@ -70,36 +70,6 @@ class RuleResult:
     acceptance: float
     guarantee: str = ""
     reason: str = ""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A rule's acceptance over all rows.
-
-    Attributes
-    ----------
-    scheme, n, rule
-        See `RuleResult`.
-    rows : int
-        On how many rows the rule applied.
-    acceptance : float
-        Mean over those rows; NaN if there is none.
-    standard_error : float
-        Of that mean, over rows; NaN below two rows.
-    reason : str
-        The first reason of a row that has one; empty if none has.
-    partial : bool
-        Whether there are rows on which the rule did not apply, and others on which it did.
-    """
-
-    scheme: str
-    n: int
-    rule: str
-    rows: int
-    acceptance: float
-    standard_error: float
-    reason: str
-    partial: bool
 
 
 def compare(
@@ -220,23 +190,19 @@ def _references(where: Where, problem: Problem) -> Iterator[RuleResult]:
     yield RuleResult(*where, BOUND, upper_bound(problem))
 
 
-def summarise(measurements: Iterable[RuleResult]) -> list[Summary]:
+def summarise(
+    measurements: Iterable[RuleResult], temperature: float = 1.0, top_k: int | None = None
+) -> list[SweepPoint]:
     """Average over rows, in the order in which combinations first appear."""
-    groups: dict[tuple[str, int, str], list[RuleResult]] = {}
+    groups: dict[tuple[SweepSetting, str], list[RuleResult]] = {}
     for found in measurements:
-        groups.setdefault((found.scheme, found.n, found.rule), []).append(found)
-    return [_summary(*key, group) for key, group in groups.items()]
-
-
-def _summary(scheme: str, n: int, rule: str, group: Sequence[RuleResult]) -> Summary:
-    values = [found.acceptance for found in group if not math.isnan(found.acceptance)]
-    return Summary(
-        scheme=scheme,
-        n=n,
-        rule=rule,
-        rows=len(values),
-        acceptance=fmean(values) if values else math.nan,
-        standard_error=stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan,
-        reason=next((found.reason for found in group if found.reason), ""),
-        partial=0 < len(values) < len(group),
-    )
+        setting = SweepSetting(found.scheme, found.n, temperature, top_k)
+        groups.setdefault((setting, found.rule), []).append(found)
+    return [
+        SweepPoint.of(
+            *key,
+            np.array([found.acceptance for found in group]),
+            next((found.reason for found in group if found.reason), ""),
+        )
+        for key, group in groups.items()
+    ]

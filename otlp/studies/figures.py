@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
-from otlp.studies.compare import OPTIMUM, Summary
+from otlp.studies.compare import OPTIMUM
+from otlp.studies.points import AXES as SWEPT
+from otlp.studies.points import SweepPoint, by_panel, varying
 from otlp.studies.style import BLUE, GREY, ORANGE, RED, SKY, look
-from otlp.studies.sweep import AXES as SWEPT
-from otlp.studies.sweep import SweepPoint, by_panel, varying
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
@@ -45,23 +45,6 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
         axes.set_ylabel("median ms a token")
         canvas.legend(loc="outside right center")
-
-
-def draw_acceptance(path: Path, summaries: Sequence[Summary], title: str = "") -> None:
-    """Draw mean acceptance over n, a panel a scheme and a line a rule."""
-    schemes = list(dict.fromkeys(found.scheme for found in summaries))
-    rules = list(dict.fromkeys(found.rule for found in summaries))
-    with _panels(path, schemes, "n, number of drafts", title, sharex=True) as (panels, handles):
-        for scheme, axes in panels.items():
-            for rule in rules:
-                points = [
-                    (found.n, found.acceptance)
-                    for found in summaries
-                    if found.scheme == scheme and found.rule == rule and found.rows
-                ]
-                if points:
-                    (handles[rule],) = axes.plot(*zip(*points, strict=True), **_style(rule, rules))
-            axes.set_xticks(sorted({found.n for found in summaries}))
 
 
 def draw_sweep(
@@ -113,14 +96,14 @@ def draw_sweep(
 
 @contextmanager
 def _panels(
-    path: Path, labels: Sequence[str], across: str, title: str, **shared: bool
+    path: Path, labels: Sequence[str], across: str, title: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Panels of mean acceptances by label, and the handles of their lines for one legend."""
     columns = min(3, len(labels) if len(labels) <= 3 else math.ceil(math.sqrt(len(labels))))
     lines = math.ceil(len(labels) / columns)
     handles: dict[str, Any] = {}
     with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
-        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False, **shared).ravel()
+        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False).ravel()
         for axes in grid[len(labels) :]:
             axes.set_axis_off()
         for axes, label in zip(grid, labels, strict=False):

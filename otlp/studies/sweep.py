@@ -22,47 +22,22 @@ import numpy as np
 import otlp
 from otlp.checks import check_n, real_number, whole_number
 from otlp.data.capture import Capture
-from otlp.distribution import FloatArray, softmax
+from otlp.distribution import softmax
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, check_names, measure_rules, no_results
-from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
 from otlp.sweeps.workers import in_order, one_by_one
 
 FORMAT = "otlp-sweep-1"
 
-AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}
-"""What a curve can go over."""
-
 CHUNK = 32
 """Combinations of row and setting in a task, if a row has not more."""
 
 Task = tuple[Iterable[tuple[int, Capture]], Sequence["SweepSetting"]]
 """Rows, and the settings to measure on each."""
-
-
-@dataclass(frozen=True)
-class SweepSetting:
-    """How tokens are drafted, and from which distributions.
-
-    Attributes
-    ----------
-    scheme : str
-        Name in `otlp.studies.compare.SCHEMES`.
-    n : int
-        Number of drafts.
-    temperature : float
-        Of both models, or of the target if the grid fixes that of the draft.
-    top_k : int or None
-        How many tokens of the draft are kept; None: all.
-    """
-
-    scheme: str
-    n: int
-    temperature: float
-    top_k: int | None
 
 
 @dataclass(frozen=True)
@@ -130,39 +105,6 @@ class Grid:
                 self.temperature, self.top_k, self.schemes, self.n
             )
         )
-
-
-@dataclass(frozen=True)
-class SweepPoint:
-    """A rule at a setting, over all rows.
-
-    Attributes
-    ----------
-    setting : SweepSetting
-    rule : str
-        A solver's name, or `OPTIMUM` or `BOUND` of `otlp.studies.compare`.
-    acceptance : Estimate
-        Mean over the rows on which the rule applied, with its 95% interval; NaN if there is none.
-    rows : int
-        How many these are.
-    reason : str
-        The first reason of a row that has one; empty if none has.
-    partial : bool
-        Whether there are rows on which the rule did not apply, and others on which it did.
-    """
-
-    setting: SweepSetting
-    rule: str
-    acceptance: Estimate
-    rows: int
-    reason: str
-    partial: bool
-
-    def record(self) -> dict[str, Any]:
-        """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
-        found = asdict(self)
-        setting = found.pop("setting")
-        return {**setting, **found, "acceptance": self.acceptance.record()}
 
 
 def _temperature(value: float) -> float:
@@ -255,39 +197,6 @@ def sweep(
                 sums.add(entry)
             progress(f"row {entries[-1]['row']}", sums.done)
     return sums.points()
-
-
-def varying(points: Sequence[SweepPoint]) -> str:
-    """The first of `AXES` that has several values; n if none has."""
-    several = (axis for axis in AXES if len({getattr(p.setting, axis) for p in points}) > 1)
-    return next(several, "n")
-
-
-def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
-    """Group the points that differ in `over` and the rule only, by words for what else varies.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are no points, or `over` is none of `AXES`.
-    """
-    if not points or over not in AXES:
-        raise InvalidInputError(
-            f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
-            + ", ".join(AXES)
-        )
-    others = [name for name in ("scheme", *AXES) if name != over]
-    values = {name: {getattr(point.setting, name) for point in points} for name in others}
-    panels: dict[str, list[SweepPoint]] = {}
-    for point in points:
-        words = [
-            str(value) if name == "scheme" else f"{name.replace('_', '-')} = {value or 'V'}"
-            for name in others
-            for value in [getattr(point.setting, name)]
-            if len(values[name]) > 1 or name == "scheme"
-        ]
-        panels.setdefault(", ".join(words), []).append(point)
-    return panels
 
 
 def _heading(rows: RowSource, grid: Grid) -> Entry:
@@ -405,16 +314,7 @@ class _Sums:
 
     def points(self) -> list[SweepPoint]:
         """Average over the rows."""
-        return [self._point(*key, np.asarray(values)) for key, values in self._values.items()]
-
-    def _point(self, setting: SweepSetting, rule: str, values: FloatArray) -> SweepPoint:
-        valid = values[~np.isnan(values)]
-        mean = float(valid.mean()) if valid.size else math.nan
-        return SweepPoint(
-            setting,
-            rule,
-            estimate(mean, (valid - mean) / max(valid.size, 1)),
-            valid.size,
-            self._reasons.get((setting, rule), ""),
-            0 < valid.size < values.size,
-        )
+        return [
+            SweepPoint.of(*key, np.asarray(values), self._reasons.get(key, ""))
+            for key, values in self._values.items()
+        ]

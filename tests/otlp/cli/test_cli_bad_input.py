@@ -44,7 +44,7 @@ WORDS = {
         "--top-k -1", "--top-k ten", "--top-k 1,,x", "--n 0", "--n ,", "--solvers none",
         "--solvers ,", "--rows 0", "--time-limit -1", "--time-limit nan", "--temperature 0",
         "--jobs 0", "--jobs x", "--scheduler x", "--jobs 2 --scheduler x:1",
-        "--figure x.foo", "--figure x", "--csv .", "--json /dev/null", "--json /dev/null/x",
+        "--figure x.foo", "--figure x", "--json .", "--json /dev/null", "--json /dev/null/x",
         "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
     ),
     "compare": (

@@ -83,7 +83,7 @@ def test_reasons_are_recorded() -> None:
     assert all("pairs" in m.reason for m in hub)
     summary = compare.summarise(hub)[0]
     assert summary.rows == 0
-    assert math.isnan(summary.acceptance)
+    assert math.isnan(summary.acceptance.mean)
     assert "pairs" in summary.reason
 
 
@@ -111,8 +111,9 @@ def test_summary() -> None:
         for row, value in enumerate([0.5, 0.7, math.nan])
     ]
     summary = compare.summarise(found)[0]
-    assert (summary.rows, summary.acceptance) == (2, pytest.approx(0.6))
-    assert summary.standard_error == pytest.approx(0.1)
+    assert (summary.rows, summary.acceptance.mean) == (2, pytest.approx(0.6))
+    half = 12.706204736432095 * 0.1  # t with one degree of freedom, times the standard error
+    assert summary.acceptance.high - summary.acceptance.mean == pytest.approx(half)
     assert summary.partial
     assert not compare.summarise(found[:2])[0].partial
 

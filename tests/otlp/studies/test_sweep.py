@@ -24,7 +24,8 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, compare
 from otlp.studies.figures import draw_sweep
-from otlp.studies.sweep import Grid, SweepPoint, by_panel, sweep, varying
+from otlp.studies.points import SweepPoint, by_panel, varying
+from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 
 ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, -1, 3])

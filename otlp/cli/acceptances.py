@@ -1,0 +1,56 @@
+"""Mean acceptances of rules: a table a scheme, and why rules are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from otlp.cli.output import console, note, show, table
+from otlp.studies.compare import BOUND, OPTIMUM
+from otlp.studies.points import SweepPoint, by_panel
+
+Cell = Callable[[SweepPoint, SweepPoint], str]
+"""What a table says of a rule, beside the optimum at the same setting."""
+
+
+def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
+    """Print a table for each panel: a line a rule, a column for each value of an axis."""
+    for label, panel in by_panel(points, over).items():
+        console.print(f"\n{label}")
+        values = list(dict.fromkeys(getattr(point.setting, over) for point in panel))
+        name = over.replace("_", "-")
+        made = table("rule", *(f"{name} = {'V' if value is None else value}" for value in values))
+        found = {(point.rule, getattr(point.setting, over)): point for point in panel}
+        for rule in dict.fromkeys(point.rule for point in panel):
+            cells = [
+                cell(found[rule, value], found[OPTIMUM, value]) if found[rule, value].rows else "-"
+                for value in values
+            ]
+            made.add_row(rule, *cells, style={OPTIMUM: "bold", BOUND: "dim"}.get(rule))
+        show(made)
+
+
+def note_missing(points: Sequence[SweepPoint]) -> None:
+    """Say why rules are missing: a line for all rules, schemes and n that share a reason."""
+    missing: dict[str, list[SweepPoint]] = {}
+    for found in points:
+        if found.reason:
+            # reasons name the drafts, as IID(V=4096, n=1), and n
+            shared = re.sub(r"\w+\(V=.*?\)|n ?= ?\d+|\d+\.\de-\d+", "", found.reason)
+            missing.setdefault(shared, []).append(found)
+    for group in missing.values():
+        settings = [found.setting for found in group]
+        note(
+            f"{_list(found.rule for found in group)} on {_list(one.scheme for one in settings)}, "
+            f"n = {_list(one.n for one in settings)}: {group[0].reason}"
+        )
+
+
+def note_partial(points: Sequence[SweepPoint]) -> None:
+    """Say what a star means, if there is one."""
+    if any(point.partial for point in points):
+        note("*: a mean over fewer rows than the optimum's.")
+
+
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(map(str, dict.fromkeys(items)))

@@ -1,0 +1,84 @@
+"""The rows of a capture that a command works on: which they are, and what they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from otlp.cli.options import open_capture
+from otlp.cli.output import note
+from otlp.data.capture import Capture
+from otlp.data.spread_rows import choice_of_rows, spread_rows
+from otlp.drafts.by_name import make_scheme
+from otlp.problem import Problem
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A capture, where it was read from (None: the built-in one), and the numbers of some rows."""
+
+    path: str | None
+    capture: Capture
+    numbers: Sequence[int]
+
+    @classmethod
+    def spread(cls, path: str | None, most: int | None = None) -> Rows:
+        """Rows drawn from equal stretches of a capture, by default all."""
+        capture = open_capture(path)
+        return cls(path, capture, spread_rows(len(capture), most or len(capture)))
+
+    @classmethod
+    def single(cls, path: str | None, row: int) -> Rows:
+        """One row, which may not be there."""
+        return cls(path, open_capture(path), [row])
+
+    @property
+    def choice(self) -> str:
+        """How they were chosen, in words."""
+        return choice_of_rows(len(self.capture), len(self.numbers))
+
+    @property
+    def title(self) -> str:
+        """The models and the choice."""
+        synthetic = " (synthetic)" if self.capture.synthetic else ""
+        models = f"{self.capture.target_model} / {self.capture.draft_model}{synthetic}"
+        return f"{models}, {self.choice}"
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where they come from, for `write_result`."""
+        return {
+            "capture": self.path or "built-in",
+            "target": self.capture.target_model,
+            "draft": self.capture.draft_model,
+            "synthetic": self.capture.synthetic,
+        }
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Where they come from and which they are, for `write_result`."""
+        return {**self.source, "rows": list(self.numbers), "row_choice": self.choice}
+
+    def problem(self, row: int, n: int, *, scheme: str, **cut: Any) -> Problem:
+        """Build the OTLP of one row; see `Capture.distributions` for `cut`."""
+        target, draft = self.capture.distributions(row, **cut)
+        return Problem(target, make_scheme(scheme, draft, n))
+
+    def truncations(self, **cut: Any) -> list[float]:
+        """What rows leave open, by `Capture.truncation`; `cut` may name a scheme."""
+        cut.pop("scheme", None)
+        return [self.capture.truncation(row, **cut) for row in self.numbers]
+
+    def say_truncations(self, found: Sequence[float]) -> None:
+        """Print what rows of a `TopCapture` leave open; nothing for whole rows."""
+        if self.capture.kept is not None and found:
+            more = f"{max(found):.2g}"
+            if len(found) > 1:
+                more = f"{fmean(found):.2g} on average, {more} in one row"
+            note(
+                f"The capture keeps the {self.capture.kept} likeliest tokens of a row; drafts are "
+                "of these. Had it kept all, the optimum would be the same, or higher by at most "
+                f"{more}."
+            )

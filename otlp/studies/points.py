@@ -1,0 +1,115 @@
+"""A rule at a setting over all rows: its mean acceptance, with an interval over the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
+from otlp.studies.estimate import Estimate, estimate
+
+AXES = {"n": "n, number of drafts", "temperature": "temperature", "top_k": "k, the draft's top k"}
+"""What a curve can go over."""
+
+
+@dataclass(frozen=True)
+class SweepSetting:
+    """How tokens are drafted, and from which distributions.
+
+    Attributes
+    ----------
+    scheme : str
+        Name in `otlp.drafts.by_name.SCHEMES`.
+    n : int
+        Number of drafts.
+    temperature : float
+        Of both models, or of the target if the grid fixes that of the draft.
+    top_k : int or None
+        How many tokens of the draft are kept; None: all.
+    """
+
+    scheme: str
+    n: int
+    temperature: float
+    top_k: int | None
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A rule at a setting, over all rows.
+
+    Attributes
+    ----------
+    setting : SweepSetting
+    rule : str
+        A solver's name, or `OPTIMUM` or `BOUND` of `otlp.studies.compare`.
+    acceptance : Estimate
+        Mean over the rows on which the rule applied, with its 95% interval; NaN if there is none.
+    rows : int
+        How many these are.
+    reason : str
+        The first reason of a row that has one; empty if none has.
+    partial : bool
+        Whether there are rows on which the rule did not apply, and others on which it did.
+    """
+
+    setting: SweepSetting
+    rule: str
+    acceptance: Estimate
+    rows: int
+    reason: str
+    partial: bool
+
+    @classmethod
+    def of(
+        cls, setting: SweepSetting, rule: str, acceptances: FloatArray, reason: str
+    ) -> SweepPoint:
+        """Average over rows; NaN where the rule did not apply."""
+        valid = acceptances[~np.isnan(acceptances)]
+        mean = float(valid.mean()) if valid.size else math.nan
+        found = estimate(mean, (valid - mean) / max(valid.size, 1))
+        return cls(setting, rule, found, valid.size, reason, 0 < valid.size < acceptances.size)
+
+    def record(self) -> dict[str, Any]:
+        """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
+        found = asdict(self)
+        setting = found.pop("setting")
+        return {**setting, **found, "acceptance": self.acceptance.record()}
+
+
+def varying(points: Sequence[SweepPoint]) -> str:
+    """The first of `AXES` that has several values; n if none has."""
+    several = (axis for axis in AXES if len({getattr(p.setting, axis) for p in points}) > 1)
+    return next(several, "n")
+
+
+def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
+    """Group the points that differ in `over` and the rule only, by words for what else varies.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no points, or `over` is none of `AXES`.
+    """
+    if not points or over not in AXES:
+        raise InvalidInputError(
+            f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
+            + ", ".join(AXES)
+        )
+    others = [name for name in ("scheme", *AXES) if name != over]
+    values = {name: {getattr(point.setting, name) for point in points} for name in others}
+    panels: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        words = [
+            str(value) if name == "scheme" else f"{name.replace('_', '-')} = {value or 'V'}"
+            for name in others
+            for value in [getattr(point.setting, name)]
+            if len(values[name]) > 1 or name == "scheme"
+        ]
+        panels.setdefault(", ".join(words), []).append(point)
+    return panels
