@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ from otlp.studies.tuning import (
     Prediction,
     RoundCosts,
     agreement,
-    corners,
     grid,
     other_rules,
     predict,
@@ -142,9 +141,9 @@ def command(
 
     The target writes text after each prompt, and text renewal says how many tokens a call each
     setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
-    prediction; the best are then timed beside plain decoding on the same prompts, and the winner is
-    written to a file that otlp decode and generate read. Every setting keeps the target's
-    distribution.
+    prediction, which is kept; the best are then timed beside plain decoding on the same prompts,
+    and the winner is written to a file that otlp decode and generate read. Every setting keeps the
+    target's distribution.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
@@ -166,8 +165,6 @@ def command(
         source = _captured(capture, sampling, drafted, longest)
     else:
         source = _written(models, sampling, drafted, text, longest, tokens, compiled, clock, seed)
-    result = _tuned(source, settings, curve, check, clock, seed)
-    write_whole(config, lambda path: path.write_bytes(result.tuned(sampling).to_json().encode()))
     content = {
         **models.said(),
         "temperature": temperature,
@@ -175,9 +172,21 @@ def command(
         "sampling_top_k": sampling_top_k,
         "sampling_top_p": sampling_top_p,
         "capture": capture,
-        **result.record(),
     }
-    write_result(json_path, "tune", content)
+
+    def keep(result: _Result) -> None:
+        text = result.tuned(sampling).to_json()
+        write_whole(config, lambda path: path.write_bytes(text.encode()))
+        write_result(json_path, "tune", {**content, **result.record()})
+
+    result = _predicted(source, settings, curve, check, clock, seed)
+    keep(result)
+    if source.bench is not None and curve is None and check:
+        warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
+        with progress("timing", 0) as step:
+            best = [one.setting for one in _best(result.found, check)]
+            result = replace(result, timed=source.bench.race(best, progress=step))
+        keep(result)
     title = f"{result.title}, T = {temperature:g}"
     if figure_path:
         parts = result.found, result.timed, result.costs, clock, title
@@ -213,7 +222,7 @@ def _captured(
     return _Source((rows.target_model, rows.draft_model), texts)
 
 
-def _tuned(
+def _predicted(
     source: _Source,
     settings: Sequence[LoopSetting],
     curve: RoundCosts | None,
@@ -221,23 +230,25 @@ def _tuned(
     clock: str,
     seed: int,
 ) -> _Result:
-    """Predict, say what other rules would give, and time the best where models run."""
-    bench, timed, elsewhere = source.bench, None, curve is not None
-    if curve is None:
-        assert bench is not None
-        with progress("costs", 0) as step:
-            curve = measure_costs(bench, corners(settings), step)
+    """Predict, by costs that are measured unless they are given; say what other rules give."""
+    bench, elsewhere = source.bench, curve is not None
     with progress("tokens a call", 0) as step:
-        found = predict(source.texts, settings, curve, keep=check, progress=step)
+
+        def price(gains: Mapping[LoopSetting, Estimate]) -> RoundCosts:
+            nonlocal curve
+            if curve is None:
+                assert bench is not None
+                curve = measure_costs(bench, settings, gains, step, warn)
+            return curve
+
+        found = predict(source.texts, settings, price, keep=check, progress=step)
+    assert curve is not None
     best = _best(found, 1)[0].setting
     with progress("other rules", None):
         own, rng = source.texts[best.draft_temperature], np.random.default_rng(seed)
         draft = source.draft.at(best.draft_temperature) if source.draft else None
         others = other_rules(best, own, rng, draft)
-    if bench is not None and not elsewhere and check:
-        with progress("timing", 0) as step:
-            timed = bench.race([one.setting for one in _best(found, check)], progress=step)
-    return _Result(source, found, timed, curve, elsewhere, clock, best, others)
+    return _Result(source, found, None, curve, elsewhere, clock, best, others)
 
 
 def _written(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
+from otlp.studies.estimate import Estimate
 from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
-from otlp.studies.tuning import PLAIN, LoopSetting, RoundCosts
+from otlp.studies.tuning import PLAIN, LoopSetting, RoundCosts, corners, may_win
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama
@@ -91,21 +92,39 @@ class Bench:
 def measure_costs(
     bench: Bench,
     settings: Sequence[LoopSetting],
+    gains: Mapping[LoopSetting, Estimate],
     progress: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> RoundCosts:
-    """What rounds cost, from settings that are timed.
+    """What rounds cost, from few settings that are timed; see `otlp.studies.tuning.corners`.
+
+    Each is compiled and tried on one prompt, those of few tokens first, as long as a setting that
+    drafts more than they do might still win; what was tried is then timed side by side.
 
     Parameters
     ----------
     bench : Bench
     settings : sequence of LoopSetting
-        See `otlp.studies.tuning.corners`.
+        Whose costs are wanted.
+    gains : mapping of LoopSetting to Estimate
+        Tokens a call of each, and of `PLAIN`.
     progress : callable, optional
         Called before each run.
+    tell : callable, optional
+        Called with a line on each that was tried.
     """
-    found = bench.race(settings, progress=progress).ways
+    known: dict[LoopSetting, float] = {}
+    for one in [PLAIN, *corners(settings)]:
+        more = [other for other in settings if other.nodes >= one.nodes]
+        if known and not any(may_win(other, gains, known) for other in more):
+            break
+        known[one] = _seconds_of_a_round(bench, one, progress or (lambda words: None))
+        if tell and one in gains:
+            rate = gains[one].mean / known[one]
+            tell(f"{one}: {1e3 * known[one]:.1f} ms a round, some {rate:.0f} tokens a second")
+    found = bench.race(list(known), progress=progress).ways
     rounds = {}
-    for one in [PLAIN, *settings]:
+    for one in known:
         timed = found[str(one)]
         played = sum(timed.rounds)
         rounds[one] = {part: sum(values) / played for part, values in timed.parts.items()}
@@ -114,3 +133,13 @@ def measure_costs(
             rounds[one] = {"draft": 0.0, "target": seconds, "verification": 0.0, "rest": 0.0}
     plain = sum(rounds.pop(PLAIN).values())
     return RoundCosts.fitted(plain, rounds)
+
+
+def _seconds_of_a_round(bench: Bench, setting: LoopSetting, say: Callable[[str], None]) -> float:
+    """By one prompt, after a first run that compiles."""
+    way, prompt = bench.way(setting), bench.prompts[0]
+    say(f"{setting}, first run: its steps may be compiled")
+    way(prompt, bench.seed)
+    say(f"{setting}, one prompt")
+    found = way(prompt, bench.seed)
+    return (found.wall if bench.clock == "wall" else found.processor) / found.rounds

@@ -90,6 +90,9 @@ class LoopSetting(NamedTuple):
 
 PLAIN = LoopSetting()
 
+NOISE = 0.15
+"""Relative error of the time of one prompt, by which no setting is ruled out."""
+
 
 @dataclass(frozen=True)
 class RoundCosts:
@@ -226,7 +229,7 @@ class Prediction:
 def predict(
     texts: Mapping[float | None, Sequence[WrittenText]],
     settings: Iterable[LoopSetting],
-    costs: RoundCosts,
+    price: Callable[[Mapping[LoopSetting, Estimate]], RoundCosts],
     *,
     first: int = 4,
     keep: int = 1,
@@ -240,7 +243,9 @@ def predict(
         By the draft's temperature, the same texts; at least two, longer than the longest path.
     settings : iterable of LoopSetting
         `PLAIN` is always among them, and never dropped.
-    costs : RoundCosts
+    price : callable
+        From the tokens a call of all settings on the first texts to what rounds cost: what cannot
+        win needs no measuring.
     first : int
         Texts that all settings are valued on.
     keep : int
@@ -275,15 +280,20 @@ def predict(
         text.starts(longest)
     say = progress or (lambda words: None)
     found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
-    alive, done, many = wanted, 0, min(max(first, 2), count)
-    while done < count:
-        for at in range(done, many):
+
+    def go_on(alive: Sequence[LoopSetting], some: range) -> None:
+        for at in some:
             here = {drafted: own[at] for drafted, own in texts.items()}
             for one, renewed in _valued(here, alive, longest, say):
                 found[one].append(renewed)
-        done, many = many, min(2 * many, count)
-        if done < count:
-            alive = _survivors(found, alive, costs, keep)
+
+    done = min(max(first, 2), count)
+    go_on(wanted, range(done))
+    costs, alive = price({one: _efficiency(found[one]) for one in wanted}), wanted
+    while done < count:
+        alive = _survivors(found, alive, costs, keep)
+        go_on(alive, range(done, min(2 * done, count)))
+        done = min(2 * done, count)
     made = [_prediction(one, found[one], costs) for one in wanted]
     return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean))
 
@@ -333,14 +343,18 @@ def _survivors(
     ]
 
 
+def _efficiency(found: Sequence[tuple[float, float]], seconds: float = 1.0) -> Estimate:
+    """Tokens a call, or a second if a round takes so many."""
+    tokens, calls = (np.array(part) for part in zip(*found, strict=True))
+    same = np.ones(len(tokens)), np.ones(len(tokens))
+    return rate_ratio(tokens, calls * seconds, *same)
+
+
 def _prediction(
     setting: LoopSetting, found: Sequence[tuple[float, float]], costs: RoundCosts
 ) -> Prediction:
-    tokens, calls = (np.array(part) for part in zip(*found, strict=True))
-    same = np.ones(len(tokens)), np.ones(len(tokens))
-    per_call = rate_ratio(tokens, calls, *same)
-    per_second = rate_ratio(tokens, calls * costs.seconds(setting), *same)
-    return Prediction(setting, per_call, per_second, len(found))
+    rate = _efficiency(found, costs.seconds(setting))
+    return Prediction(setting, _efficiency(found), rate, len(found))
 
 
 def other_rules(
@@ -410,7 +424,8 @@ def grid(
 def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
     """Few settings from whose costs those of all follow.
 
-    Least, middle and most of K and of L, the smallest tree and the largest.
+    Least, middle and most of K and of L, the smallest tree and the largest; the fewest tokens
+    first.
     """
     shapes = dict.fromkeys(one._replace(draft_temperature=None) for one in settings)
     trees = sorted((one for one in shapes if one.algorithm == "tournament"), key=lambda x: x.nodes)
@@ -418,7 +433,36 @@ def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
     for part in ("paths", "length"):
         values = sorted({getattr(one, part) for one in shapes if one not in (PLAIN, *trees)})
         ends.append({values[at] for at in (0, len(values) // 2, -1)} if values else set())
-    return [*grid(*map(sorted, ends)), *dict.fromkeys(trees[:1] + trees[-1:])]
+    found = [*grid(*map(sorted, ends)), *dict.fromkeys(trees[:1] + trees[-1:])]
+    return sorted(found, key=lambda one: one.nodes)
+
+
+def may_win(
+    setting: LoopSetting, gains: Mapping[LoopSetting, Estimate], known: Mapping[LoopSetting, float]
+) -> bool:
+    """Whether a setting might still be the fastest, after the rounds of some were timed.
+
+    Parameters
+    ----------
+    setting : LoopSetting
+    gains : mapping of LoopSetting to Estimate
+        Tokens a call.
+    known : mapping of LoopSetting to float
+        Seconds of a round of some settings, `PLAIN` among them.
+
+    Notes
+    -----
+    A round costs no less than one that drafts less at each depth, but for `NOISE`; tokens a call
+    are taken at the upper end of their interval.
+    """
+    least = max(
+        seconds
+        for one, seconds in known.items()
+        if one.length <= setting.length
+        and all(x <= y for x, y in zip(one.branching, setting.branching, strict=False))
+    )
+    best = max(gains[one].mean / seconds for one, seconds in known.items() if one in gains)
+    return gains[setting].high >= best * least * (1.0 - NOISE)
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -11,8 +11,11 @@ import pytest
 
 from otlp.decode import iid_paths, prefix_tree, random_pair
 from otlp.decode.design import CostCurve, Renewal, tournament_profile
+from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.studies.energy import joules
+from otlp.studies.estimate import Estimate
+from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.timed_loop import Decoding, race
 from otlp.studies.trees import drafted_anew, write_text
 from otlp.studies.tuning import (
@@ -22,10 +25,12 @@ from otlp.studies.tuning import (
     agreement,
     corners,
     grid,
+    may_win,
     other_rules,
     predict,
     read_costs,
 )
+from tests.tiny_models import tiny
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,49 @@ def test_costs_are_found_again_from_some_settings() -> None:
         assert found.seconds(one) == pytest.approx(true.seconds(one), rel=1e-9)
 
 
+def test_what_cannot_win_is_told_from_what_may() -> None:
+    def known(mean: float, high: float) -> Estimate:
+        return Estimate(mean, 2 * mean - high, high)
+
+    short, wide, long, tree = (LoopSetting(one) for one in ((1,), (4,), (1, 1, 1), (2, 2, 2)))
+    gains = {
+        PLAIN: known(1.0, 1.0),
+        short: known(1.5, 1.6),
+        wide: known(1.6, 1.7),
+        long: known(2.2, 2.5),
+        tree: known(2.4, 2.6),
+    }
+    timed = {PLAIN: 1.0}
+    assert all(may_win(one, gains, timed) for one in gains)
+    timed[short] = 1.2
+    assert [one for one in gains if not may_win(one, gains, timed)] == [PLAIN]
+    timed[wide] = 2.0
+    # the tree drafts less at its first depth than the wide one does, so its rounds may be cheap
+    assert may_win(tree, gains, timed) and not may_win(LoopSetting((4, 1)), {
+        **gains, LoopSetting((4, 1)): known(1.7, 1.8)}, timed)  # fmt: skip
+    timed[long] = 1.5
+    assert may_win(tree, gains, timed)
+    timed[LoopSetting((2, 1, 1))] = 2.4
+    gains[LoopSetting((2, 1, 1))] = known(2.3, 2.5)
+    assert not may_win(tree, gains, timed) and may_win(long, gains, timed)
+
+
+@pytest.mark.parametrize(("gain", "tried"), [(1.0, 2), (1e6, 6)])
+def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
+    pytest.importorskip("torch")
+    from otlp.device import Llama
+
+    pair = Llama(tiny("llama", 0)), Llama(tiny("llama", 1))
+    bench = Bench(*pair, Sampling(), [np.array([1, 2]), np.array([3, 4])], 8, False, "wall")
+    wanted = grid((1, 2), (1, 2), [(2, 2)])
+    gains = {one: Estimate(*3 * (gain**one.nodes,)) for one in [PLAIN, *wanted]}
+    told: list[str] = []
+    costs = measure_costs(bench, wanted, gains, tell=told.append)
+    assert [line.split(":")[0] for line in told][:2] == ["plain", "block 1 x 1"]
+    assert len(told) == tried
+    assert all(costs.seconds(one) > 0.0 for one in [PLAIN, *wanted])
+
+
 def flatter(rows: np.ndarray) -> np.ndarray:
     roots = np.sqrt(rows)
     return roots / roots.sum(-1, keepdims=True)
@@ -66,7 +114,7 @@ def test_predictions_are_text_renewal_over_costs(texts) -> None:
     costs = RoundCosts.of_curve(CostCurve([1.0, 1.1, 1.2, 1.3, 1.4], draft_seconds=0.1))
     texts = {**texts, 2.0: [replace(one, drafts=flatter(one.drafts)) for one in texts[None]]}
     wanted = grid((1, 2), (1, 2), [(1, 2)], (None, 2.0))
-    found = predict(texts, wanted, costs, first=8)
+    found = predict(texts, wanted, lambda gains: costs, first=8)
     assert {one.setting for one in found} == {PLAIN, *wanted}
     for one in found:
         setting, own = one.setting, texts[one.setting.draft_temperature]
@@ -90,8 +138,8 @@ def test_predictions_are_text_renewal_over_costs(texts) -> None:
 def test_losers_are_dropped_early_and_the_winner_stays(texts) -> None:
     # a draft call costs as much as thirty target calls: long paths lose beyond doubt
     costs = RoundCosts.of_curve(CostCurve([1.0] * 20, draft_seconds=30.0))
-    whole = predict(texts, grid((1, 2), (1, 2, 4)), costs, first=8)
-    halved = predict(texts, grid((1, 2), (1, 2, 4)), costs, first=2)
+    whole = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=8)
+    halved = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=2)
     assert halved[0].setting == whole[0].setting == PLAIN
     assert min(one.texts for one in halved) < 8
     assert {one.setting: one for one in halved}[PLAIN].texts == 8
@@ -100,11 +148,11 @@ def test_losers_are_dropped_early_and_the_winner_stays(texts) -> None:
 def test_what_cannot_be_predicted_is_refused(texts) -> None:
     costs = RoundCosts.of_curve(CostCurve([1.0, 1.0]))
     with pytest.raises(InvalidInputError, match="0 settings"):
-        predict(texts, [], costs)
+        predict(texts, [], lambda gains: costs)
     with pytest.raises(InvalidInputError, match="1 texts"):
-        predict({None: texts[None][:1]}, grid((1,), (1,)), costs)
+        predict({None: texts[None][:1]}, grid((1,), (1,)), lambda gains: costs)
     with pytest.raises(InvalidInputError, match="16 tokens"):
-        predict(texts, grid((1,), (16,)), costs)
+        predict(texts, grid((1,), (16,)), lambda gains: costs)
 
 
 @pytest.mark.parametrize(
