@@ -13,7 +13,7 @@ from rich.text import Text
 from otlp.cli import options
 from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 from otlp.timing import PARTS
@@ -58,7 +58,7 @@ def command(
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
     or --scheduler it is done sooner, and the times are those of busy machines.
     """
-    chosen = Rows.spread(capture, rows)
+    chosen = ChosenRows.spread(capture, rows)
     data = chosen.capture
     sizes = [Size(k or 0, drafts) for k in top_k for drafts in n]
     for k in top_k:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from otlp.cli import options
 from otlp.cli.output import console, note, progress, show, table, write_result
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
 from otlp.solvers import SOLVERS, with_time_limit
 from otlp.studies.attempt import warm
@@ -54,7 +54,7 @@ def command(
     bound: what one accepts must stay below the bounds of all, within the tolerance. Optimal answers
     thus agree within what each certifies, 1e-6 for some. Every plan must follow the target.
     """
-    spread = Rows.spread(capture, rows)
+    spread = ChosenRows.spread(capture, rows)
     numbers = spread.numbers
     chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
     instances = [spread.problem(row, n, **cut) for row in numbers]

@@ -12,7 +12,7 @@ from otlp.cli import options
 from otlp.cli.acceptances import note_missing, note_partial, print_points
 from otlp.cli.options import workers
 from otlp.cli.output import console, progress, write_result, write_whole
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, compare, summarise
 from otlp.studies.figures import draw_sweep
@@ -63,7 +63,7 @@ def command(
     rejection without replacement, whose acceptance is estimated where a million sequences of
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
     """
-    chosen = Rows.spread(capture, rows)
+    chosen = ChosenRows.spread(capture, rows)
     pairs = (chosen.capture.distributions(row, **cut) for row in chosen.numbers)
     total = len(chosen.numbers) * len(schemes) * len(n)
     with workers(jobs, scheduler) as where, progress("comparing", total) as step:

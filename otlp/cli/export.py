@@ -11,7 +11,7 @@ from otlp.checks import MEMORY_LIMIT
 from otlp.cli import options
 from otlp.cli.options import ByteCount, OutputFile
 from otlp.cli.output import facts, progress, write_result, write_whole
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.export import LPArrays, lp_arrays, write_arrays
 from otlp.export.mps import mps_lines
 
@@ -69,7 +69,7 @@ def command(
 
     A comment in the file says what the optimum is.
     """
-    single = Rows.single(capture, row)
+    single = ChosenRows.single(capture, row)
     with progress("building", None):
         lp = lp_arrays(single.problem(row, n, scheme=scheme, **cut), form, memory_limit)
     settings = {"capture": single.source["capture"], "row": row, "n": n, "scheme": scheme, **cut}

@@ -11,7 +11,7 @@ import numpy as np
 from otlp.cli import options
 from otlp.cli.options import open_capture
 from otlp.cli.output import console, facts, progress, write_result
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import entropy
 
@@ -31,7 +31,7 @@ Examples:
 def command(capture: str | None, json_path: Path | None) -> None:
     """Describe a capture: where its logits come from, and what they are like."""
     data = open_capture(capture)
-    described = Rows(capture, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else [])
+    described = ChosenRows(capture, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else [])
     rows = described.numbers
     entropies: tuple[list[float], list[float]] = ([], [])
     overlap = []

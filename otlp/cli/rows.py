@@ -16,7 +16,7 @@ from otlp.problem import Problem
 
 
 @dataclass(frozen=True)
-class Rows:
+class ChosenRows:
     """A capture, where it was read from (None: the built-in one), and the numbers of some rows."""
 
     path: str | None
@@ -24,13 +24,13 @@ class Rows:
     numbers: Sequence[int]
 
     @classmethod
-    def spread(cls, path: str | None, most: int | None = None) -> Rows:
+    def spread(cls, path: str | None, most: int | None = None) -> ChosenRows:
         """Rows drawn from equal stretches of a capture, by default all."""
         capture = open_capture(path)
         return cls(path, capture, spread_rows(len(capture), most or len(capture)))
 
     @classmethod
-    def single(cls, path: str | None, row: int) -> Rows:
+    def single(cls, path: str | None, row: int) -> ChosenRows:
         """One row, which may not be there."""
         return cls(path, open_capture(path), [row])
 

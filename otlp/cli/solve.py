@@ -11,7 +11,7 @@ import numpy as np
 from otlp.cli import options
 from otlp.cli.options import SolverName
 from otlp.cli.output import facts, progress, seconds, write_result
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
 from otlp.solvers import make_solver
 from otlp.studies.attempt import settled, warm
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Solve one row of a capture and print its certificate."""
     chosen = make_solver(solver, **dict(map(_parse_option, options)))
-    single = Rows.single(capture, row)
+    single = ChosenRows.single(capture, row)
     instance = single.problem(row, n, **cut)
     with progress("solving", None):
         warm([chosen], small_problems(single.capture))

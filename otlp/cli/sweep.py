@@ -12,7 +12,7 @@ from otlp.cli import options
 from otlp.cli.acceptances import note_missing, note_partial, print_points
 from otlp.cli.options import OutputFile, workers
 from otlp.cli.output import console, note, progress, write_result, write_whole
-from otlp.cli.rows import Rows
+from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
 from otlp.errors import OTLPError
 from otlp.studies.figures import draw_sweep
@@ -84,7 +84,7 @@ def command(
     whatever the number of workers.
     """
     grid = Grid(n, top_k=top_k, **same)
-    chosen = None if synthetic else Rows.spread(capture, rows)
+    chosen = None if synthetic else ChosenRows.spread(capture, rows)
     source: RowSource
     if chosen is not None:
         source = CaptureRows(chosen.capture, chosen.numbers)
@@ -139,7 +139,7 @@ def _renamed(record: dict[str, Any]) -> dict[str, Any]:
     return {"row_count": record.pop("rows"), **record}
 
 
-def _left_open(rows: Rows, grid: Grid) -> list[float]:
+def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
     """The most that each row leaves open at a setting; nothing for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
     cut: dict[str, Any] = {
