@@ -12,10 +12,11 @@ from otlp.auditing.auditor import audit, audit_rounds
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.drafted_tree import DraftedPaths, DraftedTree
 from otlp.auditing.gtest import GTest
-from otlp.auditing.report import AuditReport, Verdict
+from otlp.auditing.report import AuditReport, AuditSettings, Verdict
 
 __all__ = [
     "AuditReport",
+    "AuditSettings",
     "DraftCheck",
     "DraftedPaths",
     "DraftedTree",

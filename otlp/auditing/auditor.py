@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +11,12 @@ import numpy.typing as npt
 from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
-from otlp.auditing.report import AuditReport, Settings
+from otlp.auditing.report import AuditReport, AuditSettings
 from otlp.auditing.round_subject import RoundRule, RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
-from otlp.auditing.subject import Progress, Subject
+from otlp.auditing.subject import Progress, Subject, silent
 from otlp.auditing.token_subject import Rule, Sampler, Solves, TokenSubject, token_subject
-from otlp.checks import check_number, whole_number
 from otlp.drafts import DraftScheme
-from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 
 
@@ -36,7 +33,7 @@ def audit(
     tolerance: float = 1e-6,
     max_paths: int = 100_000,
     rng: np.random.Generator | None = None,
-    progress: Progress = lambda label, done: None,
+    progress: Progress = silent,
 ) -> AuditReport:
     """Say whether a verification rule is lossless: whether its output follows the target.
 
@@ -61,22 +58,8 @@ def audit(
     reported_draft : array_like, optional
         What the rule is told as q; by default the draft vector of the declared scheme, of shape
         (V,), or (n, V) for different drafts.
-    samples : int
-        Sample size, where the distribution cannot be computed.
-    false_alarm_rate : float
-        Probability that a correct rule with correct drafts is rejected by the tests together.
-    confidence : float
-        Of the interval for the total variation, if sampled.
-    tolerance : float
-        Largest exact total variation that is called lossless: above the rounding of a rule in
-        float32, far below what sampling could see.
-    max_paths : int
-        Sample instead if the enumeration needs more paths; 0 samples always, a plan's
-        conditionals too.
-    rng : numpy.random.Generator, optional
-        By default ``numpy.random.default_rng(0)``.
-    progress : callable
-        Called with a label and the share done.
+    samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
+        How the audit is made; see `otlp.auditing.AuditSettings`.
 
     Returns
     -------
@@ -117,8 +100,11 @@ def audit(
     >>> report.verdict.name, round(report.total_variation, 6)
     ('NOT_LOSSLESS', 0.06)
     """
-    settings = _settings(samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(token_subject(rule, target, drafts, declared, reported_draft), settings)
+    rng = np.random.default_rng(0) if rng is None else rng
+    how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    return _judge(
+        token_subject(rule, target, drafts, declared, reported_draft), AuditSettings(*how)
+    )
 
 
 def audit_rounds(
@@ -136,7 +122,7 @@ def audit_rounds(
     max_paths: int = 20_000,
     name: str | None = None,
     rng: np.random.Generator | None = None,
-    progress: Progress = lambda label, done: None,
+    progress: Progress = silent,
 ) -> AuditReport:
     """Say whether a rule over several drafted tokens, paths or a tree is lossless.
 
@@ -161,22 +147,10 @@ def audit_rounds(
     batch : int, optional
         The rule takes several rounds at once: every array has a leading axis, of this length at
         most when sampled and 1 when followed, and a row of tokens a round is returned.
-    samples : int
-        Rounds, where the law cannot be computed.
-    false_alarm_rate : float
-        Probability that a correct rule with correct drafts is rejected by the tests together.
-    confidence : float
-        Of the interval for the total variation, if sampled.
-    tolerance : float
-        Largest exact total variation that is called lossless.
-    max_paths : int
-        Sample instead if the enumeration needs more paths; 0 samples always.
     name : str, optional
         What the report calls the rule.
-    rng : numpy.random.Generator, optional
-        By default ``numpy.random.default_rng(0)``.
-    progress : callable
-        Called with a label and the share done.
+    samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
+        How the audit is made; see `otlp.auditing.AuditSettings`.
 
     Returns
     -------
@@ -213,42 +187,20 @@ def audit_rounds(
     >>> report.verdict.name
     'LOSSLESS'
     """
-    settings = _settings(samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(round_subject(rule, target, draft, drafts, sampler, batch, name), settings)
-
-
-def _settings(
-    samples: Any,
-    false_alarm_rate: Any,
-    confidence: Any,
-    tolerance: Any,
-    max_paths: Any,
-    rng: Any,
-    progress: Any,
-) -> Settings:
-    for name, count, least in (("samples", samples, 1000), ("max_paths", max_paths, 0)):
-        if whole_number(count, name, least) >= 2**63:
-            raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
-    for name, share in (("false_alarm_rate", false_alarm_rate), ("confidence", confidence)):
-        check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
-    check_number("tolerance", tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
     rng = np.random.default_rng(0) if rng is None else rng
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidInputError(f"rng is a {type(rng).__name__}: pass a numpy.random.Generator")
-    if not callable(progress):
-        raise InvalidInputError(f"progress is a {type(progress).__name__}: pass a callable")
-    return Settings(
-        samples, false_alarm_rate, confidence, float(tolerance), max_paths, rng, progress
+    how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    return _judge(
+        round_subject(rule, target, draft, drafts, sampler, batch, name), AuditSettings(*how)
     )
 
 
-def _judge(subject: Subject, settings: Settings) -> AuditReport:
+def _judge(subject: Subject, settings: AuditSettings) -> AuditReport:
     """Exactly where that can be done, else by sampling."""
     stated = None
     try:
         if settings.max_paths == 0:
             raise NotEnumerableError("max_paths is 0")
-        if isinstance(subject, TokenSubject) and _listable(subject):
+        if isinstance(subject, TokenSubject) and subject.plan and subject.drafts:
             stated = audit_conditionals(subject, settings)
             if not stated.passed:
                 return stated
@@ -265,7 +217,3 @@ def _judge(subject: Subject, settings: Settings) -> AuditReport:
         sample_error=sampled.sample_error,
         sample_test=sampled.sample_test,
     )
-
-
-def _listable(subject: TokenSubject) -> bool:
-    return subject.plan is not None and isinstance(subject.drafts, DraftScheme)

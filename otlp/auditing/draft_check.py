@@ -74,10 +74,7 @@ class DraftCheck:
         if exact:
             lines.append(f"  total variation of the drafted tuples {self.total_variation:.3g}")
         for name, test in self.tests.items():
-            lines.append(
-                f"  {name}: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, "
-                f"p-value {test.p_value:.3g}; detects a total variation of {test.detectable:.2g}"
-            )
+            lines.append(f"  {name}: {test}; detects a total variation of {test.detectable:.2g}")
         if self.impossible:
             often = "with probability" if exact else "times"
             lines.append(
@@ -114,7 +111,7 @@ def exact_draft_check(
         declared=repr(declared),
         total_variation=apart,
         impossible=float(mass[never].sum()),
-        example=_first(tokens, never),
+        example=first_of(tokens, never),
         repeats=float(mass[_repeating(tokens)].sum()),
         expected_repeats=_expected_repeats(declared),
     )
@@ -164,7 +161,7 @@ def check_drafts(
         agrees=not (never.any() or any(test.rejected for test in tests.values())),
         declared=repr(declared),
         impossible=int(np.count_nonzero(never)),
-        example=_first(tokens, never),
+        example=first_of(tokens, never),
         repeats=float(repeating.mean()),
         expected_repeats=expected_repeats,
         tests=tests,
@@ -246,5 +243,6 @@ def _expected_repeats(declared: DraftScheme) -> float:
     return known
 
 
-def _first(tokens: IntArray, chosen: Mask) -> tuple[int, ...]:
+def first_of(tokens: IntArray, chosen: Mask) -> tuple[int, ...]:
+    """The first of the chosen tuples; empty if there is none."""
     return tuple(tokens[int(np.argmax(chosen))].tolist()) if chosen.any() else ()

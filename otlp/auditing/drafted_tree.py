@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,9 @@ class DraftedRound:
         """The largest number of children of one node."""
         return int(np.bincount(self.parents).max())
 
-    def draw(self, tables: Tables, category: Callable[[FloatArray], IntArray], rows: int) -> Any:
+    def draw(
+        self, tables: Tables, category: Callable[[FloatArray], IntArray], rows: int
+    ) -> IntArray:
         """Draft tokens, node by node; `category` draws from laws of shape (rows, V)."""
         tokens = np.empty((rows, len(self.parents)), dtype=np.int64)
         prefixes = np.zeros((rows, len(self.parents) + 1), dtype=np.int64)

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_law
-from otlp.auditing.report import AuditReport, Settings, commonest
+from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Step, Subject
 from otlp.auditing.token_subject import TokenSubject
 from otlp.distribution import FloatArray, total_variation
 from otlp.errors import InvalidInputError
 
 
-def audit_exactly(subject: Subject, settings: Settings) -> AuditReport:
+def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
     """Follow the drafts and the rule over all random draws.
 
     Raises
@@ -59,6 +58,7 @@ def audit_exactly(subject: Subject, settings: Settings) -> AuditReport:
         subject.completed(outputs),
         failures,
         slack=law.unexplored,
+        method="enumeration",
         acceptance=acceptance,
         tokens=tokens_a_round,
         drafts=subject.compare_drafts(drafted, settings.tolerance) if subject.checked else None,
@@ -68,7 +68,7 @@ def audit_exactly(subject: Subject, settings: Settings) -> AuditReport:
     )
 
 
-def audit_conditionals(subject: TokenSubject, settings: Settings) -> AuditReport:
+def audit_conditionals(subject: TokenSubject, settings: AuditSettings) -> AuditReport:
     """Read a plan's conditional distributions, without drawing from it.
 
     Raises
@@ -105,7 +105,7 @@ def _sample_error(
     drafted: Mapping[tuple[int, ...], float],
 ) -> float:
     """Total variation of what a plan samples from its conditionals, over all tuples; 0 else."""
-    if not isinstance(subject, TokenSubject) or subject.plan is None:
+    if subject.plan is None:
         return 0.0
     sampled = {tokens: np.zeros(subject.vocab_size) for tokens in drafted}
     for (tokens, output), weight in weights.items():
@@ -121,38 +121,24 @@ def _sample_error(
 
 def _report(
     subject: Subject,
-    settings: Settings,
+    settings: AuditSettings,
     output: FloatArray,
     failures: Mapping[str, float],
-    *,
-    acceptance: float,
-    tokens: float,
-    drafts: DraftCheck | None,
-    size: int,
-    method: str = "enumeration",
     slack: float = 0.0,
-    repetitions: int = 0,
-    sample_error: float = 0.0,
+    **found: Any,
 ) -> AuditReport:
+    """A report of a law that is known up to `slack`."""
     target = subject.texts()
     apart = total_variation(np.append(output, sum(failures.values())), np.append(target, 0.0))
     if apart - slack <= settings.tolerance < apart + slack:
         raise NotEnumerableError(f"its exact law is known up to {slack:.2g} only")
-    return AuditReport(
-        rule=subject.name,
-        drafted=subject.drafted,
-        method=method,
-        target=subject.shaped(target),
-        output=subject.shaped(output),
-        acceptance=acceptance,
-        tokens=tokens,
+    return report_on(
+        subject,
+        settings,
+        target,
+        output,
+        failures,
         total_variation=apart,
         interval=(max(0.0, apart - slack), min(1.0, apart + slack)),
-        tolerance=settings.tolerance,
-        failures=commonest(failures),
-        drafts=drafts,
-        reported_draft_error=subject.reported_draft_error,
-        size=size,
-        repetitions=repetitions,
-        sample_error=sample_error,
+        **found,
     )

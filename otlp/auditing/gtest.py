@@ -61,6 +61,13 @@ class GTest:
     power: float
     rate: float
 
+    def __str__(self) -> str:
+        """Say what was found."""
+        p_value = f"p-value {self.p_value:.3g}"
+        if self.impossible:
+            p_value = f"{self.impossible:,} outputs of target probability 0"
+        return f"G = {self.statistic:.4g} on {self.degrees} degrees of freedom, {p_value}"
+
     def rejects(self, rate: float) -> bool:
         """Whether the distribution is rejected at this false-alarm rate."""
         return self.impossible > 0 or self.p_value < rate

@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.gtest import GTest
-from otlp.auditing.subject import Progress
+from otlp.auditing.subject import Progress, Subject
+from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray
+from otlp.errors import InvalidInputError
 
 
 class Verdict(Enum):
@@ -38,14 +41,34 @@ class Verdict(Enum):
         return self in (Verdict.LOSSLESS, Verdict.NOT_REJECTED)
 
 
-def commonest(failures: Mapping[str, float]) -> dict[str, float]:
-    """The five commonest failures."""
-    return dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5])
-
-
 @dataclass(frozen=True)
-class Settings:
-    """How an audit is made; see `otlp.audit`."""
+class AuditSettings:
+    """How an audit is made.
+
+    Parameters
+    ----------
+    samples : int
+        Sample size (tokens, or rounds), where the distribution cannot be computed; at least 1,000.
+    false_alarm_rate : float
+        Probability that a correct rule with correct drafts is rejected by the tests together.
+    confidence : float
+        Of the interval for the total variation, if sampled.
+    tolerance : float
+        Largest exact total variation that is called lossless: above the rounding of a rule in
+        float32, far below what sampling could see.
+    max_paths : int
+        Sample instead if the enumeration needs more paths; 0 samples always, a plan's
+        conditionals too.
+    rng : numpy.random.Generator, optional
+        By default ``numpy.random.default_rng(0)``.
+    progress : callable
+        Called with a label and the share done.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them has the wrong type or is out of its range.
+    """
 
     samples: int
     false_alarm_rate: float
@@ -54,6 +77,24 @@ class Settings:
     max_paths: int
     rng: np.random.Generator
     progress: Progress
+
+    def __post_init__(self) -> None:
+        for name, least in (("samples", 1000), ("max_paths", 0)):
+            if whole_number(getattr(self, name), name, least) >= 2**63:
+                raise InvalidInputError(f"{name} is 2^63 or more: it must be below")
+        for name in ("false_alarm_rate", "confidence"):
+            share = getattr(self, name)
+            check_number(name, share, lambda x: 0.0 < x < 1.0, "be a number between 0 and 1")
+        check_number("tolerance", self.tolerance, lambda x: 0.0 <= x < 2**63, "be a number >= 0")
+        object.__setattr__(self, "tolerance", float(self.tolerance))
+        if not isinstance(self.rng, np.random.Generator):
+            raise InvalidInputError(
+                f"rng is a {type(self.rng).__name__}: pass a numpy.random.Generator"
+            )
+        if not callable(self.progress):
+            raise InvalidInputError(
+                f"progress is a {type(self.progress).__name__}: pass a callable"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +236,7 @@ class AuditReport:
         if self.sample_test is not None:
             lines.append(
                 f"Samples against conditionals, {self.sample_test.samples:,} of them: "
-                f"{describe_test(self.sample_test)}."
+                f"G-test: {self.sample_test}."
             )
         if math.isnan(self.acceptance):
             lines.append(f"Mean tokens a round {self._mean(self.tokens, self.tokens_error)}.")
@@ -245,17 +286,30 @@ class AuditReport:
             f"Sampled {self.size:,} times, because {self.why_sampled}.",
             f"Total variation from the target between {low:.3g} and {high:.3g} "
             f"({self.confidence:.0%} confidence).",
-            f"{describe_test(test)}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
+            f"G-test: {test}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
             describe_power(test),
         ]
 
 
-def describe_test(test: GTest) -> str:
-    """Say what a test found."""
-    p_value = f"p-value {test.p_value:.3g}"
-    if test.impossible:
-        p_value = f"{test.impossible:,} outputs of target probability 0"
-    return f"G-test: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, {p_value}"
+def report_on(
+    subject: Subject,
+    settings: AuditSettings,
+    target: FloatArray,
+    output: FloatArray,
+    failures: Mapping[str, float],
+    **found: Any,
+) -> AuditReport:
+    """A report of laws of texts, as vectors; of failures the five commonest are kept."""
+    return AuditReport(
+        rule=subject.name,
+        drafted=subject.drafted,
+        target=subject.shaped(target),
+        output=subject.shaped(output),
+        tolerance=settings.tolerance,
+        failures=dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5]),
+        reported_draft_error=subject.reported_draft_error,
+        **found,
+    )
 
 
 def _text(entry: tuple[tuple[int, ...], float, float]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from otlp.auditing.draft_check import DraftCheck
+from otlp.auditing.draft_check import DraftCheck, first_of
 from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
 from otlp.auditing.gtest import g_test
 from otlp.auditing.random_source import RandomSource
@@ -26,11 +26,11 @@ from otlp.auditing.subject import (
     name_of,
     number_of,
     one_line,
-    sampler_failed,
 )
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.plan import Plan
 
 RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
@@ -52,8 +52,6 @@ class RoundSubject(Subject):
         The draft model, as `target`.
     drafts : DraftedRound
         How tokens are said to be drafted from it.
-    sampler : callable or None
-        What really draws them.
     """
 
     name: str
@@ -62,55 +60,24 @@ class RoundSubject(Subject):
     target: Tables
     draft_tables: Tables
     drafts: DraftedRound
-    sampler: RoundSampler | None
+    sampler: Callable[[Any], IntArray] | None
     batch: int | None
+    plan: Plan | None = None
 
     @property
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
         return len(self.drafts.parents)
 
-    @property
-    def checked(self) -> bool:
-        """Whether the drafts are held against a declaration."""
-        return self.sampler is not None
+    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray:
+        def category(laws: FloatArray) -> IntArray:
+            return np.array([source.category(laws[0])])
 
-    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
-        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
-        if self.sampler is not None:
-            return self._sampled(source)
-        tokens: IntArray = self.drafts.draw(
-            self.draft_tables, lambda laws: np.array([source.category(laws[0])]), 1
-        )[0]
+        tokens: IntArray = self.drafts.draw(self.draft_tables, category, 1)[0]
         return tokens
 
-    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
-        """Draft the tokens of many rounds, shape (rounds, N)."""
-        if self.sampler is not None:
-            return np.stack([self._sampled(rng) for _ in range(rounds)])
-        tokens: IntArray = self.drafts.draw(
-            self.draft_tables, lambda laws: draw_rows(laws, rng), rounds
-        )
-        return tokens
-
-    def _sampled(self, rng: Any) -> IntArray:
-        """Tokens from the user's sampler, shape (N,)."""
-        assert self.sampler is not None
-        size = self.vocab_size
-        tables = [
-            table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(self.draft_tables)
-        ]
-        try:
-            tokens = np.asarray(self.sampler(tables, rng)).reshape(-1)
-        except (Exception, SystemExit) as error:
-            sampler_failed(error)
-        whole = tokens.dtype.kind in "iu" and tokens.shape == (self.width,)
-        if not whole or not ((tokens >= 0) & (tokens < size)).all():
-            raise InvalidInputError(
-                f"the sampler of the drafts returns {one_line(tokens)}: it must return "
-                f"{self.width} tokens in [0, {size})"
-            )
-        return tokens.astype(np.int64)
+    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+        return self.drafts.draw(self.draft_tables, lambda laws: draw_rows(laws, rng), rounds)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
         """Run the rule on rows of drafted tokens."""
@@ -165,7 +132,7 @@ class RoundSubject(Subject):
             declared=self.drafted,
             total_variation=apart,
             impossible=float(found[mass <= 0.0].sum()),
-            example=_first(tokens, (mass <= 0.0) & (found > 0.0)),
+            example=first_of(tokens, (mass <= 0.0) & (found > 0.0)),
         )
 
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
@@ -178,13 +145,9 @@ class RoundSubject(Subject):
             agrees=not test.rejected,
             declared=self.drafted,
             impossible=test.impossible,
-            example=_first(listed, (mass <= 0.0) & (counts > 0)),
+            example=first_of(listed, (mass <= 0.0) & (counts > 0)),
             tests={"drafted tokens": test},
         )
-
-
-def _first(tokens: IntArray, chosen: Any) -> tuple[int, ...]:
-    return tuple(tokens[chosen][0].tolist()) if chosen.any() else ()
 
 
 def round_subject(
@@ -228,4 +191,12 @@ def round_subject(
             "different siblings cannot be drafted"
         )
     called = name if isinstance(name, str) else name_of(rule)
-    return RoundSubject(called, str(drafts), rule, targets, proposals, drafts, sampler, batch)
+    draws = None
+    if sampler is not None:
+        given = sampler
+
+        def draws(rng: Any) -> IntArray:
+            tables = [table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(proposals)]
+            return np.asarray(given(tables, rng)).reshape(-1)
+
+    return RoundSubject(called, str(drafts), rule, targets, proposals, drafts, draws, batch)

@@ -10,9 +10,8 @@ import numpy as np
 from scipy import special
 
 from otlp.auditing.gtest import GTest, g_test, total_variation_interval
-from otlp.auditing.report import AuditReport, Settings, commonest
+from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Output, Subject
-from otlp.auditing.token_subject import TokenSubject
 from otlp.auditing.torch_source import seeded_torch
 from otlp.checks import check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
@@ -29,7 +28,7 @@ BATCH = 256
 """Rounds between two reports of progress."""
 
 
-def audit_by_sampling(subject: Subject, settings: Settings, why: str) -> AuditReport:
+def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> AuditReport:
     """Draw drafts and outputs and test them; the tests share the false-alarm rate equally.
 
     Raises
@@ -40,11 +39,11 @@ def audit_by_sampling(subject: Subject, settings: Settings, why: str) -> AuditRe
     samples, rng, confidence = settings.samples, settings.rng, settings.confidence
     tokens, outputs = _draw(subject, settings)
     failures = Counter(output.what for output in outputs if isinstance(output, Failure))
-    plan = isinstance(subject, TokenSubject) and subject.plan is not None
+    plan = subject.plan is not None
     share = settings.false_alarm_rate / (1 + subject.checked + plan)
     drafts = subject.test_drafts(tokens, share, rng) if subject.checked else None
     sample_test = None
-    if isinstance(subject, TokenSubject) and plan:
+    if plan:
         sample_test = _test_against_conditionals(subject, tokens, outputs, failures, share, rng)
     law = np.append(subject.texts(), 0.0)
     cells = subject.cells(outputs, rng)
@@ -57,13 +56,14 @@ def audit_by_sampling(subject: Subject, settings: Settings, why: str) -> AuditRe
     lengths = [0 if isinstance(output, Failure) else len(output) for output in outputs]
     acceptance, acceptance_error = _mean(accepted, confidence)
     mean_tokens, tokens_error = _mean(lengths, confidence)
-    return AuditReport(
-        rule=subject.name,
-        drafted=subject.drafted,
+    return report_on(
+        subject,
+        settings,
+        law[:-1],
+        output[:-1],
+        {what: count / samples for what, count in failures.items()},
         method="sampling",
         why_sampled=why,
-        target=subject.shaped(law[:-1]),
-        output=subject.shaped(output[:-1]),
         acceptance=acceptance,
         acceptance_error=acceptance_error,
         tokens=mean_tokens,
@@ -71,12 +71,9 @@ def audit_by_sampling(subject: Subject, settings: Settings, why: str) -> AuditRe
         total_variation=total_variation(output, law),
         interval=total_variation_interval(first, second, law, confidence),
         confidence=confidence,
-        tolerance=settings.tolerance,
         test=g_test(first + second, law, share, order=subject.suspects),
         false_alarm_rate=settings.false_alarm_rate,
-        failures=commonest({what: count / samples for what, count in failures.items()}),
         drafts=drafts,
-        reported_draft_error=subject.reported_draft_error,
         size=samples,
         sample_error=math.nan if plan else 0.0,
         sample_test=sample_test,
@@ -90,7 +87,7 @@ def _mean(values: list[float] | list[int], confidence: float) -> tuple[float, fl
     return float(np.mean(values)), z * math.sqrt(spread) / (1.0 + z**2 / count)
 
 
-def _draw(subject: Subject, settings: Settings) -> tuple[IntArray, list[Output]]:
+def _draw(subject: Subject, settings: AuditSettings) -> tuple[IntArray, list[Output]]:
     """Drafted tokens and outputs of many rounds."""
     samples, rng, width = settings.samples, settings.rng, subject.width
     check_memory(
@@ -109,7 +106,7 @@ def _draw(subject: Subject, settings: Settings) -> tuple[IntArray, list[Output]]
 
 
 def _test_against_conditionals(
-    subject: TokenSubject,
+    subject: Subject,
     tokens: IntArray,
     outputs: list[Output],
     failures: Counter[str],

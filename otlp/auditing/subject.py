@@ -11,17 +11,28 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from otlp.auditing.draft_check import DraftCheck
 from otlp.auditing.drafted_tree import Tables
 from otlp.auditing.random_source import RandomSource
+from otlp.checks import check_tokens
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError, OTLPError, clean
+from otlp.plan import Plan
 
 Progress: TypeAlias = Callable[[str, float], None]
+
+
+def silent(label: str, done: float) -> None:
+    """Report no progress."""
+
+
+SUM_TOLERANCE = 1e-6
+"""How far a plan's conditional may be from a distribution: below zero, or off a sum of one."""
 
 LONGEST_MESSAGE = 160
 """Characters kept of what a rule says."""
@@ -62,6 +73,10 @@ class Subject(ABC):
         The rule, and what its drafts are said to follow.
     target : sequence of ndarray
         The target's distributions after prefixes of 0, ..., L tokens, of shape (V^t, V).
+    sampler : callable or None
+        What really draws the tokens of a round, given a generator, where that is no scheme.
+    plan : Plan or None
+        Whose `sample` is the rule.
     batch : int or None
         Rounds that the rule takes at once.
     """
@@ -69,6 +84,8 @@ class Subject(ABC):
     name: str
     drafted: str
     target: Tables
+    sampler: Callable[[Any], npt.ArrayLike] | None
+    plan: Plan | None
     batch: int | None
 
     @property
@@ -79,7 +96,7 @@ class Subject(ABC):
     @property
     def checked(self) -> bool:
         """Whether the drafts are held against a declaration."""
-        return False
+        return self.sampler is not None
 
     @property
     def reported_draft_error(self) -> float:
@@ -96,13 +113,32 @@ class Subject(ABC):
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
 
-    @abstractmethod
     def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
         """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
+        if self.sampler is not None:
+            return self._sampled(source)
+        return self._follow_drafts(source, max_paths)
 
-    @abstractmethod
     def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
         """Draft the tokens of many rounds, shape (rounds, N)."""
+        if self.sampler is not None:
+            return np.stack([self._sampled(rng) for _ in range(rounds)])
+        return self._draft(rounds, rng)
+
+    def _sampled(self, rng: Any) -> IntArray:
+        """Tokens from the user's sampler, shape (N,)."""
+        assert self.sampler is not None
+        try:
+            return check_tokens(self.sampler(rng), self.width, self.vocab_size)
+        except (Exception, SystemExit) as error:
+            own = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
+            raise InvalidInputError(f"the sampler of the drafts{own}") from error
+
+    @abstractmethod
+    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray: ...
+
+    @abstractmethod
+    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray: ...
 
     @abstractmethod
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
@@ -117,6 +153,23 @@ class Subject(ABC):
     @abstractmethod
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
         """Hold sampled drafts against the declaration."""
+
+    def conditional(self, tokens: tuple[int, ...]) -> FloatArray | Failure:
+        """What the plan says its verified token follows, if that is a distribution."""
+        assert self.plan is not None
+        try:
+            law = np.array(self.plan.conditional(np.array(tokens)), dtype=np.float64)
+        except (Exception, SystemExit) as error:
+            return Failure(raised(error))
+        if law.shape != (self.vocab_size,):
+            return Failure(f"has a conditional of shape {law.shape}, not {(self.vocab_size,)}")
+        if not np.isfinite(law).all():
+            return Failure("has a conditional that is not finite")
+        if law.min() < -SUM_TOLERANCE:
+            return Failure(f"has a conditional with the negative entry {law.min():.6g}")
+        if abs(law.sum() - 1.0) > SUM_TOLERANCE:
+            return Failure(f"has a conditional that sums to {law.sum():.6g}")
+        return law
 
     def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
         """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
@@ -185,12 +238,6 @@ def call(rule: Callable[..., Any], *given: Any) -> Any:
         if isinstance(given[-1], RandomSource) and type(error).__module__.startswith("numba"):
             given[-1].give_up("it draws in code that numba compiled, which cannot be followed")
         return Failure(raised(error))
-
-
-def sampler_failed(error: BaseException) -> NoReturn:
-    """Name what a user's sampler of drafts raised."""
-    said = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
-    raise InvalidInputError(f"the sampler of the drafts{said}") from error
 
 
 def raised(error: BaseException) -> str:

@@ -24,10 +24,8 @@ from otlp.auditing.subject import (
     check_signature,
     name_of,
     one_line,
-    raised,
-    sampler_failed,
 )
-from otlp.checks import as_floats, check_tokens
+from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
 from otlp.errors import InvalidInputError
@@ -37,9 +35,6 @@ from otlp.solution import Solution
 
 Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 Sampler: TypeAlias = Callable[[Any], npt.ArrayLike]
-
-SUM_TOLERANCE = 1e-6
-"""How far a plan's conditional may be from a distribution: below zero, or off a sum of one."""
 
 
 @runtime_checkable
@@ -61,8 +56,8 @@ class TokenSubject(Subject):
         The plan whose `sample` is the rule.
     problem : Problem
         The target, and what the drafts are said to follow.
-    drafts : DraftScheme or callable
-        What they are drawn from.
+    drafts : DraftScheme or None
+        What they are drawn from; None where that is `sampler`.
     reported_draft : ndarray
         What is reported to the rule as q.
     """
@@ -73,7 +68,8 @@ class TokenSubject(Subject):
     rule: Rule
     plan: Plan | None
     problem: Problem
-    drafts: DraftScheme | Sampler
+    drafts: DraftScheme | None
+    sampler: Sampler | None
     reported_draft: FloatArray
     batch: int | None = None
 
@@ -108,7 +104,7 @@ class TokenSubject(Subject):
 
     @cached_property
     def _listed(self) -> DraftTuples:
-        assert isinstance(self.drafts, DraftScheme)
+        assert self.drafts is not None
         return self.drafts.enumerate_tuples()
 
     def listed(self, max_paths: int) -> DraftTuples:
@@ -119,7 +115,7 @@ class TokenSubject(Subject):
         NotEnumerableError
             If there are more than `max_paths`.
         """
-        assert isinstance(self.drafts, DraftScheme)
+        assert self.drafts is not None
         count = self.drafts.tuple_count()
         if count > max_paths:
             raise NotEnumerableError(
@@ -127,41 +123,28 @@ class TokenSubject(Subject):
             )
         return self._listed
 
-    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
-        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
-        if not isinstance(self.drafts, DraftScheme):
-            return self._sampled(source)
+    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray:
         listed = self.listed(max_paths)
         tokens: IntArray = listed.tokens[source.category(listed.mass / listed.mass.sum())]
         return tokens
 
-    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
-        """Draft the tokens of many rounds, shape (rounds, N)."""
-        if isinstance(self.drafts, DraftScheme):
-            return self.drafts.sample(rng, rounds)
-        return np.stack([self._sampled(rng) for _ in range(rounds)])
-
-    def _sampled(self, rng: Any) -> IntArray:
-        assert not isinstance(self.drafts, DraftScheme)
-        try:
-            return check_tokens(self.drafts(rng), self.problem.n, self.vocab_size)
-        except (Exception, SystemExit) as error:
-            sampler_failed(error)
+    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+        assert self.drafts is not None
+        return self.drafts.sample(rng, rounds)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
-        """Run the rule on rows of drafted tokens."""
-        return [self._verify(row, rng) for row in tokens]
-
-    def _verify(self, tokens: IntArray, rng: Any) -> Output:
-        """Run the rule on copies, so that it may write to them."""
-        given = tokens.copy(), self.problem.target.copy(), self.reported_draft.copy()
-        return _as_token(call(self.rule, *given, rng), self.vocab_size)
+        """Run the rule on copies of rows of drafted tokens, so that it may write to them."""
+        told = self.problem.target, self.reported_draft
+        return [
+            _as_token(call(self.rule, *(one.copy() for one in (row, *told)), rng), self.vocab_size)
+            for row in tokens
+        ]
 
     def compare_drafts(
         self, drafted: Mapping[tuple[int, ...], float], tolerance: float
     ) -> DraftCheck:
         """Hold the law of the drafted tokens against the declaration."""
-        if isinstance(self.drafts, DraftScheme):
+        if self.drafts is not None:
             rows = map(tuple, self._listed.tokens.tolist())
             drafted = dict(zip(rows, self._listed.mass.tolist(), strict=True))
         return exact_draft_check(drafted, self.problem.drafts, tolerance)
@@ -173,25 +156,6 @@ class TokenSubject(Subject):
     def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
         """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
         return float(output[0] in tokens)
-
-    def conditional(self, tokens: tuple[int, ...]) -> FloatArray | Failure:
-        """What the plan says its verified token follows, if that is a distribution."""
-        assert self.plan is not None
-        try:
-            law = np.array(self.plan.conditional(np.array(tokens)), dtype=np.float64)
-        except (Exception, SystemExit) as error:
-            return Failure(raised(error))
-        if law.shape != self.problem.target.shape:
-            return Failure(
-                f"has a conditional of shape {law.shape}, not {self.problem.target.shape}"
-            )
-        if not np.isfinite(law).all():
-            return Failure("has a conditional that is not finite")
-        if law.min() < -SUM_TOLERANCE:
-            return Failure(f"has a conditional with the negative entry {law.min():.6g}")
-        if abs(law.sum() - 1.0) > SUM_TOLERANCE:
-            return Failure(f"has a conditional that sums to {law.sum():.6g}")
-        return law
 
 
 def token_subject(
@@ -214,7 +178,8 @@ def token_subject(
         rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
         plan=plan,
         problem=problem,
-        drafts=drafts,
+        drafts=drafts if isinstance(drafts, DraftScheme) else None,
+        sampler=None if isinstance(drafts, DraftScheme) else drafts,
         reported_draft=_reported(reported_draft, problem.drafts),
     )
 

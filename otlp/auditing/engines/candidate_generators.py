@@ -57,8 +57,7 @@ class CandidateReport:
         lines = [f"Candidate generator {self.generator}: drafts {verb} the q that is handed over."]
         for name, test in self.tests.items():
             lines.append(
-                f"  {name}: G = {test.statistic:.4g} on {test.degrees} degrees of freedom, p-value "
-                f"{test.p_value:.3g}; {test.samples:,} drafts detect a total variation of "
+                f"  {name}: {test}; {test.samples:,} drafts detect a total variation of "
                 f"{test.detectable:.2g}"
             )
         return "\n".join(lines)
