@@ -34,6 +34,7 @@ Examples
 
 
 UNKNOWN = -1
+LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
 MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {
     "float16": np.float16,
     "bfloat16": np.float32,
@@ -268,7 +269,10 @@ class Capture(ReadOnly):
         Returns
         -------
         p, q : ndarray, shape (V,), float64
-            The target's and the draft's probabilities, each summing to one.
+            The target's and the draft's probabilities, each summing to one.  Of a `TopCapture`
+            over V + 1 tokens: the draft, cut to the tokens kept before all else, is exact up to the
+            rounding of the logs; the target is exact at temperature 1 and nowhere too large at
+            others, but for the rest, its last entry.
 
         Raises
         ------
@@ -276,7 +280,8 @@ class Capture(ReadOnly):
             If there is no such row.
         InvalidInputError
             If a temperature is not positive and finite, k is below 1, or `top_p` not in (0, 1];
-            or if the row lies in a file and holds no logits, such as a NaN.
+            or if the row lies in a file and holds no logits, such as a NaN; or if more tokens are
+            asked for than a `TopCapture` kept.
         CaptureError
             If the row lies in a file that has changed, or has gone.
 
@@ -286,11 +291,9 @@ class Capture(ReadOnly):
         `top_k` or `top_p`.
         """
         self._check_row(row)
-        p = self._softmax("target_logits", row, temperature)
-        q = self._softmax(
-            "draft_logits", row, temperature if draft_temperature is None else draft_temperature
-        )
-        return p, cut_draft(q, top_k, top_p)
+        own = temperature if draft_temperature is None else draft_temperature
+        p, q, _ = self._known(row, temperature, own, top_k, top_p)
+        return p, q
 
     @property
     def kept(self) -> int | None:
@@ -332,7 +335,7 @@ class Capture(ReadOnly):
         Returns
         -------
         float
-            In [0, 1]; 0 for a capture of whole rows.
+            In [0, 1], up to the rounding of the logs, some 1e-6 / T; 0 for a capture of whole rows.
 
         Raises
         ------
@@ -340,7 +343,21 @@ class Capture(ReadOnly):
             As in `distributions`.
         """
         self._check_row(row)
-        return 0.0
+        own = temperature if draft_temperature is None else draft_temperature
+        return 0.0 if self.kept is None else self._known(row, temperature, own, top_k, top_p)[2]
+
+    def _known(
+        self,
+        row: int,
+        temperature: float,
+        draft_temperature: float,
+        top_k: int | None,
+        top_p: float | None,
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Target, draft, and how much more the target may have on what can be drafted."""
+        p = self._softmax("target_logits", row, temperature)
+        q = self._softmax("draft_logits", row, draft_temperature)
+        return p, cut_draft(q, top_k, top_p), 0.0
 
     def _logits(self, name: str, row: int) -> LogitArray:
         logits = getattr(self, name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.data.capture import Capture, check_logits
+from otlp.data.capture import LABELS, Capture, check_logits
 from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
 from otlp.data.tensor_file import (
     FileTensor,
@@ -35,7 +35,6 @@ from otlp.errors import CaptureError, InvalidInputError, OTLPError
 
 FORMAT, LARGE = "otlp-capture-1", "otlp-capture-2"
 
-LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
 PRECISIONS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 FLOATS, INTEGERS = tuple(PRECISIONS), ("I32", "I64")
@@ -115,27 +114,19 @@ def read_capture_file(path: str, most: int) -> Capture:
         content = header.content + file.read()
     if len(content) != size:
         raise CaptureError(f"{path}: was cut while it was read; copy or write it again")
-    columns: dict[str, Any] = {
-        name: tensor.within(content) for name, tensor in found.tensors.items()
-    }
-    contexts = found.contexts
-    if contexts is None:
-        texts, ends = columns.pop("contexts").tobytes(), columns.pop("context_ends").tolist()
-        if any(not 0 <= a <= b <= len(texts) for a, b in zip([0, *ends], ends, strict=False)):
-            raise CaptureError(f"{path}: its context_ends do not ascend; write it again")
-        try:
-            contexts = tuple(
-                texts[start:end].decode("utf-8", "surrogatepass")
-                for start, end in zip([0, *ends], ends, strict=False)
-            )
-        except UnicodeDecodeError as error:
-            raise CaptureError(f"{path}: its contexts are no text ({error})") from None
-    logits = found.tensors.get("target_logits")
-    return _made(found, columns, contexts, PRECISIONS[logits.kind] if logits else "float32")
+    tensors = {name: replace(tensor, content=content) for name, tensor in found.tensors.items()}
+    return join_files([replace(found, tensors=tensors)], in_memory=True)
 
 
-def join_files(files: Sequence[CaptureFile]) -> Capture:
+def join_files(files: Sequence[CaptureFile], in_memory: bool = False) -> Capture:
     """Make one capture of files, whose rows stay there; their labels are those of the first.
+
+    Parameters
+    ----------
+    files : sequence of CaptureFile
+        At least one.
+    in_memory : bool
+        Read all rows and texts.
 
     Raises
     ------
@@ -155,8 +146,10 @@ def join_files(files: Sequence[CaptureFile]) -> Capture:
     columns: dict[str, Any] = {
         name: StoredRows.of(file.tensors[name] for file in files) for name in names
     }
+    if in_memory:
+        columns = {name: np.asarray(column) for name, column in columns.items()}
     contexts: tuple[str, ...] | StoredTexts
-    if all(file.contexts is None for file in files):
+    if not in_memory and all(file.contexts is None for file in files):
         contexts = StoredTexts.of(
             FileTexts(file.tensors["context_ends"], file.tensors["contexts"]) for file in files
         )

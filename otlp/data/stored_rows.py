@@ -188,6 +188,8 @@ class StoredRows(InFiles[FileTensor, Any], LazyArray):
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
         """Read all rows into memory."""
+        if len(self.blocks) == 1 and self.picked == range(self.blocks[0].shape[0]):
+            return np.asarray(self.blocks[0].rows(0, len(self)), dtype)
         made = np.empty(self.shape, self.dtype if dtype is None else dtype)
         if self.picked.step != 1:
             for at in range(len(self)):

@@ -55,6 +55,8 @@ class FileTensor:
     shape : tuple of int
     offset : int
         Of its first byte in the file.
+    content : bytes, optional
+        Of the whole file, where that was read.
     """
 
     path: str
@@ -62,6 +64,7 @@ class FileTensor:
     kind: str
     shape: tuple[int, ...]
     offset: int
+    content: bytes | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -82,21 +85,25 @@ class FileTensor:
             If the file has gone, or is not the one that was opened.
         """
         stored, width = np.dtype(NUMBERS[self.kind]), math.prod(self.shape[1:])
+        first, count = self.offset + start * width * stored.itemsize, (stop - start) * width
+        if self.content is not None:
+            found = np.frombuffer(self.content, stored, count, first)
+            return self._decoded(found.reshape(stop - start, *self.shape[1:]))
         with open_file(self.path) as file:
             if _stamp(file) != self.stamp:
                 raise CaptureError(
                     f"{self.path}: was changed or replaced after it was opened; open it again"
                 )
-            file.seek(self.offset + start * width * stored.itemsize)
-            flat = np.fromfile(file, stored, (stop - start) * width)
-            if flat.size < (stop - start) * width:
+            file.seek(first)
+            flat = np.fromfile(file, stored, count)
+            if flat.size < count:
                 raise OSError("it ends too early")
-        return _decoded(flat.reshape(stop - start, *self.shape[1:]), self.kind)
+        return self._decoded(flat.reshape(stop - start, *self.shape[1:]))
 
-    def within(self, content: bytes) -> npt.NDArray[Any]:
-        """The whole tensor, from the content of its file."""
-        flat = np.frombuffer(content, NUMBERS[self.kind], math.prod(self.shape), self.offset)
-        return _decoded(flat.reshape(self.shape), self.kind)
+    def _decoded(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self.kind == "BF16":
+            stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return frozen(stored)
 
 
 @dataclass(frozen=True)
@@ -209,12 +216,6 @@ def write_tensors(
 def _stamp(file: BinaryIO) -> tuple[int, int]:
     found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
-
-
-def _decoded(stored: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    if kind == "BF16":
-        stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return frozen(stored)
 
 
 def encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:

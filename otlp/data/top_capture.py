@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import whole_number
-from otlp.data.capture import Capture, cut_draft
+from otlp.data.capture import LABELS, Capture, cut_draft
 from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
 from otlp.distribution import FloatArray, softmax
 from otlp.errors import InvalidInputError
@@ -69,63 +69,18 @@ class TopCapture(Capture):
         """How many of the largest tokens of the draft were kept of each row."""
         return self._top("draft_logits").k
 
-    def distributions(
-        self,
-        row: int,
-        temperature: float = 1.0,
-        draft_temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Turn one row into a target and a draft distribution, over V + 1 tokens.
-
-        Parameters
-        ----------
-        row, temperature, draft_temperature, top_k, top_p
-            As in `Capture.distributions`; the draft is cut to the tokens kept before all else, so
-            `top_k` is at most their number, and `top_p` is of their mass.
-
-        Returns
-        -------
-        p, q : ndarray, shape (V + 1,), float64
-            The draft is exact, up to the rounding of the logs.  The target is exact at temperature
-            1 and nowhere too large at others, but for the rest, its last entry.
-
-        Raises
-        ------
-        RowOutOfRangeError, InvalidInputError, CaptureError
-            As in `Capture.distributions`, or if more tokens are asked for than were kept.
-        """
-        p, q, _ = self._known(row, temperature, draft_temperature, top_k, top_p)
-        return p, q
-
-    def truncation(
-        self,
-        row: int,
-        temperature: float = 1.0,
-        draft_temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ) -> float:
-        """See `Capture.truncation`; up to the rounding of the logs, some 1e-6 / T."""
-        return self._known(row, temperature, draft_temperature, top_k, top_p)[2]
-
     def _known(
         self,
         row: int,
         temperature: float,
-        draft_temperature: float | None,
+        draft_temperature: float,
         top_k: int | None,
         top_p: float | None,
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Target, draft, and how much more the target may have on what can be drafted."""
-        self._check_row(row)
         self.check_top_k(top_k)
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
-        q[draft.ids] = softmax(
-            draft.logs, temperature if draft_temperature is None else draft_temperature
-        )
+        q[draft.ids] = softmax(draft.logs, draft_temperature)
         q = cut_draft(q, top_k, top_p)
         target = self._top("target_logits").row(row)
         softmax(target.logs, temperature)  # which checks the temperature
@@ -199,12 +154,8 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
     return TopCapture(
         target_logits=stack(target, k, capture.vocab_size),
         draft_logits=stack(draft, k, capture.vocab_size),
-        target_model=capture.target_model,
-        draft_model=capture.draft_model,
-        tokenizer=capture.tokenizer,
-        source=capture.source,
         synthetic=capture.synthetic,
-        note=capture.note,
+        **{label: getattr(capture, label) for label in LABELS},
         contexts=tuple(capture.contexts),
         positions=np.asarray(capture.positions),
         next_tokens=np.asarray(capture.next_tokens),

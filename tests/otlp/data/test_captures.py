@@ -224,7 +224,7 @@ def test_a_changed_byte_never_brings_another_error(tmp_path_factory, at, byte):
         (lambda header: header["__metadata__"].update(contexts="[" * 99999), "no capture"),
         (lambda header: header["__metadata__"].update(contexts='["a"]'), "1 entries for 3 rows"),
         (lambda header: header["target_logits"].update(dtype="I32"), "type I32"),
-        (lambda header: header["target_logits"].update(shape=[5, 3]), "both must be"),
+        (lambda header: header["target_logits"].update(shape=[5, 3]), "must have"),
         (lambda header: header.update(logits=header.pop("draft_logits")), "lacks draft_logits"),
         (lambda header: header.update(other=header.pop("positions")), "lacks positions"),
     ],
