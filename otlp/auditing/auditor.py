@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,11 +69,9 @@ def audit(
 
     Raises
     ------
-    InvalidInputError
+    InvalidInputError, InvalidDistributionError
         If an argument has the wrong type or range, `declared` is missing beside a sampler, or the
         sampler raises or returns no n-tuple of tokens.
-    InvalidDistributionError
-        If `target` is not a probability vector.
     SizeLimitError
         If the sampled tuples would take more than 2 GiB.
 
@@ -100,11 +99,8 @@ def audit(
     >>> report.verdict.name, round(report.total_variation, 6)
     ('NOT_LOSSLESS', 0.06)
     """
-    rng = np.random.default_rng(0) if rng is None else rng
     how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(
-        token_subject(rule, target, drafts, declared, reported_draft), AuditSettings(*how)
-    )
+    return _judge(token_subject(rule, target, drafts, declared, reported_draft), *how)
 
 
 def audit_rounds(
@@ -181,21 +177,17 @@ def audit_rounds(
     ...             return [*draft_tokens[0, :i], rng.choice(left.size, p=left / left.sum())]
     ...     return [*draft_tokens[0], rng.choice(p.shape[-1], p=p[0, -1])]
     >>> from otlp.auditing import DraftedPaths
-    >>> from otlp.decode import random_pair
-    >>> draft, target = random_pair(3, 3, np.random.default_rng(0))
-    >>> report = otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2))
-    >>> report.verdict.name
+    >>> draft, target = otlp.decode.random_pair(3, 3, np.random.default_rng(0))
+    >>> otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2)).verdict.name
     'LOSSLESS'
     """
-    rng = np.random.default_rng(0) if rng is None else rng
     how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(
-        round_subject(rule, target, draft, drafts, sampler, batch, name), AuditSettings(*how)
-    )
+    return _judge(round_subject(rule, target, draft, drafts, sampler, batch, name), *how)
 
 
-def _judge(subject: Subject, settings: AuditSettings) -> AuditReport:
+def _judge(subject: Subject, *how: Any) -> AuditReport:
     """Exactly where that can be done, else by sampling."""
+    settings = AuditSettings(*how)
     stated = None
     try:
         if settings.max_paths == 0:

@@ -230,21 +230,6 @@ def enumerate_law(
     unexplored, decisions, paths, repetitions = 0.0, 0, 0, 0
     hidden = HiddenInput(program)
 
-    def repeat(drawn: list[_Drawn], result: Result) -> None:
-        try:
-            repetition = _Repetition(drawn, rng)
-            with hidden.calls(), followed_torch(repetition):
-                again: object = program(repetition)
-        except _Abandoned:
-            again = None
-        if again != result:
-            raise NotEnumerableError(
-                hidden.found()
-                or f"on one path it gave {result}, and {again} when run again with ordinary random "
-                "numbers: it draws randomness from elsewhere than rng, or remembers earlier runs, "
-                "or uses a random number in a way that cannot be followed"
-            )
-
     while pending:
         run = _Explorer(pending.pop())
         try:
@@ -257,7 +242,7 @@ def enumerate_law(
         else:
             if run.trouble:
                 raise NotEnumerableError(run.trouble)
-            repeat(run.drawn, result)
+            _repeat(program, run.drawn, result, rng, hidden)
             weights[result] = weights.get(result, 0.0) + run.probability
             repetitions += 1
             if len(followed) < REPETITIONS:
@@ -271,8 +256,38 @@ def enumerate_law(
             raise NotEnumerableError(f"it has more than {max_paths:,} paths")
     hidden.settle()
     for again in rng.integers(len(followed), size=REPETITIONS) if followed else ():
-        repeat(*followed[again])
+        drawn, result = followed[again]
+        _repeat(program, drawn, result, rng, hidden)
         repetitions += 1
     if seen := hidden.found():
         raise NotEnumerableError(seen)
     return Law(weights, unexplored, paths, repetitions)
+
+
+def _repeat(
+    program: Callable[[Any], Result],
+    drawn: list[_Drawn],
+    result: Result,
+    rng: np.random.Generator,
+    hidden: HiddenInput,
+) -> None:
+    """Run a path again with ordinary numbers, which must give the same.
+
+    Raises
+    ------
+    NotEnumerableError
+        If it does not.
+    """
+    try:
+        repetition = _Repetition(drawn, rng)
+        with hidden.calls(), followed_torch(repetition):
+            again: object = program(repetition)
+    except _Abandoned:
+        again = None
+    if again != result:
+        raise NotEnumerableError(
+            hidden.found()
+            or f"on one path it gave {result}, and {again} when run again with ordinary random "
+            "numbers: it draws randomness from elsewhere than rng, or remembers earlier runs, "
+            "or uses a random number in a way that cannot be followed"
+        )

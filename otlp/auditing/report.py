@@ -79,6 +79,8 @@ class AuditSettings:
     progress: Progress
 
     def __post_init__(self) -> None:
+        if self.rng is None:
+            object.__setattr__(self, "rng", np.random.default_rng(0))
         for name, least in (("samples", 1000), ("max_paths", 0)):
             if whole_number(getattr(self, name), name, least) >= 2**63:
                 raise InvalidInputError(f"{name} is 2^63 or more: it must be below")

@@ -50,8 +50,7 @@ def from_logprobs(
     Parameters
     ----------
     target, draft : path-like
-        Files of JSON lines; see the module for their forms.  Log-probabilities are those at
-        temperature 1, before any sampling option.
+        Files of JSON lines, in the forms above: log-probabilities before any sampling option.
     k : int
         How many log-probabilities the engine was asked for.
     vocab_size : int
@@ -62,33 +61,30 @@ def from_logprobs(
     Returns
     -------
     TopCapture
-        A row for each token for which both logs have log-probabilities.  `positions` counts the
-        tokens before it in its request; next tokens are unknown.
+        A row for each token that both logs have.  `positions` counts the tokens before it in its
+        request; next tokens are unknown.
 
     Raises
     ------
     CaptureError
-        If a file cannot be read, or a line is none of these forms, has fewer than k tokens, or
-        cannot be the k likeliest of V; the message names file and line.
+        If a file cannot be read, or a line (which is named) cannot be the k likeliest of V.
     InvalidInputError
         If `k` or `vocab_size` is no whole number of at least 1.
 
     Notes
     -----
-    The mass of the rest is what the k leave of 1, and 1e-6, to which the sums of an engine are
-    known.  O(rows k) time and memory.
+    The mass of the rest is what the k leave of 1, and 1e-6, to which sums of engines are known.
 
     Examples
     --------
-    >>> import json, os, tempfile
+    >>> import json, tempfile
     >>> from otlp import captures
     >>> folder = tempfile.mkdtemp()
     >>> token = {"7": {"logprob": -0.1}, "3": {"logprob": -3.0}}
     >>> for name in ("target", "draft"):
-    ...     with open(os.path.join(folder, name), "w") as log:
-    ...         _ = log.write(json.dumps({"prompt_logprobs": [None, token, token]}))
-    >>> paths = [os.path.join(folder, name) for name in ("target", "draft")]
-    >>> len(captures.from_logprobs(*paths, k=2, vocab_size=10))
+    ...     with open(f"{folder}/{name}", "w") as log:
+    ...         json.dump({"prompt_logprobs": [None, token, token]}, log)
+    >>> len(captures.from_logprobs(f"{folder}/target", f"{folder}/draft", k=2, vocab_size=10))
     2
     """
     k, vocab_size = whole_number(k, "k"), check_vocab_size(vocab_size)

@@ -80,12 +80,10 @@ def generate(
     Notes
     -----
     The target's logits are minus an exponent times the log of the token's rank (Zipf's law), with
-    Gaussian deviations; ranks differ from row to row, though overall frequent tokens lead more
-    often.  The draft's logits are the target's plus Gaussian noise.  At temperature 1 the
-    target's entropy is in 0.5 to 5 nats with mean 2, and the overlap of the two
-    distributions, which is the acceptance of one draft, lies in 0.5 to 0.95 with mean 0.75; overlap
-    falls as entropy rises.  These ranges are chosen to be like a large model's with a good draft;
-    they are not fitted to one pair.
+    Gaussian deviations; the draft's are these plus Gaussian noise.  At temperature 1 the target's
+    entropy is in 0.5 to 5 nats with mean 2, and the overlap of the two distributions, which is the
+    acceptance of one draft, in 0.5 to 0.95 with mean 0.75; it falls as entropy rises.  The ranges
+    are like a large model's with a good draft, and not fitted to one pair.
 
     About 60 passes of exponentials and a sort a row: O(rows V log V), some 0.04 s a row at
     V = 32,000.  Memory is that of the result, 8 V bytes a row in float32.
@@ -108,8 +106,7 @@ def generate(
         raise InvalidInputError(
             f"rows times vocab_size is above {MOST_LOGITS:,}: generate fewer rows at a time"
         )
-    target = np.empty((rows, vocab_size), dtype=dtype)
-    draft = np.empty((rows, vocab_size), dtype=dtype)
+    target, draft = np.empty((2, rows, vocab_size), dtype=dtype)
     log_rank = np.log(np.arange(1, vocab_size + 1))
     for row in range(rows):
         # A generator a row, so that a row does not depend on how many there are.
@@ -122,10 +119,7 @@ def generate(
         target_model=f"synthetic-zipf-{vocab_size}",
         draft_model=f"synthetic-zipf-{vocab_size}-noisy",
         tokenizer=f"synthetic-{vocab_size}",
-        source=(
-            "otlp.data.synthetic.generate("
-            f"rows={rows}, vocab_size={vocab_size}, seed={seed}{which})"
-        ),
+        source=f"otlp.data.synthetic.generate({rows=}, {vocab_size=}, {seed=}{which})",
         synthetic=True,
         note="Made up: no language model computed these logits.",
     )

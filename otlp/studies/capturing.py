@@ -173,18 +173,7 @@ def capture(
     for name, number in (("shard_bytes", shard_bytes), ("top_logprobs", top_logprobs)):
         if number is not None:
             whole_number(number, name)
-    plan = {  # all that the passages depend on
-        "target": target.name,
-        "draft": draft.name,
-        "dtype": [str(model.model.dtype) for model in (target, draft)],
-        "sampling": str(target.sampling),
-        "steps": steps,
-        "seed": seed,
-        "ends": list(target.ends),
-        "top_logprobs": top_logprobs,
-        "prompts": [prompt.tolist() for prompt in prompts],
-    }
-    _begin(folder, plan)
+    _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
         return _finish(path, parts)
@@ -201,6 +190,28 @@ def capture(
     save(join_files(files), path, shard_bytes=shard_bytes)
     _remove(folder, parts)
     return load(path)
+
+
+def _plan(
+    draft: HuggingFaceModel,
+    target: HuggingFaceModel,
+    prompts: Sequence[IntArray],
+    steps: int,
+    seed: int,
+    top_logprobs: int | None,
+) -> dict[str, object]:
+    """All that the passages depend on."""
+    return {
+        "target": target.name,
+        "draft": draft.name,
+        "dtype": [str(model.model.dtype) for model in (target, draft)],
+        "sampling": str(target.sampling),
+        "steps": steps,
+        "seed": seed,
+        "ends": list(target.ends),
+        "top_logprobs": top_logprobs,
+        "prompts": [prompt.tolist() for prompt in prompts],
+    }
 
 
 def _finish(path: str | os.PathLike[str], parts: Sequence[Path]) -> Capture:

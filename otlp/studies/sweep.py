@@ -165,11 +165,8 @@ def sweep(
     >>> import otlp
     >>> from otlp.studies.sweep import Grid, sweep
     >>> points = sweep(otlp.captures.builtin()[:20], Grid(n=[4], rules=["k-seq"]))
-    >>> for point in points:
-    ...     print(point.rule, point.acceptance)
-    k-seq 0.56 ±0.15
-    optimum 0.59 ±0.15
-    information bound 0.60 ±0.16
+    >>> [f"{point.rule} {point.acceptance}" for point in points]
+    ['k-seq 0.56 ±0.15', 'optimum 0.59 ±0.15', 'information bound 0.60 ±0.16']
     """
     grid = Grid() if grid is None else grid
     source = CaptureRows(rows) if isinstance(rows, Capture) else rows
@@ -178,9 +175,9 @@ def sweep(
             f"there is a sweep of a {type(rows).__name__} over a {type(grid).__name__}: it is of "
             "a Capture, CaptureRows or SyntheticRows, over a Grid"
         )
-    settings = grid.settings
+    if not source.numbers:
+        raise InvalidInputError("there are no rows: there is nothing to sweep")
     sums = _Sums(grid)
-    work = partial(_measured, grid=grid)
     with ExitStack() as stack:
         book = None
         if journal is not None:
@@ -189,8 +186,8 @@ def sweep(
                 _check_place(entry, number, source.numbers, grid, book)
                 sums.add(entry)
                 progress("reading the journal", sums.done)
-        tasks = _tasks(source, settings, sums.done)
-        for entries in _finished(work, tasks, grid, jobs, executor):
+        tasks = _tasks(source, grid.settings, sums.done)
+        for entries in _finished(partial(_measured, grid=grid), tasks, grid, jobs, executor):
             if book is not None:
                 book.append(entries)
             for entry in entries:

@@ -15,8 +15,9 @@ from otlp.data.capture import Capture, cut_draft
 from otlp.data.synthetic import LEAST_TOKENS, generate
 from otlp.distribution import FloatArray, softmax, top_k, top_p
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
-from otlp.errors import InvalidInputError, RowOutOfRangeError
+from otlp.errors import InvalidInputError
 from otlp.problem import Problem
+from otlp.sweeps.rows import row_numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,29 +141,7 @@ class CaptureProblems(RowProblems):
     def __post_init__(self) -> None:
         """Check all arguments."""
         super().__post_init__()
-        if not isinstance(self.capture, Capture):
-            raise InvalidInputError(
-                f"capture is a {type(self.capture).__name__}: it must be an otlp.captures.Capture, "
-                "such as otlp.captures.load(path)"
-            )
-        if self.rows is None:
-            object.__setattr__(self, "rows", range(len(self.capture)))
-            return
-        listed = isinstance(self.rows, Sequence) or np.ndim(self.rows) == 1
-        if not listed or isinstance(self.rows, str | bytes):
-            raise InvalidInputError(
-                f"rows is a {type(self.rows).__name__}: it must be a sequence of row numbers, "
-                "such as range(10)"
-            )
-        rows = self.rows if isinstance(self.rows, range) else tuple(self.rows)
-        ends = (rows[0], rows[-1]) if isinstance(rows, range) and rows else rows
-        for row in ends:
-            if whole_number(row, "a row", 0) >= len(self.capture):
-                raise RowOutOfRangeError(
-                    f"row {row} is out of range: this capture has {len(self.capture)} rows, "
-                    "counted from 0"
-                )
-        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "rows", row_numbers(self.capture, self.rows))
 
     @property
     def vocab_size(self) -> int:

@@ -39,6 +39,37 @@ class RowSource(Protocol):
         """Say what the rows are, as JSON takes it: the same for equal rows, else not."""
 
 
+def row_numbers(capture: Capture, rows: Sequence[int] | None) -> Sequence[int]:
+    """Check numbers of rows of a capture, by default all.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of the arguments is of the wrong type.
+    RowOutOfRangeError
+        If the capture has no such row.
+    """
+    if not isinstance(capture, Capture):
+        raise InvalidInputError(
+            f"capture is a {type(capture).__name__}: it must be an otlp.captures.Capture, "
+            "such as otlp.captures.load(path)"
+        )
+    if rows is None:
+        return range(len(capture))
+    if isinstance(rows, str | bytes) or not (isinstance(rows, Sequence) or np.ndim(rows) == 1):
+        raise InvalidInputError(
+            f"rows is a {type(rows).__name__}: it must be a sequence of row numbers, such as "
+            "range(10)"
+        )
+    numbers = rows if isinstance(rows, range) else tuple(rows)
+    for row in (*numbers[:1], *numbers[-1:]) if isinstance(numbers, range) else numbers:
+        if whole_number(row, "a row", 0) >= len(capture):
+            raise RowOutOfRangeError(
+                f"row {row} is out of range: this capture has {len(capture)} rows, counted from 0"
+            )
+    return numbers if isinstance(numbers, range) else tuple(map(int, numbers))
+
+
 @dataclass(frozen=True, eq=False)
 class CaptureRows:
     """Rows of a capture.
@@ -47,12 +78,12 @@ class CaptureRows:
     ----------
     capture : Capture
     chosen : sequence of int, optional
-        Which rows, by default all; negative numbers count from the end.
+        Which rows, by default all.
 
     Raises
     ------
     InvalidInputError
-        If there are no rows, or an argument is of the wrong type.
+        If an argument is of the wrong type.
     RowOutOfRangeError
         If the capture has no such row.
     """
@@ -62,24 +93,7 @@ class CaptureRows:
     numbers: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.capture, Capture):
-            raise InvalidInputError(
-                f"capture is a {type(self.capture).__name__}: it must be an otlp.captures.Capture"
-            )
-        every = range(len(self.capture))
-        chosen = every if self.chosen is None else self.chosen
-        if not isinstance(chosen, Sequence) or isinstance(chosen, str | bytes):
-            raise InvalidInputError(
-                f"chosen is a {type(chosen).__name__}: it must be a sequence of row numbers"
-            )
-        if not chosen:
-            raise InvalidInputError("there are no rows: there is nothing to sweep")
-        for number in chosen:
-            if whole_number(number, "a row", -len(every)) >= len(every):
-                raise RowOutOfRangeError(
-                    f"row {number} is out of range: this capture has {len(every)} rows"
-                )
-        object.__setattr__(self, "numbers", [every[number] for number in chosen])
+        object.__setattr__(self, "numbers", row_numbers(self.capture, self.chosen))
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
         """See `RowSource.part`."""

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain, islice, repeat
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeGuard
-
-import numpy as np
 
 from otlp.checks import whole_number
 from otlp.data.capture import Capture
@@ -47,9 +45,6 @@ CHUNK_TOKENS = 2**18
 
 BLOCK_TOKENS = 2**17
 """Most tokens of rows that are solved together, rows times V: the more, the less is waited for."""
-
-LARGEST = 2**22 - 2**12
-"""Numbers of the largest array whose size can teach glibc how much memory to keep."""
 
 COMPILED = (
     *(Martingale, Orderings, RandomRanks, GreedySolver, HubSolver, SpeculativeSampling),
@@ -173,20 +168,7 @@ def solve_many(
     >>> [(row.row, row.status, round(row.acceptance, 6)) for row in rows]
     [(0, 'SOLVED', 0.45365), (1, 'SOLVED', 0.364164), (2, 'SOLVED', 0.454117)]
     """
-    if isinstance(problems, Capture):
-        raise InvalidInputError(
-            "problems is a Capture: say how tokens are drafted, as in "
-            "otlp.CaptureProblems(capture, n=4)"
-        )
-    try:
-        remaining = iter(problems)
-    except TypeError:
-        remaining = None
-    if remaining is None or isinstance(problems, str | bytes | Mapping):
-        raise InvalidInputError(
-            f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
-            "such as otlp.CaptureProblems(capture, n=4)"
-        )
+    _check_problems(problems)
     for name, value in (("progress", progress), ("plans", plans)):
         if not isinstance(value, bool):
             raise InvalidInputError(f"{name} is a {type(value).__name__}: it must be True or False")
@@ -195,35 +177,58 @@ def solve_many(
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
-    alone, bulk = in_this_process(jobs, executor), _in_bulk(problems, made)
-    if alone and not bulk:
-        _keep_memory()
+    if in_this_process(jobs, executor) and not _in_bulk(problems, made):
         # without chunks, so that the memory of one plan does for the next
         single = _places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
     else:
-        some = problems
-        if not isinstance(some, Sequence):
-            some = list(islice(remaining, 1))
-            problems = chain(some, remaining)
-        vocab_size, compiled = _kind(made, some)
-        named = isinstance(problems, RowProblems) and problems.named
-        threads = bulk or (compiled and (plans or (vocab_size >= THREAD_TOKENS and not named)))
-        if compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
-            jobs = 1
-        if executor is not None:
-            threads = isinstance(executor, ThreadPoolExecutor)
-        if alone:
-            chunk = chunk or _block(vocab_size)
-        solve = partial(_solve_chunk, solver=made, plans=plans)
-        most = sys.maxsize
-        if threads or plans or not named:
-            most = max(1, (BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
-        chunks = _Chunks(problems, chunk, most)
-        prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
-        results = in_order(solve, chunks, jobs, executor=executor, prefer=prefer)
-        rows = _rows(results, chunks, solve)
+        rows = _in_chunks(problems, made, plans, chunk, jobs, executor)
     return _shown(rows, total) if progress else rows
+
+
+def _check_problems(problems: object) -> None:
+    if isinstance(problems, Capture):
+        raise InvalidInputError(
+            "problems is a Capture: say how tokens are drafted, as in "
+            "otlp.CaptureProblems(capture, n=4)"
+        )
+    if not isinstance(problems, Iterable) or isinstance(problems, str | bytes | Mapping):
+        raise InvalidInputError(
+            f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
+            "such as otlp.CaptureProblems(capture, n=4)"
+        )
+
+
+def _in_chunks(
+    problems: Iterable[Problem],
+    solver: Solver,
+    plans: bool,
+    chunk: int | None,
+    jobs: int | None,
+    executor: Executor | None,
+) -> Iterator[Row]:
+    """Rows by chunks, in threads where compiled code solves what would be long on its way."""
+    bulk, some = _in_bulk(problems, solver), problems
+    if not isinstance(some, Sequence):
+        remaining = iter(problems)
+        some = list(islice(remaining, 1))
+        problems = chain(some, remaining)
+    vocab_size, compiled = _kind(solver, some)
+    named = isinstance(problems, RowProblems) and problems.named
+    threads = bulk or (compiled and (plans or (vocab_size >= THREAD_TOKENS and not named)))
+    if executor is not None:
+        threads = isinstance(executor, ThreadPoolExecutor)
+    if in_this_process(jobs, executor):
+        chunk = chunk or _block(vocab_size)
+    elif compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
+        jobs = 1
+    most = sys.maxsize
+    if threads or plans or not named:
+        most = max(1, (BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
+    chunks = _Chunks(problems, chunk, most)
+    solve = partial(_solve_chunk, solver=solver, plans=plans)
+    prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
+    return _rows(in_order(solve, chunks, jobs, executor=executor, prefer=prefer), chunks, solve)
 
 
 def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
@@ -285,7 +290,6 @@ class _Chunks:
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
     """The outcomes, and how long they took in seconds."""
     start = perf_counter()
-    _keep_memory()
     if _in_bulk(problems, solver):
         outcomes = list(_solve_in_bulk(problems, solver, plans))
     else:
@@ -316,15 +320,6 @@ def _solve_in_bulk(problems: CaptureProblems, solver: Solver, plans: bool) -> It
 def _block(vocab_size: int) -> int:
     """How many rows are solved together."""
     return max(1, BLOCK_TOKENS // vocab_size)
-
-
-@cache
-def _keep_memory() -> None:
-    """Have the allocator keep what is freed: fresh pages cost up to a third of a solve.
-
-    Glibc keeps twice the size of the largest array that was freed, up to 64 MB.
-    """
-    np.empty(LARGEST)
 
 
 def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:

@@ -66,19 +66,10 @@ def verify_sampled_paths(
     """
     from otlp.batched import verify_paths
 
-    if threshold_single != 1.0 or threshold_acc != 1.0:
-        raise ValueError(
-            f"threshold_single is {threshold_single} and threshold_acc {threshold_acc}: other "
-            "values than 1 accept tokens that the target does not want, so they are refused"
-        )
+    _check_thresholds(threshold_single, threshold_acc)
     slots = candidates.shape[1]
     length = accept_index.shape[1] - 1
-    paths, odd = divmod(slots - 1, length)
-    if odd or draft_probs.shape[1] != slots - 1:
-        raise ValueError(
-            f"{slots} slots and {draft_probs.shape[1]} draft distributions are no paths of "
-            f"{length} tokens behind one slot"
-        )
+    paths = _paths(slots, length, draft_probs.shape[1])
     # the slot of each path's prefix of 0, 1, ..., L tokens
     slot = torch.arange(1, slots, device=candidates.device).view(paths, length)
     slot = torch.nn.functional.pad(slot, (1, 0))
@@ -98,6 +89,24 @@ def verify_sampled_paths(
     spare = torch.cat([predicts, predicts.new_zeros(1)])
     spare[torch.where(here, index, len(predicts))] = found.tokens.to(predicts.dtype)
     predicts.copy_(spare[:-1])
+
+
+def _check_thresholds(single: float, joint: float) -> None:
+    if single != 1.0 or joint != 1.0:
+        raise ValueError(
+            f"threshold_single is {single} and threshold_acc {joint}: other values than 1 accept "
+            "tokens that the target does not want, so they are refused"
+        )
+
+
+def _paths(slots: int, length: int, drafted: int) -> int:
+    paths, odd = divmod(slots - 1, length)
+    if odd or drafted != slots - 1:
+        raise ValueError(
+            f"{slots} slots and {drafted} draft distributions are no paths of {length} tokens "
+            "behind one slot"
+        )
+    return paths
 
 
 def _backend() -> str:

@@ -28,7 +28,7 @@ from otlp.studies.points import SweepPoint, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 
-ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, -1, 3])
+ROWS = CaptureRows(otlp.captures.builtin(), [3, 80, 159, 3])
 GRID = Grid(n=[1, 3], temperature=[0.5, 1.0], top_k=[5, None], rules=["k-seq", "hub"])
 SLOW_ENOUGH = ["--synthetic", "300", "--n", "2,3", "--rules", "martingale"]
 
