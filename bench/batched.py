@@ -175,18 +175,23 @@ def mean_acceptance(
 def gaps(pairs: list[tuple[Tensor, Tensor]], drafts: list[int]) -> tuple[list[str], np.ndarray]:
     """What `verify_without_replacement` misses on pairs of rows, as cells of a table; times in ms.
 
-    Of the gap the median, nine of ten and the worst; of the processor's milliseconds for each row
-    the median, and the worst.
+    Of the gap the median, nine of ten and the worst; of the processor's milliseconds for each row,
+    the lesser of two runs, the median and the worst.
     """
     found = np.empty((len(pairs), 2))
     for i, (row, n) in enumerate(zip(pairs, drafts, strict=True)):
-        start = time.process_time()
-        worth = batched.acceptance_without_replacement(*row, torch.arange(n)[None], validate=False)
-        found[i, 1] = 1e3 * (time.process_time() - start)
+        taken = []
+        for _ in range(2):  # what else the machine does must not make a row the worst
+            start = time.process_time()
+            worth = batched.acceptance_without_replacement(
+                *row, torch.arange(n)[None], validate=False
+            )
+            taken.append(1e3 * (time.process_time() - start))
+        found[i, 1] = min(taken)
         found[i, 0] = float(worth.upper_bound - worth.acceptance)
-    missed, taken = found.T
+    missed, times = found.T
     cells = [f"{x:.1e}" for x in np.quantile(missed, [0.5, 0.9, 1.0])]
-    return [*cells, f"{np.median(taken):.1f}", f"{taken.max():.1f}"], taken
+    return [*cells, f"{np.median(times):.1f}", f"{times.max():.1f}"], times
 
 
 HEADS = ("median", "9 of 10", "worst", "ms", "worst ms")

@@ -186,11 +186,13 @@ def _recursive_rejection_without_replacement(rows: Rows, numbers: Tensor) -> tup
     verified = torch.full_like(rows.tokens[:, 0], -1)
     for place in range(rows.tokens.shape[1]):
         drafted, token = rows.drafted[:, place], rows.tokens[:, place].clamp(min=0)
-        p, q = (mass.gather(1, token[:, None])[:, 0] for mass in (wanted, rest))
         undrafted = rest.sum(1, keepdim=True)
-        take = drafted & (numbers[:, place] * q < p * undrafted[:, 0])
+        # each time anew: what is left of q may be subnormal
+        rest = rest / torch.where(undrafted > 0.0, undrafted, 1.0)
+        p, q = (mass.gather(1, token[:, None])[:, 0] for mass in (wanted, rest))
+        take = drafted & (numbers[:, place] * q < p)
         verified = torch.where(take & (verified < 0), token, verified)
-        left = (wanted - rest / undrafted.clamp(min=TINY)).clamp_(min=0.0)
+        left = (wanted - rest).clamp_(min=0.0)
         total = left.sum(1, keepdim=True)
         # q leaves nothing of an equal p and rejects by rounding only; padding rejects nothing
         wanted = torch.where(drafted[:, None] & (total > 0), left / total, wanted)

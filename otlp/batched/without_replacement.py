@@ -40,7 +40,7 @@ MOST_DRAFTS = 20
 LEAST, CORRECTIONS = 20, 12
 """Corrections of the swaps, fewest (over N, and one) and most; each aims past what was missed."""
 
-WORK = 2**23
+WORK = 2**22
 """N^2 K V of all corrections beyond the fewest, K the nodes of the integral over time."""
 
 MANY = 12
@@ -49,6 +49,9 @@ MANY = 12
 FAR, PEAKED = 1e-3, 0.1
 """Acceptance that is worth trying the ranks of drafts that are all certain, and the most of q that
 all but the N - 1 likeliest tokens may then have."""
+
+STEEP = 1e100
+"""A token so much likelier than another is drawn before it, to far below rounding."""
 
 UNSEEN = 4
 """Corrections where values cannot be looked at."""
@@ -96,8 +99,9 @@ def verify_without_replacement(
     Elsewhere a sort, then some 5 N^2 passes over (B, K, 3 V) for each correction of the swaps,
     mostly one or two: K nodes of an integral over time are 8 to 16 for N = 4, unless N - 1 tokens
     hold most of q.  Work is bounded: 12 corrections (48 for N < 5), of rows that need them, and no
-    more than max(1, 20 / N) once N^2 K V of all of them would exceed 2^23 (N > 12: none but where
-    the gap is above 1e-3); what is not reached by then stays in the gap.  All this adapts to the
+    more than max(1, 20 / N) once N^2 K V of all of them would exceed 2^22 (N > 12: none but where
+    the gap is above 1e-3, and none of rows where N - 1 tokens hold most of q: there ranks as of
+    certain drafts are taken); what is not reached by then stays in the gap.  All this adapts to the
     rows where values may be looked at: on a CPU, or if `validate` is true.  Elsewhere K is 165 for
     N = 4, and there are always four corrections: that costs many times more, and on few rows the
     gap is up to 2e-3, more on less than seven tokens.
@@ -183,6 +187,7 @@ def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
         )
     look = looks(rows.target) or reads_values(validate, rows.target)
     p, q = rows.normalised()
+    q = level(q, rows.n, most)
     _, order = sort_rows(p / q.clamp(min=TINY))
     target, draft = p.gather(1, order), q.gather(1, order)
     ranked, law, bound = certain_plan(target, draft)
@@ -199,6 +204,18 @@ def rank_plan(rows: Rows, validate: bool) -> BatchedRankPlan:
     place, none = ranks(order), rows.n == 0
     selection = law.gather(1, place).clamp(min=0.0).masked_fill(none, 0.0)
     return BatchedRankPlan(place, ranked, selection, bound.masked_fill(none, 0.0)[:, 0])
+
+
+def level(draft: Tensor, n: Tensor, most: int) -> Tensor:
+    """Lower what exceeds the n-th largest mass by far: it is drafted first anyhow.
+
+    So no mass that decides what is drafted is subnormal, and no time of an arrival overflows.
+    """
+    largest = draft.topk(min(most, draft.shape[1]), dim=1).values
+    last = (n - 1.0).clamp(0.0, largest.shape[1] - 1.0).long()
+    least = largest.gather(1, last)
+    lowered = torch.where(least > 0.0, draft.minimum(STEEP * least), draft)
+    return lowered / lowered.sum(1, keepdim=True)
 
 
 def certain_plan(target: Tensor, draft: Tensor) -> tuple[BatchedRanks, Tensor, Tensor]:
@@ -255,16 +272,17 @@ def swapped_plan(
     accepted = torch.minimum(target, law).sum(1, keepdim=True)
     aim, mass = concave_majorant(target, inside, look), expected_arrivals(draft, n)
     index = torch.arange(len(target), device=target.device)
-    goals, left, enough, stalled, pace = [aim], UNSEEN, ENOUGH, 0, 0
+    goals, left, enough, limited, stalled, pace = [aim], UNSEEN, ENOUGH, False, 0, 0
     errors: list[Tensor] = []
     if look:
         work = most * most * race.times.shape[1] * draft.shape[1]
         # of up to four drafts each is cheap
         limit = CORRECTIONS if most > 4 else 4 * CORRECTIONS
         left = min(max(WORK // max(work, 1), LEAST // most, 1), limit)
-        enough = FAR if work > WORK and most > MANY else ENOUGH
-    peaked = race.light.sum(1) < PEAKED
-    some = index[peaked & ((bound - accepted)[:, 0] > FAR)] if look else index
+        limited = work > WORK and most > MANY
+        enough = FAR if limited else ENOUGH
+    certain = (race.light.sum(1) < PEAKED) & ((bound - accepted)[:, 0] > FAR)
+    some = index[certain] if look else index
     if len(some):
         # where nearly all is drafted swaps stall, and these ranks are nearly the best
         every, _, _ = certain_plan(target[some], draft[some])
@@ -275,6 +293,8 @@ def swapped_plan(
     for _ in range(left):
         if look:
             short = (bound - accepted)[index, 0] > enough
+            if limited:
+                short &= ~certain[index]
             if not bool(short.any()):
                 break
             if not bool(short.all()):

@@ -47,6 +47,7 @@ SOLVERS_OF = {
 }
 EVERY = sorted({name for names in SOLVERS_OF.values() for name in names} | {"speculative-sampling"})
 BATCHED = ("verify", "verify_histogram", "speculative_sampling", "recursive_rejection", "k_seq")
+BATCHED_DIFFERENT = ("verify_without_replacement", "recursive_rejection_without_replacement")
 
 MOST_DRAFTS = {1: 6, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
 """By V, so that there are some hundred tuples at most."""
@@ -123,6 +124,8 @@ def law(rng: np.random.Generator, size: int, family: str) -> FloatArray:
     elif family in TINY:
         tiny = TINY[family]
         weights = rng.choice([0.0, 1.0, 0.3, *tiny, *tiny], size)
+    elif family == "peaked":
+        weights = rng.permutation(np.exp(-rng.uniform(0.1, 40.0) * np.arange(size)))
     elif family == "magnitudes":
         weights = 10.0 ** rng.uniform(-rng.choice([3, 20, 200]), 0, size)
     else:
@@ -190,18 +193,24 @@ def options(rng: np.random.Generator, solver: str) -> dict[str, Any]:
 
 
 def _batched(rng: np.random.Generator) -> Instance:
-    family = str(rng.choice(["dirichlet", "ties", "equal", "disjoint", "point masses", "1e-300"]))
-    vocab_size = int(rng.integers(1, 5))
+    family = str(rng.choice([*FAMILIES[:6], "1e-300", "subnormal", "magnitudes", "peaked"]))
+    vocab_size = int(rng.integers(1, 7))
     draft = law(rng, vocab_size, family)
-    solver = f"batched.{rng.choice(BATCHED)}"
+    n = int(rng.integers(0 if rng.random() < 0.2 else 1, 4))
+    name, scheme = str(rng.choice(BATCHED)), "iid"
+    if rng.random() < 0.4:
+        name, scheme = str(rng.choice(BATCHED_DIFFERENT)), "without-replacement"
+        # often all that can be drafted, or all but one
+        support = int((draft > 0.0).sum())
+        n = support - int(rng.integers(2)) if rng.random() < 0.5 else min(n, support)
     return Instance(
-        scheme="iid",
+        scheme=scheme,
         target=_plain(other(rng, draft, family)),
         drafts=(_plain(draft),),
-        n=int(rng.integers(0 if rng.random() < 0.2 else 1, 4)),
-        solver=solver,
-        options=options(rng, solver),
-        form=str(rng.choice(TORCH_FORMS[:4])),
+        n=min(n, MOST_DRAFTS[vocab_size]) if scheme == "iid" else n,
+        solver=f"batched.{name}",
+        options=options(rng, f"batched.{name}"),
+        form=str(rng.choice(TORCH_FORMS[:2] if scheme != "iid" else TORCH_FORMS[:4])),
         family=family,
         seed=int(rng.integers(2**31)),
     )

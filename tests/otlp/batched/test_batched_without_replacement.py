@@ -135,6 +135,23 @@ def test_subnormal_masses(tiny: float, position: int) -> None:
             assert np.abs(output - p).sum() < 1e-13
 
 
+@pytest.mark.parametrize("tiny", [5e-324, 1e-320, 1e-300])
+def test_drafts_behind_a_certain_one(tiny: float) -> None:
+    """All but one token so unlikely that the second draft is decided among subnormal masses."""
+    q = np.array([0.0, 0.0, tiny, 3 * tiny, tiny, 1.0])
+    p = np.array([0.2, 0.1, 0.5, 0.0, 0.1, 0.1])
+    for n in (2, 3):
+        selected, output, y = output_law(p, q, n)
+        assert np.abs(selected - y).sum() < 1e-13
+        assert np.abs(output - p).sum() < 1e-13
+        found = batched.acceptance_without_replacement(
+            torch.tensor(p)[None], torch.tensor(q)[None], torch.arange(n)[None] + 2
+        )
+        optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
+        assert float(found.upper_bound) == pytest.approx(optimum, abs=1e-12)
+        assert optimum - 1e-3 < float(found.acceptance) <= optimum + 1e-12
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 13])
 def test_below_the_bar_as_by_the_priorities(n: int) -> None:
     """Tokens of one rank each: the law that `otlp.WithoutReplacement` gives, with heavy tokens."""
