@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -54,9 +55,12 @@ class EngineProcess:
         )
         _running.add(self)
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._requests, self._replies = self._process.stdin, self._process.stdout
+        self._requests = Connection(os.dup(self._process.stdin.fileno()), readable=False)
+        self._replies = Connection(os.dup(self._process.stdout.fileno()), writable=False)
+        self._process.stdin.close()
+        self._process.stdout.close()
         with self._killed_after(min(START_LIMIT, seconds_left())):
-            reply = receive(self._replies.fileno())
+            reply = receive(self._replies)
         if reply:
             self.kill()
         _check(reply)
@@ -82,8 +86,8 @@ class EngineProcess:
             If the engine fails, in its own words, or its process dies.
         """
         with self._killed_after(seconds_left()):
-            send(self._requests.fileno(), arguments)
-            reply = receive(self._replies.fileno())
+            send(self._requests, arguments)
+            reply = receive(self._replies)
         return _check(reply)
 
     def kill(self) -> None:

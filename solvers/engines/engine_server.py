@@ -4,10 +4,10 @@ This file runs by itself, under any Python that has numpy and the engine, and so
 of this library.  The process can be killed when a time limit ends or the user interrupts, and a
 crash of the engine stays inside it.
 
-A message is a count, and then so many arrays, each as its type (0 for bytes, 1 for int64, 2 for
-float64), its length and its numbers; counts, types and lengths are int64.  A request has the
-arguments of the engine's function below.  A reply has what the function returned, or one array of
-bytes: an error in UTF-8.  The first reply comes unasked, and says whether the engine works.
+A message is the types of some vectors, as NumPy writes them, and then the bytes of each, framed by
+`multiprocessing.connection`.  A request has the arguments of the engine's function below.  A reply
+has what the function returned, or one array of bytes: an error in UTF-8.  The first reply comes
+unasked, and says whether the engine works.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import fcntl
 import os
 import select
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
-
-NUMBER = struct.Struct("<q")
-TYPES = ("|u1", "<i8", "<f8")
 
 
 def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
@@ -137,23 +134,17 @@ ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
-def send(channel: int, arrays: Any) -> None:
-    """Write a message to a file descriptor."""
+def send(channel: Connection, arrays: Any) -> None:
+    """Write a message."""
     import numpy as np
 
-    parts: list[Any] = [NUMBER.pack(len(arrays))]
+    channel.send_bytes(" ".join(array.dtype.str for array in arrays).encode())
     for array in arrays:
-        kind = "uif".index(array.dtype.kind)
-        flat: Any = np.ascontiguousarray(array, dtype=TYPES[kind])
-        parts += [NUMBER.pack(kind), NUMBER.pack(flat.size), flat.view(np.uint8)]
-    for part in parts:
-        left = memoryview(part)
-        while left.nbytes:
-            left = left[os.write(channel, left) :]
+        channel.send_bytes(np.ascontiguousarray(array).view(np.uint8))
 
 
-def receive(channel: int) -> list[Any]:
-    """Read a message from a file descriptor.
+def receive(channel: Connection) -> list[Any]:
+    """Read a message.
 
     Raises
     ------
@@ -162,27 +153,11 @@ def receive(channel: int) -> list[Any]:
     """
     import numpy as np
 
-    def read(size: int) -> bytearray:
-        content = bytearray(size)
-        left = memoryview(content)
-        while left:
-            count = os.readv(channel, [left])
-            if count == 0:
-                raise EOFError
-            left = left[count:]
-        return content
-
-    def number() -> int:
-        return int(NUMBER.unpack(read(NUMBER.size))[0])
-
-    arrays = []
-    for _ in range(number()):
-        kind = np.dtype(TYPES[number()])
-        arrays.append(np.frombuffer(read(kind.itemsize * number()), dtype=kind))
-    return arrays
+    kinds = channel.recv_bytes().decode().split()
+    return [np.frombuffer(bytearray(channel.recv_bytes()), kind) for kind in kinds]
 
 
-def fail(channel: int, error: BaseException) -> None:
+def fail(channel: Connection, error: BaseException) -> None:
     """Send an error."""
     import numpy as np
 
@@ -208,7 +183,7 @@ def ended_with(requests: int) -> Iterator[None]:
         fcntl.fcntl(requests, fcntl.F_SETFL, before)
 
 
-def serve(engine: str, requests: int, replies: int) -> None:
+def serve(engine: str, requests: Connection, replies: Connection) -> None:
     """Prove that the engine works, then answer requests until they end."""
     try:
         prove(engine)
@@ -220,7 +195,7 @@ def serve(engine: str, requests: int, replies: int) -> None:
             arguments = receive(requests)
         except EOFError:
             return None
-        with ended_with(requests):
+        with ended_with(requests.fileno()):
             try:
                 answer: Any = ENGINES[engine](*arguments)
             except Exception as error:
@@ -240,4 +215,4 @@ if __name__ == "__main__":
     # What an engine prints goes to stderr, not among the replies.
     channel = os.dup(1)
     os.dup2(2, 1)
-    serve(sys.argv[1], 0, channel)
+    serve(sys.argv[1], Connection(0, writable=False), Connection(channel, readable=False))
