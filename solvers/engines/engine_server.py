@@ -140,7 +140,7 @@ def send(channel: Connection, arrays: Any) -> None:
 
     channel.send_bytes(" ".join(array.dtype.str for array in arrays).encode())
     for array in arrays:
-        channel.send_bytes(np.ascontiguousarray(array).view(np.uint8))
+        channel.send_bytes(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def receive(channel: Connection) -> list[Any]:
