@@ -46,7 +46,7 @@ class OrderingsPlan(SelectionPlan):
         Probabilities of the orderings.
     orders : ndarray of int, shape (R, V)
         Permutations of the tokens, the preferred one first.
-    selection_law : ndarray, shape (V,)
+    selection_distribution : ndarray, shape (V,)
         The mixture's distribution of the selected token.
 
     Notes
@@ -63,9 +63,9 @@ class OrderingsPlan(SelectionPlan):
         problem: Problem,
         weights: FloatArray,
         orders: npt.NDArray[np.integer],
-        selection_law: FloatArray,
+        selection_distribution: FloatArray,
     ) -> None:
-        super().__init__(problem, selection_law)
+        super().__init__(problem, selection_distribution)
         self.weights = weights / weights.sum()
         self.ranks: npt.NDArray[np.int32] = np.empty(orders.shape, dtype=np.int32)
         places = np.arange(problem.vocab_size, dtype=np.int32)
@@ -91,7 +91,7 @@ class OrderingsPlan(SelectionPlan):
         first = np.argmin(self.ranks[:, tokens], axis=1).astype(np.int64)
         return tokens, sum_by(first, self.weights, tokens.size)
 
-    def realised_selection_law(self) -> FloatArray:
+    def realised_selection_distribution(self) -> FloatArray:
         """Mix the priority marginals of the orderings as they are stored; O(R) passes."""
         result = np.zeros(self.problem.vocab_size)
         order = np.empty(self.problem.vocab_size, dtype=np.int64)
@@ -204,7 +204,7 @@ class Orderings(Solver):
             return Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, message)
         finally:
             clock.lap("solve")
-        plan = OrderingsPlan(small, found.weights, found.orders, found.selection_law)
+        plan = OrderingsPlan(small, found.weights, found.orders, found.selection_distribution)
         lifted, subset = Support().invert(PrimalDual(plan, found.subset), inverse)
         clock.lap("recover")
         message = ""

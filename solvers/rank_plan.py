@@ -55,7 +55,7 @@ class RankPlan(SelectionPlan):
     ----------
     problem : Problem
         With drafts without replacement.
-    selection_law : ndarray, shape (V,)
+    selection_distribution : ndarray, shape (V,)
         The distribution y of the selected token.
     ranks : Ranks
         How each token draws its rank.
@@ -75,8 +75,8 @@ class RankPlan(SelectionPlan):
     acceptance is that of the selected token, a lower bound that is short by at most the gap.
     """
 
-    def __init__(self, problem: Problem, selection_law: FloatArray, ranks: Ranks) -> None:
-        super().__init__(problem, selection_law)
+    def __init__(self, problem: Problem, selection_distribution: FloatArray, ranks: Ranks) -> None:
+        super().__init__(problem, selection_distribution)
         if not isinstance(problem.drafts, WithoutReplacement):
             raise UnsupportedProblemError(
                 f"a plan by ranks needs drafts without replacement, not {problem.drafts!r}"
@@ -106,7 +106,7 @@ class RankPlan(SelectionPlan):
         rows = _rows(tokens, ranks.offsets, ranks.ranks, ranks.reached)
         return tokens, best_of(np.ones(tokens.size, dtype=np.int64), *rows)
 
-    def realised_selection_law(self) -> FloatArray:
+    def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the ranks alone; an integral over time."""
         return self.drafts.best_ranked(*self.ranks.steps())
 

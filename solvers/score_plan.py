@@ -25,7 +25,7 @@ class ScorePlan(SelectionPlan):
     ----------
     problem : Problem
         With i.i.d. drafts.
-    selection_law : ndarray, shape (V,)
+    selection_distribution : ndarray, shape (V,)
         The distribution y of the selected token.
     swaps : Swaps
         How each token draws its score.
@@ -41,8 +41,8 @@ class ScorePlan(SelectionPlan):
     cell that some drafted token can score on, and O(n^2) where several can.
     """
 
-    def __init__(self, problem: Problem, selection_law: FloatArray, swaps: Swaps) -> None:
-        super().__init__(problem, selection_law)
+    def __init__(self, problem: Problem, selection_distribution: FloatArray, swaps: Swaps) -> None:
+        super().__init__(problem, selection_distribution)
         if not isinstance(problem.drafts, IID):
             raise UnsupportedProblemError(
                 f"a plan by scores needs i.i.d. drafts, not {problem.drafts!r}"
@@ -79,7 +79,7 @@ class ScorePlan(SelectionPlan):
         chances = best_of(drafted, *_cells(groups, low, high, low_share, high_share))
         return tokens, chances[place] * (counts / drafted[place])
 
-    def realised_selection_law(self) -> FloatArray:
+    def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the score laws alone; O(V log n)."""
         return realised_distribution(*self._arrays, self.draft, self.swaps.groups, self.problem.n)
 

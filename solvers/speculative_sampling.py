@@ -51,9 +51,9 @@ class SpeculativeSamplingPlan(SelectionPlan):
         """Distribution of the selected token: certainty."""
         return draft_tokens[self.place, None], np.ones(1)
 
-    def realised_selection_law(self) -> FloatArray:
+    def realised_selection_distribution(self) -> FloatArray:
         """Return the distribution of the token at the place."""
-        return self.selection_law
+        return self.selection_distribution
 
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""

@@ -103,7 +103,7 @@ def score_cells() -> None:
     n = 3
     print("score_cells: p =", p.tolist(), "q =", q.tolist(), "n =", n)
     plan = otlp.solve(otlp.Problem(p, otlp.IID(q, n)), "martingale").plan
-    y = plan.realised_selection_law()
+    y = plan.realised_selection_distribution()
     order = np.argsort(y / q, kind="stable")
     edges = np.r_[0, np.cumsum(q[order])]
     edges[-1] = 1.0

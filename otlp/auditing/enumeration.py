@@ -28,7 +28,7 @@ from otlp.auditing.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
 NEGLIGIBLE = 1e-12
-"""Paths less likely than this are not followed; their total is `Law.unexplored`."""
+"""Paths less likely than this are not followed; their total is `ExactDistribution.unexplored`."""
 
 REPETITIONS = 2_000
 """How often the paths are run again in random order: what departs one time in a hundred, for
@@ -49,7 +49,7 @@ class _Abandoned(BaseException):
 
 
 @dataclass(frozen=True, eq=False)
-class Law(Generic[Result]):
+class ExactDistribution(Generic[Result]):
     """The exact distribution of a program's result.
 
     Attributes
@@ -187,12 +187,12 @@ class _Repetition(RandomSource):
         return numbers.astype(np.float64)
 
 
-def enumerate_law(
+def enumerate_distribution(
     program: Callable[[Any], Result],
     max_paths: int,
     rng: np.random.Generator,
     progress: Callable[[int], None] = lambda paths: None,
-) -> Law[Result]:
+) -> ExactDistribution[Result]:
     """Compute the exact distribution of what a program returns.
 
     Parameters
@@ -209,7 +209,7 @@ def enumerate_law(
 
     Returns
     -------
-    Law
+    ExactDistribution
 
     Raises
     ------
@@ -261,7 +261,7 @@ def enumerate_law(
         repetitions += 1
     if seen := hidden.found():
         raise NotEnumerableError(seen)
-    return Law(weights, unexplored, paths, repetitions)
+    return ExactDistribution(weights, unexplored, paths, repetitions)
 
 
 def _repeat(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing.enumeration import NotEnumerableError, enumerate_law
+from otlp.auditing.enumeration import NotEnumerableError, enumerate_distribution
 from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Step, Subject
 from otlp.auditing.token_subject import TokenSubject
@@ -34,7 +34,7 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
             raise NotEnumerableError(str(error)) from error
         return Step(tuple(tokens.tolist()), subject.play(tokens[None], source)[0])
 
-    law = enumerate_law(
+    law = enumerate_distribution(
         program,
         max_paths,
         settings.rng,

@@ -113,7 +113,7 @@ class AuditReport:
     method : str
         "enumeration" (exact), "conditional" (exact: a plan's conditionals) or "sampling".
     target, output : ndarray, shape (V,) or (V, ..., V)
-        Law of a text: the target's, and that of the rule's output, exact or as sampled.  Failures
+        Distribution of a text: the target's, and that of the rule's output, exact or as sampled.  Failures
         are missing from it.
     acceptance, acceptance_error : float
         Probability that the output is one of the drafted tokens, exact or as sampled, and then

@@ -35,7 +35,7 @@ class MinimumNorm:
         Probabilities of the orderings.
     orders : ndarray, shape (R, V), int32
         The orderings, most preferred token first.
-    selection_law : ndarray, shape (V,)
+    selection_distribution : ndarray, shape (V,)
         The mixture's distribution y of the selected token.
     subset : ndarray of bool, shape (V,)
         H of the best bound.
@@ -51,7 +51,7 @@ class MinimumNorm:
 
     weights: FloatArray
     orders: npt.NDArray[np.int32]
-    selection_law: FloatArray
+    selection_distribution: FloatArray
     subset: Mask
     upper_bound: float
     gap: float

@@ -27,7 +27,7 @@ class SelectionPlan(Plan):
     Parameters
     ----------
     problem : Problem
-    selection_law : ndarray, shape (V,)
+    selection_distribution : ndarray, shape (V,)
         The distribution y of the selected token.
 
     Examples
@@ -38,15 +38,15 @@ class SelectionPlan(Plan):
     >>> plan = otlp.solve(problem, "martingale").plan
     >>> isinstance(plan, SelectionPlan)
     True
-    >>> plan.realised_selection_law().round(6).tolist()   # y
+    >>> plan.realised_selection_distribution().round(6).tolist()   # y
     [0.25, 0.45, 0.3]
     >>> plan.accept.round(6).tolist()                     # min(1, p / y)
     [0.4, 1.0, 1.0]
     """
 
-    def __init__(self, problem: Problem, selection_law: FloatArray) -> None:
+    def __init__(self, problem: Problem, selection_distribution: FloatArray) -> None:
         super().__init__(problem)
-        self.selection_law = selection_law
+        self.selection_distribution = selection_distribution
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out of a pickle what is computed again when it is asked for."""
@@ -70,10 +70,10 @@ class SelectionPlan(Plan):
         """Distribution of the selected token given a valid tuple: distinct tokens, and masses."""
 
     @abstractmethod
-    def realised_selection_law(self) -> FloatArray:
+    def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token as the selection really produces it, shape (V,).
 
-        Computed from the numbers that `select` uses, not from `selection_law`.
+        Computed from the numbers that `select` uses, not from `selection_distribution`.
         """
 
     @property
@@ -89,7 +89,7 @@ class SelectionPlan(Plan):
     @cached_property
     def _speculation(self) -> tuple[FloatArray, FloatArray]:
         target = self.problem.target
-        accept, left = accept_and_left(target, self.selection_law)
+        accept, left = accept_and_left(target, self.selection_distribution)
         total = float(left.sum())
         if total <= 0.0:  # then it is drawn from with probability zero but for rounding
             return accept, target
@@ -128,7 +128,7 @@ class SelectionPlan(Plan):
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""
-        accepted = self.realised_selection_law() * self.accept
+        accepted = self.realised_selection_distribution() * self.accept
         output = self.residual * max(0.0, 1.0 - float(accepted.sum()))
         output += accepted
         return Marginals(accepted, output, "closed form")

@@ -77,9 +77,9 @@ def check_exactly(problem: otlp.Problem) -> None:
     assert solution.acceptance == pytest.approx(subset_selection(problem)[0], abs=1e-12)
     assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-12)
     check_solution(solution, 1e-12)
-    realised = plan.realised_selection_law()
+    realised = plan.realised_selection_distribution()
     np.testing.assert_allclose(enumerated_law(plan), realised, rtol=0.0, atol=1e-12)
-    np.testing.assert_allclose(plan.selection_law, realised, rtol=0.0, atol=1e-13)
+    np.testing.assert_allclose(plan.selection_distribution, realised, rtol=0.0, atol=1e-13)
 
 
 @settings(max_examples=120, deadline=None)
@@ -277,9 +277,9 @@ def test_the_verifier_finds_wrong_scores() -> None:
     problem = otlp.Problem(p, IID(q, 3))
     solution, plan = solve(problem)
     wrong = replace(plan.swaps, low_share=0.9 * plan.swaps.low_share)
-    broken = ScorePlan(problem, plan.selection_law, wrong)
+    broken = ScorePlan(problem, plan.selection_distribution, wrong)
     np.testing.assert_allclose(
-        broken.realised_selection_law(), enumerated_law(broken), rtol=0.0, atol=1e-12
+        broken.realised_selection_distribution(), enumerated_law(broken), rtol=0.0, atol=1e-12
     )
     checked = certify(
         problem, "broken", Answer(broken, Guarantee.OPTIMAL, solution.subset), Stopwatch()
@@ -303,7 +303,7 @@ def test_other_schemes_are_refused() -> None:
         Martingale().solve(problem)
     _, plan = solve(otlp.Problem([0.5, 0.5], IID([0.5, 0.5], 2)))
     with pytest.raises(UnsupportedProblemError, match=r"i\.i\.d\. drafts"):
-        ScorePlan(problem, plan.selection_law, plan.swaps)
+        ScorePlan(problem, plan.selection_distribution, plan.swaps)
 
 
 @st.composite

@@ -65,7 +65,7 @@ def test_rows_are_what_each_is_alone(case: str, n: int) -> None:
             assert other.marginal_method == alone.marginal_method
             assert np.array_equal(other.subset, alone.subset)
         assert isinstance(found.plan, ScorePlan) and isinstance(alone.plan, ScorePlan)
-        assert np.array_equal(found.plan.selection_law, alone.plan.selection_law)
+        assert np.array_equal(found.plan.selection_distribution, alone.plan.selection_distribution)
         assert np.array_equal(found.plan.residual, alone.plan.residual)
         for name in SWAPS:
             assert np.array_equal(

@@ -120,8 +120,10 @@ def test_the_mixture_is_what_it_says():
     assert found.weights.min() >= 0.0
     assert found.weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert (np.sort(found.orders, axis=1) == np.arange(50)).all()
-    plan = OrderingsPlan(problem, found.weights, found.orders, found.selection_law)
-    assert plan.realised_selection_law() == pytest.approx(found.selection_law, abs=1e-14)
+    plan = OrderingsPlan(problem, found.weights, found.orders, found.selection_distribution)
+    assert plan.realised_selection_distribution() == pytest.approx(
+        found.selection_distribution, abs=1e-14
+    )
 
 
 def test_limits_are_a_status():

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.auditing.enumeration import Law, NotEnumerableError, enumerate_law
+from otlp.auditing.enumeration import ExactDistribution, NotEnumerableError, enumerate_distribution
 
 LAW = np.array([0.1, 0.0, 0.6, 0.3])
 CDF = np.cumsum(LAW)
 
 
-def law_of(program: Callable[[Any], Any], max_paths: int = 10_000) -> Law[Any]:
-    return enumerate_law(program, max_paths, np.random.default_rng(0))
+def law_of(program: Callable[[Any], Any], max_paths: int = 10_000) -> ExactDistribution[Any]:
+    return enumerate_distribution(program, max_paths, np.random.default_rng(0))
 
 
 CATEGORICAL: dict[str, Callable[[Any], Any]] = {
