@@ -68,6 +68,15 @@ class AuditSettings:
     ------
     InvalidInputError
         If one of them has the wrong type or is out of its range.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> def first_always(draft_tokens, p, q, rng):
+    ...     return int(draft_tokens[0])
+    >>> how = {"max_paths": 0, "samples": 2000, "false_alarm_rate": 1e-3}
+    >>> otlp.audit(first_always, [0.5, 0.5], otlp.IID([0.5, 0.5], n=2), **how).verdict.name
+    'NOT_REJECTED'
     """
 
     samples: int
@@ -113,8 +122,8 @@ class AuditReport:
     method : str
         "enumeration" (exact), "conditional" (exact: a plan's conditionals) or "sampling".
     target, output : ndarray, shape (V,) or (V, ..., V)
-        Distribution of a text: the target's, and that of the rule's output, exact or as sampled.  Failures
-        are missing from it.
+        Distribution of a text: the target's, and that of the rule's output, exact or as sampled.
+        Failures are missing from it.
     acceptance, acceptance_error : float
         Probability that the output is one of the drafted tokens, exact or as sampled, and then
         half of its interval at `confidence`; NaN for a rule over several tokens.
