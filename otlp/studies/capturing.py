@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import ROOT
-from otlp.distribution import IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
@@ -46,6 +46,25 @@ def source_of(sampling: Sampling) -> str:
 def parts_folder(path: str | os.PathLike[str]) -> Path:
     """Folder that holds the finished passages while a capture is being made."""
     return Path(f"{os.fspath(path)}.parts")
+
+
+def writing(
+    draft: Model, target: Model, prompt: IntArray, steps: int, rng: np.random.Generator
+) -> Iterator[tuple[int, FloatArray]]:
+    """Let the target write: each token, and its distribution, with both models before it.
+
+    The text ends after `steps` tokens, or with an end token.
+    """
+    for model in (draft, target):
+        model.start(prompt)
+    for _ in range(steps):
+        p = target.distributions(ROOT, np.array([0]))[0]
+        token = int(invert_cdf(np.cumsum(p), rng.random()))
+        yield token, p
+        if token in target.ends:
+            return
+        for model in (draft, target):
+            model.advance(ROOT, 0, token)
 
 
 def capture_passage(
@@ -81,22 +100,14 @@ def capture_passage(
     One call of each model a row.
     """
     _check_room((draft, target), prompt, steps)
-    for model in (draft, target):
-        model.start(prompt)
-    node = np.array([0])
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
-    for _ in range(steps):
+    for token, _ in writing(draft, target, prompt, steps, rng):
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
-            kept.append(model.logits(ROOT, node)[0])
-        p = target.distributions(ROOT, node)[0]
-        tokens.append(int(invert_cdf(np.cumsum(p), rng.random())))
-        if tokens[-1] in target.ends:
-            break
-        for model in (draft, target):
-            model.advance(ROOT, 0, tokens[-1])
+            kept.append(model.logits(ROOT, np.array([0]))[0])
+        tokens.append(token)
     target_logits, draft_logits = _stored(*(np.stack(kept) for kept in rows))
     return Capture(
         target_logits=target_logits,

@@ -28,10 +28,10 @@ from otlp.decode.design import (
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import ROOT, TokenTree
-from otlp.distribution import IntArray, invert_cdf
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.capturing import DECODED, source_of
-from otlp.studies.estimate import Estimate, estimate
+from otlp.studies.capturing import DECODED, source_of, writing
+from otlp.studies.estimate import Estimate, rate_ratio
 from otlp.studies.greedy_profile import greedy_profile
 from otlp.studies.plan_profiles import top_down_profile
 from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
@@ -57,19 +57,12 @@ def write_text(
                 f"a prompt of {prompt.size} tokens and {tokens} more exceed the context of "
                 f"{model.name}, {model.context_limit}: shorten the prompt or the text"
             )
-        model.start(prompt)
-    written, rows = [], []
-    root = np.array([0])
-    for _ in range(tokens):
-        q, p = (model.distributions(ROOT, root)[0] for model in (draft, target))
-        rows.append((p, q))
-        written.append(int(invert_cdf(np.cumsum(p), rng.random())))
-        if written[-1] in target.ends:
-            break
-        for model in (draft, target):
-            model.advance(ROOT, 0, written[-1])
-    p, q = (np.stack(some) for some in zip(*rows, strict=True))
-    return WrittenText(np.array(written), p, q)
+    steps = [
+        (token, p, draft.distributions(ROOT, np.array([0]))[0])
+        for token, p in writing(draft, target, prompt, tokens, rng)
+    ]
+    written, p, q = (np.stack(some) for some in zip(*steps, strict=True))
+    return WrittenText(written, p, q)
 
 
 def drafted_anew(text: WrittenText, draft: Model) -> WrittenText:
@@ -290,12 +283,9 @@ def top_tree_renewal(
 
 def gain(one: Renewal, other: Renewal) -> Estimate:
     """How much more tokens a call one gives than another on the same texts, as a part of it."""
-    influence = np.zeros(len(one.tokens))
-    for renewal, sign in ((one, 1.0), (other, -1.0)):
-        tokens, calls = np.array(renewal.tokens), np.array(renewal.calls)
-        influence += sign * (tokens / tokens.sum() - calls / calls.sum())
-    ratio = one.efficiency / other.efficiency
-    return estimate(ratio - 1.0, ratio * influence)
+    sums = (np.array(part) for each in (one, other) for part in (each.tokens, each.calls))
+    found = rate_ratio(*sums)
+    return Estimate(found.mean - 1.0, found.low - 1.0, found.high - 1.0)
 
 
 def blended(text: WrittenText, share: float) -> WrittenText:
