@@ -32,9 +32,12 @@ from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import DECODED, source_of, writing
 from otlp.studies.estimate import Estimate, rate_ratio
-from otlp.studies.greedy_profile import greedy_profile
-from otlp.studies.plan_profiles import top_down_profile
-from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp.studies.profiles import (
+    acceptance_by_try,
+    greedy_profile,
+    rejection_profile,
+    top_down_profile,
+)
 
 
 def write_text(

@@ -50,7 +50,7 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.greedy_profile import greedy_profile
+from otlp.studies.profiles import greedy_profile
 
 LEAF: Any = ((), ())
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))

@@ -23,8 +23,7 @@ from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
-from otlp.studies.plan_profiles import top_down_profile
-from otlp.studies.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp.studies.profiles import acceptance_by_try, rejection_profile, top_down_profile
 from otlp.studies.trees import blended, gain, top_tree_renewal, write_text
 
 SAMPLES = 60
