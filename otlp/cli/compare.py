@@ -17,6 +17,7 @@ from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES, compare, summarise
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint
+from otlp.sweeps.rows import CaptureRows
 
 
 @click.command(
@@ -70,7 +71,8 @@ def command(
         measured = list(
             compare(pairs, n, schemes, rules, time_limit=time_limit, progress=step, **where)
         )
-    points = summarise(measured, cut["temperature"], cut["top_k"])
+    passages = CaptureRows(chosen.capture, chosen.numbers).passages
+    points = summarise(measured, cut["temperature"], cut["top_k"], passages)
     results = [asdict(found) | {"row": chosen.numbers[found.row]} for found in measured]
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
     write_result(json_path, "compare", content)

@@ -57,7 +57,7 @@ Examples:
     help="What columns and lines go over.",
 )
 @options.json_option("Write means and intervals to a file.")
-@options.figure_option("Draw a line a rule, with 95% intervals over rows.")
+@options.figure_option("Draw a line a rule, with 95% intervals over passages.")
 def command(
     capture: str | None,
     synthetic: int | None,
@@ -77,7 +77,8 @@ def command(
     """Measure the acceptance of rules on many rows, over n, temperature and top-k.
 
     Every rule at every combination of the lists, on every row; the optimum and the information
-    bound are measured beside them.  Means have 95% intervals over the rows.
+    bound are measured beside them.  Means have 95% intervals over the
+    passages that the rows are of.
 
     With a journal, a sweep that was interrupted, killed, or met a full disk is gone on with by the
     same command: no row is lost, and none is done twice.  The journal is the same to the byte,
@@ -128,7 +129,7 @@ def command(
         write_whole(figure_path, lambda path: draw_sweep(path, points, axis, title))
     console.print(f"Mean acceptance: {title}")
     print_points(points, axis, _cell)
-    note("\n±: half of a 95% interval over the rows.")
+    note("\n±: half of a 95% interval, passages being the independent units.")
     note_partial(points)
     if chosen is not None:
         chosen.say_truncations(_left_open(chosen, grid))

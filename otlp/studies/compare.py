@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from otlp._solve import optimal_acceptance
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
@@ -191,9 +191,15 @@ def _references(where: Where, problem: Problem) -> Iterator[RuleResult]:
 
 
 def summarise(
-    measurements: Iterable[RuleResult], temperature: float = 1.0, top_k: int | None = None
+    measurements: Iterable[RuleResult],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    passages: IntArray | None = None,
 ) -> list[SweepPoint]:
-    """Average over rows, in the order in which combinations first appear."""
+    """Average over rows, in the order in which combinations first appear.
+
+    Without the passage of each row every row is one of its own.
+    """
     groups: dict[tuple[SweepSetting, str], list[RuleResult]] = {}
     for found in measurements:
         setting = SweepSetting(found.scheme, found.n, temperature, top_k)
@@ -203,6 +209,8 @@ def summarise(
             *key,
             np.array([found.acceptance for found in group]),
             next((found.reason for found in group if found.reason), ""),
+            rows if passages is None else passages[rows],
         )
         for key, group in groups.items()
+        for rows in [np.array([found.row for found in group])]
     ]

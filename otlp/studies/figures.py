@@ -70,7 +70,7 @@ def draw_sweep(
     over = over or varying(points)
     groups = by_panel(points, over)
     rules = list(dict.fromkeys(point.rule for point in points))
-    across = f"{SWEPT[over]}; bars: 95% intervals over rows"
+    across = f"{SWEPT[over]}; bars: 95% intervals over passages"
     with _panels(path, list(groups), across, title) as (panels, handles):
         for axes, found in zip(panels.values(), groups.values(), strict=True):
             values = list(dict.fromkeys(getattr(point.setting, over) for point in found))

@@ -1,4 +1,7 @@
-"""A rule at a setting over all rows: its mean acceptance, with an interval over the rows."""
+"""A rule at a setting over all rows: its mean acceptance, with its interval.
+
+Passages are the independent units of the interval: rows of one passage are alike.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, estimate
 
@@ -49,7 +52,8 @@ class SweepPoint:
     rule : str
         A solver's name, or `OPTIMUM` or `BOUND` of `otlp.studies.compare`.
     acceptance : Estimate
-        Mean over the rows on which the rule applied, with its 95% interval; NaN if there is none.
+        Mean over the rows on which the rule applied, with its 95% interval, which is NaN
+        where these are of one passage; NaN if there is none.
     rows : int
         How many these are.
     reason : str
@@ -67,12 +71,21 @@ class SweepPoint:
 
     @classmethod
     def of(
-        cls, setting: SweepSetting, rule: str, acceptances: FloatArray, reason: str
+        cls,
+        setting: SweepSetting,
+        rule: str,
+        acceptances: FloatArray,
+        reason: str,
+        passages: IntArray,
     ) -> SweepPoint:
         """Average over rows; NaN where the rule did not apply."""
-        valid = acceptances[~np.isnan(acceptances)]
+        applied = ~np.isnan(acceptances)
+        valid = acceptances[applied]
         mean = float(valid.mean()) if valid.size else math.nan
-        found = estimate(mean, (valid - mean) / max(valid.size, 1))
+        units = np.unique(passages[applied], return_inverse=True)[1]
+        influence = np.zeros(units.size and 1 + units.max())
+        np.add.at(influence, units, (valid - mean) / max(valid.size, 1))
+        found = estimate(mean, influence)
         return cls(setting, rule, found, valid.size, reason, 0 < valid.size < acceptances.size)
 
     def record(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A sweep: every rule at every setting on every row, kept in a journal, read as curves.
 
 A setting is a draft scheme, n, a temperature and a top-k; what is measured there is what
-`otlp.studies.compare` measures.  Rows are the independent units of the intervals.
+`otlp.studies.compare` measures.  Passages are the independent units of the intervals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import otlp
 from otlp.checks import check_n, real_number, whole_number
 from otlp.data.capture import Capture
-from otlp.distribution import softmax
+from otlp.distribution import IntArray, softmax
 from otlp.distribution import top_p as keep_top_p
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, check_names, measure_rules, no_results
@@ -164,9 +164,9 @@ def sweep(
     --------
     >>> import otlp
     >>> from otlp.studies.sweep import Grid, sweep
-    >>> points = sweep(otlp.captures.builtin()[:20], Grid(n=[4], rules=["k-seq"]))
+    >>> points = sweep(otlp.captures.builtin(), Grid(n=[4], rules=["k-seq"]))
     >>> [f"{point.rule} {point.acceptance}" for point in points]
-    ['k-seq 0.56 ±0.15', 'optimum 0.59 ±0.15', 'information bound 0.60 ±0.16']
+    ['k-seq 0.78 ±0.07', 'optimum 0.81 ±0.08', 'information bound 0.82 ±0.08']
     """
     grid = Grid() if grid is None else grid
     source = CaptureRows(rows) if isinstance(rows, Capture) else rows
@@ -177,7 +177,7 @@ def sweep(
         )
     if not source.numbers:
         raise InvalidInputError("there are no rows: there is nothing to sweep")
-    sums = _Sums(grid)
+    sums = _Sums(grid, source.passages)
     with ExitStack() as stack:
         book = None
         if journal is not None:
@@ -292,8 +292,9 @@ def _check_place(
 class _Sums:
     """Acceptances by setting and rule, in the order of the rows."""
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, passages: IntArray) -> None:
         self.done = 0
+        self._passages = passages
         self._settings = grid.settings
         keys = itertools.product(self._settings, (*grid.rules, OPTIMUM, BOUND))
         self._values = {key: array("d") for key in keys}
@@ -312,6 +313,6 @@ class _Sums:
     def points(self) -> list[SweepPoint]:
         """Average over the rows."""
         return [
-            SweepPoint.of(*key, np.asarray(values), self._reasons.get(key, ""))
+            SweepPoint.of(*key, np.asarray(values), self._reasons.get(key, ""), self._passages)
             for key, values in self._values.items()
         ]

@@ -16,6 +16,7 @@ import numpy as np
 from otlp.checks import whole_number
 from otlp.data.capture import Capture
 from otlp.data.synthetic import LEAST_TOKENS, generate
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
 FINGERPRINT_ROWS = 16
@@ -28,6 +29,10 @@ class RowSource(Protocol):
     @property
     def numbers(self) -> Sequence[int]:
         """The number of each row."""
+
+    @property
+    def passages(self) -> IntArray:
+        """Which passage each row is of, shape (rows,)."""
 
     def part(self, start: int, stop: int) -> Iterable[tuple[int, Capture]]:
         """The number of each row from `start` to `stop`, and a capture of that row alone.
@@ -95,6 +100,14 @@ class CaptureRows:
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", row_numbers(self.capture, self.chosen))
 
+    @property
+    def passages(self) -> IntArray:
+        """Rows at consecutive positions are of one passage; one of unknown position is alone."""
+        positions = np.asarray(self.capture.positions)
+        begins = (np.diff(positions, prepend=-2) != 1) | (positions < 0)
+        found: IntArray = begins.cumsum()[np.asarray(self.numbers, dtype=np.int64)]
+        return found
+
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
         """See `RowSource.part`."""
         return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
@@ -149,6 +162,11 @@ class SyntheticRows:
     def numbers(self) -> range:
         """The number of each row."""
         return range(self.first, self.first + self.rows)
+
+    @property
+    def passages(self) -> IntArray:
+        """Each row is a passage of its own."""
+        return np.arange(self.rows)
 
     def __iter__(self) -> Iterator[tuple[int, Capture]]:
         """Generate row after row."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 import otlp
 from otlp.cli import main
+from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.studies.compare import BOUND, OPTIMUM, compare
@@ -50,7 +53,10 @@ def test_a_sweep_is_a_comparison_at_every_setting() -> None:
                     assert (point.rows == 0) == (rule == "hub") == bool(point.reason)
                     if point.rows:
                         values = [found.acceptance for found in own]
-                        half = 3.182446305284263 * np.std(values, ddof=1) / 2  # t with 3, sqrt(4)
+                        # row 3 stands there twice, of one passage
+                        moved = (np.array(values) - np.mean(values)) / 4
+                        units = np.array([moved[0] + moved[3], moved[1], moved[2]])
+                        half = stdtrit(2, 0.975) * np.sqrt(1.5 * np.sum(units**2))
                         assert point.acceptance.mean == pytest.approx(np.mean(values), abs=1e-15)
                         assert point.acceptance.high - point.acceptance.mean == pytest.approx(half)
     assert next(points, None) is None
@@ -90,6 +96,25 @@ def test_no_row_is_lost_and_none_is_done_twice(
     assert again == content
     assert str(resumed) == str(points)
     assert now == count - (cut.count(b"\n") - 1)
+
+
+def test_passages_are_the_units_of_the_intervals() -> None:
+    """And so the means of a few rows, chosen as the commands choose, are within that of all."""
+    capture = otlp.captures.builtin()
+    grid = Grid(n=[2], rules=[])
+    whole = sweep(capture, grid)[0].acceptance
+    values = [
+        otlp.solve(otlp.Problem(p, otlp.IID(q, 2))).acceptance
+        for p, q in (capture.distributions(row) for row in range(len(capture)))
+    ]
+    means = np.array(values).reshape(10, 16).mean(axis=1)
+    half = stdtrit(9, 0.975) * means.std(ddof=1) / np.sqrt(10)
+    assert (whole.low, whole.high) == pytest.approx((whole.mean - half, whole.mean + half))
+    for count in (10, 20, 40):
+        some = sweep(CaptureRows(capture, spread_rows(len(capture), count)), grid)[0]
+        assert whole.low < some.acceptance.mean < whole.high
+    alone = sweep(replace(capture, positions=np.full(len(capture), -1)), grid)[0].acceptance
+    assert alone.high - alone.low < whole.high - whole.low
 
 
 def test_a_line_is_a_row_at_a_setting(finished: tuple[bytes, list[SweepPoint], int]) -> None:
@@ -197,7 +222,7 @@ class Trouble:
 class Troubled:
     """Six rows, of which the third is in trouble."""
 
-    numbers = range(6)
+    numbers, passages = range(6), np.arange(6)
 
     def __init__(self, deadly: bool) -> None:
         self.deadly = deadly
