@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,14 +40,10 @@ Examples:
 def command(
     output: Path,
     models: Models,
-    tokens: int,
-    temperature: float,
-    sampling_top_k: int | None,
-    sampling_top_p: float,
-    seed: int,
     shard_size: int | None,
     top_logprobs: int | None,
     json_path: Path | None,
+    **asked: Any,
 ) -> None:
     """Let the target continue prompts, and write the logits of both models at every step.
 
@@ -58,7 +55,8 @@ def command(
     as OUTPUT too. With --top-logprobs, acceptances are bounded where tokens are missing: the
     commands say by how much.
     """
-    sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
+    cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
+    sampling = Sampling(*cuts)
     texts = models.texts()
     draft, target = models.open(sampling)
     if not isinstance(draft, HuggingFaceModel):
@@ -73,8 +71,8 @@ def command(
                 target,
                 prompts,
                 output,
-                steps=tokens,
-                seed=seed,
+                steps=asked["tokens"],
+                seed=asked["seed"],
                 shard_bytes=shard_size,
                 top_logprobs=top_logprobs,
                 progress=lambda: step(""),
@@ -87,11 +85,6 @@ def command(
         "row_count": len(made),
         "prompt_count": len(prompts),
         "vocab_size": made.vocab_size,
-        "temperature": temperature,
-        "sampling_top_k": sampling_top_k,
-        "sampling_top_p": sampling_top_p,
-        "tokens": tokens,
-        "seed": seed,
     }
-    write_result(json_path, "capture", {**models.said(), **found})
+    write_result(json_path, "capture", {**models.said(), **asked, **found})
     console.print(f"{output}: {len(made)} rows of {len(prompts)} prompts, V = {made.vocab_size}")
