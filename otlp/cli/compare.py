@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from otlp.cli.options import workers
 from otlp.cli.output import console, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
-from otlp.studies.compare import BOUND, OPTIMUM, RULES, compare, summarise
+from otlp.studies.compare import BOUND, OPTIMUM, RULES
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint
+from otlp.studies.sweep import Grid, sweep
 from otlp.sweeps.rows import CaptureRows
 
 
@@ -65,15 +66,18 @@ def command(
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
     """
     chosen = ChosenRows.spread(capture, rows)
-    pairs = (chosen.capture.distributions(row, **cut) for row in chosen.numbers)
-    total = len(chosen.numbers) * len(schemes) * len(n)
+    chosen.capture.check_top_k(cut["top_k"])
+    same = {name: cut[name] for name in ("draft_temperature", "top_p")}
+    grid = Grid(
+        *(n, (cut["temperature"],), (cut["top_k"],), schemes, rules), **same, time_limit=time_limit
+    )
+    source = CaptureRows(chosen.capture, chosen.numbers)
+    total = len(chosen.numbers) * len(grid.settings)
+    results: list[dict[str, Any]] = []
     with workers(jobs, scheduler) as where, progress("comparing", total) as step:
-        measured = list(
-            compare(pairs, n, schemes, rules, time_limit=time_limit, progress=step, **where)
+        points = sweep(
+            source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), **where
         )
-    passages = CaptureRows(chosen.capture, chosen.numbers).passages
-    points = summarise(measured, cut["temperature"], cut["top_k"], passages)
-    results = [asdict(found) | {"row": chosen.numbers[found.row]} for found in measured]
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
     write_result(json_path, "compare", content)
     if figure_path:
@@ -84,6 +88,13 @@ def command(
     chosen.say_truncations(chosen.truncations(**cut))
     note_missing(points)
     note_partial(points)
+
+
+def _flat(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was found on a row, for `write_result`: a record for each rule."""
+    where = {name: entry[name] for name in ("row", "scheme", "n")}
+    for rule, found in entry["rules"].items():
+        yield {**where, "rule": rule, "guarantee": "", "reason": "", **found}
 
 
 def _cell(found: SweepPoint, best: SweepPoint) -> str:

@@ -124,6 +124,7 @@ def sweep(
     jobs: int | None = None,
     executor: Executor | None = None,
     progress: Callable[[str, int], None] = lambda words, done: None,
+    each: Callable[[Entry], object] = lambda entry: None,
 ) -> list[SweepPoint]:
     """Measure the acceptance of every rule at every setting on every row.
 
@@ -135,12 +136,12 @@ def sweep(
         A file that takes a line for each row and setting once it is measured (`Journal`).  If it
         is there, it must be that of the same sweep, which then goes on where it stopped; of a
         sweep that is complete, the points are read and nothing is measured.
-    jobs : int, optional
-    executor : concurrent.futures.Executor, optional
-        Processes that work at the same time, and where in place of this machine: see
-        `otlp.sweeps.workers.in_order`.
+    jobs, executor : optional
+        Processes that work at the same time, and where: see `otlp.sweeps.workers.in_order`.
     progress : callable
         Called with words, and with how many combinations of row and setting are done.
+    each : callable
+        Called with what was measured on a row at a setting, as the journal keeps it.
 
     Returns
     -------
@@ -177,7 +178,7 @@ def sweep(
         )
     if not source.numbers:
         raise InvalidInputError("there are no rows: there is nothing to sweep")
-    sums = _Sums(grid, source.passages)
+    sums = _Sums(grid, source.passages, each)
     with ExitStack() as stack:
         book = None
         if journal is not None:
@@ -229,9 +230,7 @@ def _finished(
         for single, piece in zip(one_by_one(work, pieces), pieces, strict=True):
             if isinstance(single, OTLPError):
                 row, setting = piece[0][0][0], piece[1][0]
-                where = (row, setting.scheme, setting.n)
-                results = no_results(where, grid.rules, str(single))
-                single = [_entry(row, setting, results)]
+                single = [_entry(row, setting, no_results(grid.rules, str(single)))]
             yield single
 
 
@@ -245,15 +244,15 @@ def _measured(task: Task, grid: Grid) -> list[Entry]:
         ):
             pair = None
             for setting in group:
-                where = (number, setting.scheme, setting.n)
                 try:
                     pair = pair or capture.distributions(
                         0, temperature, grid.draft_temperature, top_k, grid.top_p
                     )
-                    results = measure_rules((where, pair), grid.rules, grid.time_limit)
+                    where = pair, setting.scheme, setting.n
+                    results = measure_rules(*where, grid.rules, grid.time_limit)
                 except Exception as error:  # whatever is wrong with a row, the others go on
                     kind = "" if isinstance(error, OTLPError) else f"{type(error).__name__}: "
-                    results = no_results(where, grid.rules, f"{kind}{error}")
+                    results = no_results(grid.rules, f"{kind}{error}")
                 entries.append(_entry(number, setting, results))
     return entries
 
@@ -292,7 +291,8 @@ def _check_place(
 class _Sums:
     """Acceptances by setting and rule, in the order of the rows."""
 
-    def __init__(self, grid: Grid, passages: IntArray) -> None:
+    def __init__(self, grid: Grid, passages: IntArray, each: Callable[[Entry], object]) -> None:
+        self._each = each
         self.done = 0
         self._passages = passages
         self._settings = grid.settings
@@ -309,6 +309,7 @@ class _Sums:
             if "reason" in found:
                 self._reasons.setdefault((setting, rule), found["reason"])
         self.done += 1
+        self._each(entry)
 
     def points(self) -> list[SweepPoint]:
         """Average over the rows."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,12 @@ from otlp.cli.compare import command
 from otlp.data import captures
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
+from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers import SOLVERS
 from otlp.studies import bounds, compare
+from otlp.studies.points import SweepPoint, SweepSetting
+from otlp.studies.sweep import Grid, sweep
 from tests.instances import brute_force_optimum
 
 
@@ -27,16 +32,31 @@ def pairs(count: int, size: int) -> list[tuple[FloatArray, FloatArray]]:
     return [(p, q) for p, q in laws]
 
 
+Measured = list[tuple[int, str, int, compare.RuleResult]]
+
+
+def measure(
+    given: Any, n: Sequence[int], schemes: Iterable[str] = SCHEMES, **options: Any
+) -> Measured:
+    """Row, scheme and n of every result."""
+    return [
+        (row, scheme, count, found)
+        for row, pair in enumerate(given)
+        for scheme in schemes
+        for count in n
+        for found in compare.measure_rules(pair, scheme, count, **options)
+    ]
+
+
 def test_every_rule_under_every_scheme() -> None:
-    given = pairs(3, 6)
-    measured = list(compare.compare(given, (1, 2, 3)))
-    wanted = 3 * len(compare.SCHEMES) * 3 * (len(compare.RULES) + 2)
+    measured = measure(pairs(3, 6), (1, 2, 3))
+    wanted = 3 * len(SCHEMES) * 3 * (len(compare.RULES) + 2)
     assert len(measured) == wanted
-    by_key = {(m.row, m.scheme, m.n, m.rule): m for m in measured}
-    for found in measured:
+    by_key = {(*where, found.rule): found for *where, found in measured}
+    for *where, found in measured:
         assert math.isnan(found.acceptance) == bool(found.reason), found  # V = 6: nothing is open
-        best = by_key[found.row, found.scheme, found.n, compare.OPTIMUM].acceptance
-        bound = by_key[found.row, found.scheme, found.n, compare.BOUND].acceptance
+        best = by_key[*where, compare.OPTIMUM].acceptance
+        bound = by_key[*where, compare.BOUND].acceptance
         if found.rule in compare.RULES and not found.reason:
             assert found.guarantee in ("LOSSLESS", "OPTIMAL")
             assert found.acceptance <= best + 1e-9
@@ -47,20 +67,20 @@ def test_every_rule_under_every_scheme() -> None:
 def test_references() -> None:
     """The optimum is the least dual value over all subsets; the bound is SpecTr's."""
     given = pairs(2, 5)
-    for found in compare.compare(given, (1, 2, 3), rules=()):
+    for row, scheme, n, found in measure(given, (1, 2, 3), rules=()):
         if found.reason:
             continue
-        p, q = given[found.row]
-        problem = otlp.Problem(p, compare.make_scheme(found.scheme, q, found.n))
+        p, q = given[row]
+        problem = otlp.Problem(p, make_scheme(scheme, q, n))
         if found.rule == compare.OPTIMUM:
             assert found.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-12)
-        elif found.scheme == "iid":
+        elif scheme == "iid":
             assert found.acceptance == pytest.approx(bounds.upper_bound(problem), abs=1e-12)
 
 
 def test_one_draft_is_the_same_under_every_scheme() -> None:
     p, q = pairs(1, 6)[0]
-    for found in compare.compare([(p, q)], (1,)):
+    for *_, found in measure([(p, q)], (1,)):
         if not found.reason and found.rule != compare.BOUND:
             best = p @ q if found.rule == "naive" else np.minimum(p, q).sum()
             assert found.acceptance == pytest.approx(best, abs=1e-12)
@@ -68,8 +88,8 @@ def test_one_draft_is_the_same_under_every_scheme() -> None:
 
 def test_no_tuples_are_listed_for_large_vocabularies() -> None:
     """V = 4,096: a list of triples would be refused."""
-    measured = list(compare.compare(pairs(1, 4096), (3,), ("iid", "greedy")))
-    valid = {(m.scheme, m.rule) for m in measured if not m.reason}
+    measured = measure(pairs(1, 4096), (3,), ("iid", "greedy"))
+    valid = {(scheme, found.rule) for _, scheme, _, found in measured if not found.reason}
     references = {(s, r) for s in ("iid", "greedy") for r in (compare.OPTIMUM, compare.BOUND)}
     rules = {("iid", r) for r in ("naive", "recursive-rejection", "k-seq")}
     rules |= {("greedy", r) for r in ("naive", "recursive-rejection", "greedy")}
@@ -77,11 +97,11 @@ def test_no_tuples_are_listed_for_large_vocabularies() -> None:
 
 
 def test_reasons_are_recorded() -> None:
-    measured = list(compare.compare([([0.5, 0.5], [1.0, 0.0])], (2,), ("without-replacement",)))
-    assert all(m.reason and math.isnan(m.acceptance) for m in measured)
-    hub = list(compare.compare(pairs(1, 4), (3,), ("hub",)))
-    assert all("pairs" in m.reason for m in hub)
-    summary = compare.summarise(hub)[0]
+    measured = measure([([0.5, 0.5], [1.0, 0.0])], (2,), ("without-replacement",))
+    assert all(found.reason and math.isnan(found.acceptance) for *_, found in measured)
+    hub = measure(pairs(1, 4), (3,), ("hub",))
+    assert all("pairs" in found.reason for *_, found in hub)
+    summary = sweep(otlp.captures.builtin()[:1], Grid(n=[3], schemes=["hub"]))[0]
     assert summary.rows == 0
     assert math.isnan(summary.acceptance.mean)
     assert "pairs" in summary.reason
@@ -89,15 +109,15 @@ def test_reasons_are_recorded() -> None:
 
 def test_unknown_names_are_refused_before_anything_is_measured() -> None:
     with pytest.raises(InvalidInputError, match="known: iid"):
-        next(compare.compare(pairs(1, 3), schemes=("idd",)))
+        Grid(schemes=("idd",))
     with pytest.raises(UnknownSolverError, match="naive"):
-        next(compare.compare(pairs(1, 3), rules=("naiv",)))
+        Grid(rules=("naiv",))
     assert set(compare.RULES) <= set(SOLVERS)
 
 
 def test_independent_drafts_are_tempered() -> None:
     q = np.array([0.7, 0.2, 0.1, 0.0])
-    scheme = compare.make_scheme("independent", q, 3)
+    scheme = make_scheme("independent", q, 3)
     assert isinstance(scheme, otlp.Independent)
     np.testing.assert_allclose(scheme.drafts[0], q)
     squared = np.sqrt(2.0)
@@ -106,16 +126,13 @@ def test_independent_drafts_are_tempered() -> None:
 
 
 def test_summary() -> None:
-    found = [
-        compare.RuleResult(row, "iid", 2, "naive", value)
-        for row, value in enumerate([0.5, 0.7, math.nan])
-    ]
-    summary = compare.summarise(found)[0]
+    setting, values = SweepSetting("iid", 2, 1.0, None), np.array([0.5, 0.7, math.nan])
+    summary = SweepPoint.of(setting, "naive", values, "", np.arange(3))
     assert (summary.rows, summary.acceptance.mean) == (2, pytest.approx(0.6))
     half = 12.706204736432095 * 0.1  # t with one degree of freedom, times the standard error
     assert summary.acceptance.high - summary.acceptance.mean == pytest.approx(half)
     assert summary.partial
-    assert not compare.summarise(found[:2])[0].partial
+    assert not SweepPoint.of(setting, "naive", values[:2], "", np.arange(2)).partial
 
 
 @pytest.fixture(scope="module")

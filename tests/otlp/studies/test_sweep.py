@@ -1,4 +1,4 @@
-"""Sweeps: what they measure is what `compare` measures, once, whatever interrupts them."""
+"""Sweeps: what they measure is what `measure_rules` does, once, whatever interrupts them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from otlp.cli import main
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
-from otlp.studies.compare import BOUND, OPTIMUM, compare
+from otlp.studies.compare import BOUND, OPTIMUM, measure_rules
 from otlp.studies.figures import draw_sweep
 from otlp.studies.points import SweepPoint, by_panel, varying
 from otlp.studies.sweep import Grid, sweep
@@ -42,10 +42,10 @@ def test_a_sweep_is_a_comparison_at_every_setting() -> None:
     for temperature in GRID.temperature:
         for k in GRID.top_k:
             pairs = [capture.distributions(row, temperature, top_k=k) for row in ROWS.numbers]
-            wanted = list(compare(pairs, GRID.n, GRID.schemes, GRID.rules))
             for n in GRID.n:
-                for rule in (*GRID.rules, OPTIMUM, BOUND):
-                    own = [found for found in wanted if (found.n, found.rule) == (n, rule)]
+                wanted = [measure_rules(pair, "iid", n, GRID.rules) for pair in pairs]
+                for at, rule in enumerate((*GRID.rules, OPTIMUM, BOUND)):
+                    own = [found[at] for found in wanted]
                     point = next(points)
                     setting = point.setting
                     assert (setting.n, setting.temperature, setting.top_k) == (n, temperature, k)
