@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import is_a, number, whole_number
-from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
+from otlp.decode.design.candidates import FAMILIES, Candidate
+from otlp.decode.design.statistics import Statistics
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.verification import ALGORITHMS, Verification

@@ -6,17 +6,16 @@ JSON, and is all that `design` looks at.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from otlp.checks import is_a, number, whole_number
+from otlp.decode.design.candidates import FAMILIES, Candidate, candidate, most_nodes, tuples
 from otlp.decode.design.node_acceptance import (
     MOST_CERTAIN,
     MOST_DRAWN,
@@ -27,37 +26,12 @@ from otlp.decode.design.node_acceptance import (
 from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.text_renewal import Renewal, WrittenText
-from otlp.decode.drafting import (
-    Drafting,
-    adaptive_branching,
-    adaptive_depth,
-    iid_paths,
-    mixed_shape,
-    mixed_tree,
-    tree_shape,
-)
+from otlp.decode.drafting import iid_paths
 from otlp.decode.drafting.growing import check_slots
-from otlp.decode.drafting.mixed import count_slots
+from otlp.decode.json_files import from_json, read_text, to_json
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, invert_cdf
 from otlp.errors import InvalidInputError
-
-FAMILIES: dict[str, Callable[..., Drafting]] = {
-    "paths": iid_paths,
-    "tree": lambda *parents: tree_shape(parents, "iid"),
-    "mixed": lambda *branching: mixed_tree(branching),
-    "mixed-shape": lambda *shape: mixed_shape(shape),
-    "adaptive-branching": adaptive_branching,
-    "adaptive-depth": adaptive_depth,
-}
-"""From the parameters of a candidate to the drafting.
-
-Examples
---------
->>> from otlp.decode.design import FAMILIES
->>> FAMILIES["paths"](4, 2).paths
-4
-"""
 
 PATHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of paths that are tried."""
@@ -70,56 +44,6 @@ AHEAD = (1.0, 1.3)
 FORMAT = "otlp-acceptance-1"
 STAND_INS = 32
 """Paths that are imitated from each place, for the mean number of drafted nodes."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One drafting, and what it would give.
-
-    Attributes
-    ----------
-    family : str
-        One of `FAMILIES`.
-    parameters : tuple
-        Of that family.
-    nodes : float
-        Drafted tokens a round, repeated ones included: the most, or for adaptive depth the mean.
-    depth : int
-        Length of the longest path, so the number of draft calls.
-    efficiency, error : float
-        Tokens a target call by text renewal, and its standard error over the texts.
-
-    Examples
-    --------
-    >>> from otlp.decode.design import Candidate
-    >>> one = Candidate("paths", (2, 3), nodes=6, depth=3, efficiency=2.1, error=0.1)
-    >>> str(one), one.drafting.paths
-    ('iid_paths(2, 3)', 2)
-    """
-
-    family: str
-    parameters: tuple[Any, ...]
-    nodes: float
-    depth: int
-    efficiency: float
-    error: float
-
-    @property
-    def drafting(self) -> Drafting:
-        """The drafting itself."""
-        return FAMILIES[self.family](*self.parameters)
-
-    def __str__(self) -> str:
-        """Write the call of `otlp.decode` that makes the drafting."""
-        plain = ", ".join(map(str, self.parameters))
-        return {
-            "paths": f"iid_paths({plain})",
-            "tree": f'tree_shape([{plain}], "iid")',
-            "mixed": f"mixed_tree([{plain}])",
-            "mixed-shape": f"mixed_shape({self.parameters})",
-            "adaptive-branching": f"adaptive_branching({plain})",
-            "adaptive-depth": f"adaptive_depth({plain})",
-        }[self.family]
 
 
 @dataclass(frozen=True)
@@ -208,7 +132,7 @@ class Statistics:
 
     def to_json(self) -> str:
         """Write everything as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        return to_json(self, FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> Statistics:
@@ -219,25 +143,20 @@ class Statistics:
         InvalidInputError
             If it is something else, or a value is out of its range.
         """
-        try:
-            found = json.loads(text)
-            is_a(found, dict, "what was read")
-            if found.pop("format") != FORMAT:
-                raise KeyError("format")
+
+        def make(found: dict[str, Any]) -> Statistics:
             found["sampling"] = Sampling(**found["sampling"])
             found["acceptance"] = tuple(map(float, found["acceptance"]))
             found["candidates"] = tuple(
-                Candidate(**{**one, "parameters": _tuples(one["parameters"])})
+                Candidate(**{**one, "parameters": tuples(one["parameters"])})
                 for one in found["candidates"]
             )
             return cls(**found)
-        except InvalidInputError:
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise InvalidInputError(
-                f"these are no acceptance statistics ({type(error).__name__}: {error!s:.60}): give "
-                "what otlp design --statistics wrote"
-            ) from error
+
+        return from_json(
+            text, FORMAT, make, "these are no acceptance statistics ({reason}): give what otlp "
+            "design --statistics wrote",
+        )  # fmt: skip
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file.
@@ -261,22 +180,13 @@ class Statistics:
         InvalidInputError
             If it cannot be read, or holds something else.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, ValueError, TypeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error
-        return cls.from_json(text)
+        return cls.from_json(read_text(path))
 
 
 def passes(budgets: Sequence[int]) -> int:
     """How often `gather_statistics` calls `progress`."""
     trees = 2 + len(AHEAD) + len(COVERAGES)
     return 1 + sum(paths <= max(budgets) for paths in PATHS) + trees * len(set(budgets))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def gather_statistics(
@@ -371,37 +281,18 @@ def gather_statistics(
                 say(f"{family}, {nodes} nodes")
                 drafting = FAMILIES[family](*parameters)
                 renewal = Renewal.of(tournament_profile(text, drafting, length) for text in texts)
-                used = _most_nodes(family, parameters)
-                candidates.append(_candidate(family, parameters, used, drafting.length, renewal))
+                used = most_nodes(family, parameters)
+                candidates.append(candidate(family, parameters, used, drafting.length, renewal))
     tokens = sum(len(text) for text in texts)
     kept = tuple(float(a) for a in acceptance)
     return Statistics(draft, target, sampling, len(texts), tokens, kept, tuple(candidates))
-
-
-def _candidate(
-    family: str, parameters: tuple[Any, ...], nodes: float, depth: int, renewal: Renewal
-) -> Candidate:
-    error = renewal.error
-    return Candidate(
-        family, parameters, nodes, depth, renewal.efficiency, error if isfinite(error) else 0.0
-    )
-
-
-def _most_nodes(family: str, parameters: tuple[Any, ...]) -> int:
-    if family == "tree":
-        return len(parameters) - 1
-    if family == "mixed":
-        return int(np.cumprod([sum(pair) for pair in parameters]).sum())
-    if family == "mixed-shape":
-        return count_slots(parameters) - 1
-    return int(parameters[0])
 
 
 def _paths(profiles: Sequence[FloatArray], paths: int, most: int) -> Iterator[Candidate]:
     """K paths of every length."""
     for length in range(1, min(profiles[0].shape[1] - 1, most // paths) + 1):
         renewal = Renewal.of(profile[:, : length + 1] for profile in profiles)
-        yield _candidate("paths", (paths, length), paths * length, length, renewal)
+        yield candidate("paths", (paths, length), paths * length, length, renewal)
 
 
 def _worths(text: WrittenText, length: int) -> FloatArray:
@@ -436,7 +327,7 @@ def _deep(
             goes_on[:, 2:] = worth[: len(profile), : profile.shape[1] - 2] >= threshold
             cut.append(profile * goes_on)
         parameters = (paths, length, threshold)
-        yield _candidate("adaptive-depth", parameters, nodes, length, Renewal.of(cut))
+        yield candidate("adaptive-depth", parameters, nodes, length, Renewal.of(cut))
 
 
 def _levels(text: WrittenText, length: int, threshold: float) -> float:
