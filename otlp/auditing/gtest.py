@@ -81,12 +81,7 @@ class GTest:
         return self.rejects(self.rate)
 
 
-def g_test(
-    counts: IntArray,
-    law: FloatArray,
-    rate: float,
-    order: IntArray | None = None,
-) -> GTest:
+def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | None = None) -> GTest:
     """Test counts against a distribution.
 
     Parameters
