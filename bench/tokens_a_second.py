@@ -26,8 +26,8 @@ from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
 from otlp.studies import tuning
+from otlp.studies.loop_setting import LoopSetting, grid
 from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, generated, looped, race, whole
-from otlp.studies.tuning import LoopSetting, grid
 
 PLAIN = "plain loop"
 

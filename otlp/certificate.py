@@ -126,15 +126,16 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             optimal = not estimated and bool(reaches(acceptance, upper_bound))
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
-        if status is Status.SOLVED and not finite:
-            status = Status.CERTIFICATE_FAILED
-            message = f"the plan's marginals are not finite numbers. {message}".rstrip()
-        elif answer.claim is not None and proved < answer.claim and status is Status.SOLVED:
-            status = Status.CERTIFICATE_FAILED
-            message = (
+        failure = ""
+        if not finite:
+            failure = "the plan's marginals are not finite numbers"
+        elif answer.claim is not None and proved < answer.claim:
+            failure = (
                 f"claimed {answer.claim.name}, proved {proved.name}: acceptance {acceptance:.12g}, "
-                f"bound {upper_bound:.12g}, marginal error {marginal_error:.3g}. {message}"
-            ).rstrip()
+                f"bound {upper_bound:.12g}, marginal error {marginal_error:.3g}"
+            )
+        if failure and status is Status.SOLVED:
+            status, message = Status.CERTIFICATE_FAILED, f"{failure}. {message}".rstrip()
     clock.lap("verify")
     return Solution(
         solver=solver,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from otlp.numerics.compiled import WITHOUT_KERNELS
+
 ROOT = Path(__file__).parent.parent
 
 AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
@@ -19,7 +21,7 @@ AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
 
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
-GROUND = {"otlp.checks", "otlp.distribution", "otlp.errors", "otlp.timing"}
+GROUND = {"otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing", "otlp.timing"}
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
 FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
@@ -27,6 +29,7 @@ FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
 ARROWS = {
     "otlp.errors": set(),
     "otlp.timing": set(),
+    "otlp.showing": set(),
     "otlp.checks": {"otlp.errors"},
     "otlp.distribution": {"otlp.checks", "otlp.errors"},
     "otlp.numerics": GROUND,
@@ -41,6 +44,7 @@ ARROWS = {
     "otlp.data": GROUND,
     "otlp.auditing": SOLVING,
     "otlp.sweeps": SOLVING | {"otlp.data"},
+    "otlp.__main__": {"otlp.cli"},
     "otlp.export": SOLVING | {"otlp.data"},
     # of auditing the names alone, for type checkers: `otlp.audit` loads it when it is asked for
     "otlp": SOLVING | {"otlp.auditing", "otlp.data", "otlp.sweeps"},
@@ -95,9 +99,21 @@ def test_imports_follow_the_arrows(name: str) -> None:
         assert package(imported) in allowed, f"{name} must not import {imported}"
 
 
+def test_nothing_that_kernels_depend_on_is_left_out_of_their_stamp() -> None:
+    """A kernel's file imports what the kernel names: that, and what it imports, is looked at."""
+    kernels = {n for n, path in MODULES.items() if "@compiled" in path.read_text(encoding="utf-8")}
+    reached, new = set[str](), kernels - {"otlp.numerics.compiled"}
+    while new:
+        reached |= new
+        asked = set[str]().union(*(imports(MODULES[name]) for name in new if name in MODULES))
+        new = {name for name in asked if name != "otlp"} - reached
+    assert "otlp.numerics.lanes" in reached
+    assert not {name for name in reached if name.split(".")[1] in WITHOUT_KERNELS}
+
+
 def test_the_core_imports_nothing_that_stands_around_it() -> None:
     for name, allowed in ARROWS.items():
-        if name not in AROUND | {"otlp", "otlp.studies", "otlp.cli"}:
+        if name not in AROUND | {"otlp", "otlp.__main__", "otlp.studies", "otlp.cli"}:
             assert not allowed & (AROUND | {"otlp.studies", "otlp.cli"}), name
     code = (
         "import importlib, sys, otlp\n"
@@ -174,7 +190,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def test_the_top_level_reads_as_a_table_of_contents() -> None:
-    assert len(list((ROOT / "otlp").glob("*.py"))) <= 9
+    assert len({*(ROOT / "otlp").glob("*.py")} - {ROOT / "otlp" / "__main__.py"}) <= 9
 
 
 def test_optional_parts_are_not_imported_with_the_package() -> None:

@@ -159,16 +159,7 @@ def branch(
         (kinds == kind).sum(1, keepdim=True, dtype=torch.float64).clamp(min=1.0)
         for kind in (DRAWN, LAST)
     )
-    asked, free = torch.where(sure, want, 0.0), torch.zeros_like(weight)
-    if drawn or last:
-        # exact only to rounding, as shares may be
-        free = (1.0 - asked.sum(1, keepdim=True)).clamp(min=0.0)
-    else:
-        asked = torch.where((asked > 0).any(1, keepdim=True), asked, sure.double())
-    least = NEGLIGIBLE * (asked.sum(1, keepdim=True) + free)
-    asked, free = (part.masked_fill(part < least, 0.0) for part in (asked, free))
-    total = asked.sum(1, keepdim=True) + free
-    shares, free = asked / total, free / total
+    shares, free = _shares(sure, want, drawn or last)
     ends_share, on_share = (
         (shares * some).sum(1, keepdim=True) for some in (ending, sure & ~ending)
     )
@@ -182,10 +173,7 @@ def branch(
         tried, _, ratio = _draw(slot, free, weight * p, rest)
         wasted = (rest * (tried.low - ratio).clamp(min=0.0)).sum(1, keepdim=True)
         kept = 1.0 - wasted.clamp(max=1.0)
-    high, low = free * kept, free * (1.0 - kept)
-    slight, more = torch.minimum(high, low) < NEGLIGIBLE, high > low
-    high = torch.where(slight, free * more, high)
-    low = torch.where(slight, free * ~more, low)
+    high, low = _split(free, kept)
     end, middle, above = (
         _parted(states, ends_share, low, on_share + high)
         if parted
@@ -226,6 +214,27 @@ def branch(
         found = found.otherwise(kinds == LAST, at_tokens)
     children = _children(above.scores, middle.scores if last else above.scores, kinds, found)
     return BatchedBranch(children, shares, draws, ending_draws, end)
+
+
+def _split(free: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """What goes to drawn children that go on, and to those that end; not what is negligible."""
+    high, low = free * kept, free * (1.0 - kept)
+    slight, more = torch.minimum(high, low) < NEGLIGIBLE, high > low
+    return torch.where(slight, free * more, high), torch.where(slight, free * ~more, low)
+
+
+def _shares(sure: Tensor, want: Tensor, drawn: bool) -> tuple[Tensor, Tensor]:
+    """What certain children get of a slot's scores, (M, W), and what is left for drawn ones."""
+    asked, free = torch.where(sure, want, 0.0), torch.zeros_like(want[:, :1])
+    if drawn:
+        # exact only to rounding, as shares may be
+        free = (1.0 - asked.sum(1, keepdim=True)).clamp(min=0.0)
+    else:
+        asked = torch.where((asked > 0).any(1, keepdim=True), asked, sure.double())
+    least = NEGLIGIBLE * (asked.sum(1, keepdim=True) + free)
+    asked, free = (part.masked_fill(part < least, 0.0) for part in (asked, free))
+    total = asked.sum(1, keepdim=True) + free
+    return asked / total, free / total
 
 
 def drawn_masses(draws: BatchedDraws, wanted: Tensor, q: Tensor) -> Tensor:

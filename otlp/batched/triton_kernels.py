@@ -162,6 +162,37 @@ def _share(p, q, weight, lower, upper, m0, m1):
 
 
 @triton.jit
+def _wanted(weight, target, draft, row, live, size, R: tl.constexpr, BLOCK: tl.constexpr):
+    """The least and the most that a drafted token wants of its mass; (R, 1)."""
+    least = tl.full((R, 1), _INFINITY, tl.float64)
+    most = tl.zeros((R, 1), tl.float64)
+    for start in range(0, size, BLOCK):
+        p, q = _tokens(target, draft, row, row, live, start, size, BLOCK)
+        drafted = q > 0
+        wanted = weight * p / tl.where(drafted, q, 1.0)
+        least = tl.minimum(least, tl.min(tl.where(drafted, wanted, _INFINITY), 1)[:, None])
+        # mass of p where there is no child is never matched: then nothing above 0 is enough
+        never = tl.where(p > 0, _INFINITY, 0.0)
+        most = tl.maximum(most, tl.max(tl.where(drafted, wanted, never), 1)[:, None])
+    return least, most
+
+
+@triton.jit
+def _held(
+    weight, lower, upper, m0, m1, target, draft, row, live, size,
+    R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """How much of the draft has its lower part, and how much its upper one; (R, 1)."""
+    held, missing = tl.zeros((R, 1), tl.float64), tl.zeros((R, 1), tl.float64)
+    for start in range(0, size, BLOCK):
+        p, q = _tokens(target, draft, row, row, live, start, size, BLOCK)
+        share = _share(p, q, weight, lower, upper, m0, m1)
+        held += tl.sum(q * share, 1)[:, None]
+        missing += tl.sum(q * (1.0 - share), 1)[:, None]
+    return held, missing
+
+
+@triton.jit
 def _two_slice(
     edges, densities, gains, weights, target, draft, found, nodes, cells, size,
     K: tl.constexpr, R: tl.constexpr, D: tl.constexpr, HALVINGS: tl.constexpr,
@@ -178,16 +209,7 @@ def _two_slice(
     gain = tl.load(gains + row, mask=live, other=1.0)
     weight = tl.load(weights + row, mask=live, other=1.0)
 
-    least = tl.full((R, 1), _INFINITY, tl.float64)
-    most = tl.zeros((R, 1), tl.float64)
-    for start in range(0, size, BLOCK):
-        p, q = _tokens(target, draft, row, row, live, start, size, BLOCK)
-        drafted = q > 0
-        wanted = weight * p / tl.where(drafted, q, 1.0)
-        least = tl.minimum(least, tl.min(tl.where(drafted, wanted, _INFINITY), 1)[:, None])
-        # mass of p where there is no child is never matched: then nothing above 0 is enough
-        never = tl.where(p > 0, _INFINITY, 0.0)
-        most = tl.maximum(most, tl.max(tl.where(drafted, wanted, never), 1)[:, None])
+    least, most = _wanted(weight, target, draft, row, live, size, R, BLOCK)
     last_low, _ = _bracket(least, left, right, density, gain, K, UPPER=False)
     _, first_high = _bracket(most, left, right, density, gain, K, UPPER=True)
     whole = weight >= 1.0
@@ -243,12 +265,7 @@ def _two_slice(
     u = tl.where(free, 0.5 * (first_high + last_low), root)
 
     lower, upper, m0, m1 = _means(u, left, right, density, gain, K)
-    held, missing = tl.zeros((R, 1), tl.float64), tl.zeros((R, 1), tl.float64)
-    for start in range(0, size, BLOCK):
-        p, q = _tokens(target, draft, row, row, live, start, size, BLOCK)
-        share = _share(p, q, weight, lower, upper, m0, m1)
-        held += tl.sum(q * share, 1)[:, None]
-        missing += tl.sum(q * (1.0 - share), 1)[:, None]
+    held, missing = _held(weight, lower, upper, m0, m1, target, draft, row, live, size, R, BLOCK)
     tl.store(found + row, u, mask=live)
     tl.store(found + nodes + row, lower, mask=live)
     tl.store(found + 2 * nodes + row, upper, mask=live)

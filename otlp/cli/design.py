@@ -16,7 +16,7 @@ from otlp.cli.output import console, note, progress, show, table, warn, write_re
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.data.captures import Capture
 from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
-from otlp.decode.design.statistics import passes
+from otlp.decode.design.gathering import passes
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.models.model import Sampling

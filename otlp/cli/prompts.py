@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from otlp.cli.output import progress
 from otlp.data.captures import builtin
@@ -164,15 +165,10 @@ def encode_prompts(model: HuggingFaceModel, prompts: list[str]) -> list[IntArray
 def passages() -> list[tuple[str, str]]:
     """Each passage of the built-in capture: the text before its first row and before its last."""
     capture = builtin()
-    positions = capture.positions
-    starts = [
-        row for row in range(len(capture)) if row == 0 or positions[row] != positions[row - 1] + 1
-    ]
-    ends = [*starts[1:], len(capture)]
-    return [
-        (capture.contexts[start], capture.contexts[end - 1])
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    starts = np.flatnonzero(np.diff(capture.passages, prepend=0))
+    ends = np.flatnonzero(np.diff(capture.passages, append=0))
+    contexts = capture.contexts
+    return [(contexts[int(a)], contexts[int(b)]) for a, b in zip(starts, ends, strict=True)]
 
 
 def _read(path: Path) -> list[str]:

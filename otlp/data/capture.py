@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
-from otlp.checks import as_array, precision, whole_number
+from otlp.checks import precision, whole_number
+from otlp.data.columns import (
+    LogitArray,
+    as_logits,
+    as_rows,
+    check_logits,
+    check_next_tokens,
+    row_integers,
+)
 from otlp.data.stored_rows import LazyArray, StoredRows, StoredTexts
 from otlp.distribution import FloatArray, IntArray, ReadOnly, softmax
 from otlp.distribution import top_k as keep_top_k
@@ -19,27 +26,9 @@ from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
     RowOutOfRangeError,
-    TokenOutOfRangeError,
 )
 
-LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
-"""Logits in memory: bfloat16 is read as float32.
-
-Examples
---------
->>> from otlp import captures
->>> captures.builtin().dtype
-'float16'
-"""
-
-
-UNKNOWN = -1
 LABELS = ("target_model", "draft_model", "tokenizer", "source", "note")
-MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {
-    "float16": np.float16,
-    "bfloat16": np.float32,
-    "float32": np.float32,
-}
 
 
 def _unknown() -> IntArray:
@@ -150,8 +139,8 @@ class Capture(ReadOnly):
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        target = _as_rows(self.target_logits, "target_logits")
-        draft = _as_rows(self.draft_logits, "draft_logits")
+        target = as_rows(self.target_logits, "target_logits")
+        draft = as_rows(self.draft_logits, "draft_logits")
         # A bfloat16 tensor is a float32 array by now.
         given = (
             precision(self.target_logits) or target.dtype.name,
@@ -177,14 +166,14 @@ class Capture(ReadOnly):
                 f"contexts has {len(contexts)} entries for {rows} rows: give one for each row, "
                 "or none at all"
             )
-        next_tokens = _row_numbers(self.next_tokens, rows, "next_tokens")
+        next_tokens = row_integers(self.next_tokens, rows, "next_tokens")
         if isinstance(next_tokens, np.ndarray):
-            _check_tokens(next_tokens, vocab_size, "next_tokens[{}]".format)
+            check_next_tokens(next_tokens, vocab_size, "next_tokens[{}]".format)
         values = {
-            "target_logits": _stored(target, dtype, "target_logits"),
-            "draft_logits": _stored(draft, dtype, "draft_logits"),
+            "target_logits": as_logits(target, dtype, "target_logits"),
+            "draft_logits": as_logits(draft, dtype, "draft_logits"),
             "contexts": contexts,
-            "positions": _row_numbers(self.positions, rows, "positions"),
+            "positions": row_integers(self.positions, rows, "positions"),
             "next_tokens": next_tokens,
             "dtype": dtype,
         }
@@ -195,6 +184,17 @@ class Capture(ReadOnly):
     def vocab_size(self) -> int:
         """The vocabulary size V."""
         return int(self.target_logits.shape[1])
+
+    @property
+    def passages(self) -> IntArray:
+        """The passage of each row, shape (rows,): rows at consecutive positions are of one.
+
+        A row of unknown position is alone.
+        """
+        positions = np.asarray(self.positions)
+        begins = (np.diff(positions, prepend=-2) != 1) | (positions < 0)
+        found: IntArray = begins.cumsum()
+        return found
 
     def __repr__(self) -> str:
         """Say what the capture is, without its numbers."""
@@ -231,7 +231,7 @@ class Capture(ReadOnly):
         token = int(self.next_tokens[rows])
         if isinstance(self.next_tokens, StoredRows):
             name = f"next_tokens of {self._place(rows)}"
-            _check_tokens(np.array([token]), self.vocab_size, lambda _: name)
+            check_next_tokens(np.array([token]), self.vocab_size, lambda _: name)
         return CaptureRow(
             self._logits("target_logits", rows),
             self._logits("draft_logits", rows),
@@ -347,16 +347,11 @@ class Capture(ReadOnly):
         return 0.0 if self.kept is None else self._known(row, temperature, own, top_k, top_p)[2]
 
     def _known(
-        self,
-        row: int,
-        temperature: float,
-        draft_temperature: float,
-        top_k: int | None,
-        top_p: float | None,
+        self, row: int, temperature: float, own: float, top_k: int | None, top_p: float | None
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Target, draft, and how much more the target may have on what can be drafted."""
+        """Target, draft (at its own temperature), and how much more the target may have on it."""
         p = self._softmax("target_logits", row, temperature)
-        q = self._softmax("draft_logits", row, draft_temperature)
+        q = self._softmax("draft_logits", row, own)
         return p, cut_draft(q, top_k, top_p), 0.0
 
     def _logits(self, name: str, row: int) -> LogitArray:
@@ -391,76 +386,3 @@ def cut_draft(q: FloatArray, top_k: int | None, top_p: float | None) -> FloatArr
     if top_k is not None:
         q = keep_top_k(q, top_k)
     return q if top_p is None else keep_top_p(q, top_p)
-
-
-def check_logits(logits: LogitArray, name: str, place: Callable[[int], str]) -> None:
-    """Refuse rows without a finite logit, or with a NaN or plus infinity.
-
-    Raises
-    ------
-    InvalidInputError
-        Naming the first by `place`.
-    """
-    peaks = logits.max(axis=1)
-    for row in np.flatnonzero(~np.isfinite(peaks))[:1]:
-        found = "nothing but -inf" if peaks[row] == -np.inf else str(peaks[row])
-        raise InvalidInputError(
-            f"{name} {place(int(row))} holds {found}: a row needs a finite logit and may hold "
-            "-inf, but no NaN or +inf; drop the row or mask the token with -inf"
-        )
-
-
-def _check_tokens(tokens: IntArray, vocab_size: int, place: Callable[[int], str]) -> None:
-    for row in np.flatnonzero((tokens < UNKNOWN) | (tokens >= vocab_size))[:1]:
-        raise TokenOutOfRangeError(
-            f"{place(int(row))} is {tokens[row]}: a token id is in [0, {vocab_size}), "
-            "or -1 if the next token is unknown"
-        )
-
-
-def _as_rows(values: Any, name: str) -> npt.NDArray[Any] | LazyArray:
-    return values if isinstance(values, LazyArray) else as_array(values, name)
-
-
-def _row_numbers(values: npt.ArrayLike | StoredRows, rows: int, name: str) -> IntArray | StoredRows:
-    numbers = values if isinstance(values, StoredRows) else np.asarray(values)
-    if numbers.shape == (0,):
-        numbers = np.full(rows, UNKNOWN, dtype=np.int64)
-    if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"{name} has shape {numbers.shape} and type {numbers.dtype}: it must hold one integer "
-            f"for each of {rows} rows, or nothing at all"
-        )
-    if isinstance(numbers, StoredRows):
-        return numbers
-    return _read_only(numbers.astype(np.int64, copy=False))
-
-
-def _stored(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> LogitArray | LazyArray:
-    # A bfloat16 is the upper half of a float32, so nothing is lost. NumPy itself has no such type:
-    # the arrays come from other libraries that add it.
-    logits: Any = given
-    if isinstance(given, np.ndarray) and given.dtype.name == "bfloat16":
-        logits = given.astype(np.float32)
-    if dtype not in MEMORY_TYPES or logits.dtype != MEMORY_TYPES[dtype]:
-        raise InvalidInputError(
-            f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, bfloat16 "
-            "or float32 (bfloat16 in float32 arrays); convert the logits, for example by "
-            "logits.astype(numpy.float32)"
-        )
-    if isinstance(given, LazyArray):
-        return given
-    check_logits(logits, name, "row {}".format)
-    if dtype == "bfloat16" and np.any(logits.view(np.uint32) & np.uint32(0xFFFF)):
-        raise InvalidInputError(
-            f"{name} holds values that bfloat16 would round: leave dtype out to keep them in "
-            "float32, or round them first"
-        )
-    return _read_only(logits)
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # A view, so that the caller's own array stays writable.
-    view = array.view()
-    view.flags.writeable = False
-    return view

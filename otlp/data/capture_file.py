@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otlp.data.capture import LABELS, Capture, check_logits
+from otlp.data.capture import LABELS, Capture
+from otlp.data.columns import check_logits
 from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
 from otlp.data.tensor_file import (
     FileTensor,

@@ -29,7 +29,8 @@ from importlib import resources
 from pathlib import Path
 
 from otlp.data import capture_file
-from otlp.data.capture import Capture, CaptureRow, LogitArray
+from otlp.data.capture import Capture, CaptureRow
+from otlp.data.columns import LogitArray
 from otlp.data.engine_log import from_logprobs
 from otlp.data.shards import INDEX, index_path, open_shards, write_shards
 from otlp.data.top_capture import TopCapture, keep_top

@@ -7,8 +7,9 @@ tournament.  `import otlp` imports neither this package nor torch.
 
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
 from otlp.device.compiling import captured, uncaptured
+from otlp.device.decoded import Decoded
 from otlp.device.llama import Llama
-from otlp.device.loop import Decoded, DeviceLoop
+from otlp.device.loop import DeviceLoop
 from otlp.device.verifying import verification_on_cpu, verify_on_cpu, verify_on_device
 
 __all__ = [

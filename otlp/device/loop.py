@@ -8,10 +8,9 @@ tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,9 @@ from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.decode.models.model import Sampling
 from otlp.device.compiling import CompiledStep, captured
+from otlp.device.decoded import Decoded
 from otlp.device.llama import Cache, Llama
+from otlp.device.round_state import PARTS, Drafted, RoundState
 from otlp.device.steps import (
     Progress,
     draft_step,
@@ -42,74 +43,8 @@ SLOTS = 128
 READ_AT_ONCE = 128
 """Tokens of each prompt that go through a model in one call."""
 
-PARTS = ("draft", "target", "verification", "rest")
-
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 Verify = Callable[[Tensor, Tensor, Tensor, Tensor], TreeRound]
-
-
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """What a loop decoded, and what that took.
-
-    Attributes
-    ----------
-    texts : tuple of ndarray of int64
-        The new tokens of each prompt.
-    calls : ndarray of int64, shape (B,)
-        Target calls that each text took, without the reading of the prompt.
-    rounds : int
-    bytes_read : int
-        From the device to the host in all rounds: a flag each.
-    seconds, processor_seconds : float
-        Wall time and processor time of all rounds, without prompts and compilation.
-    parts : dict of float
-        Time of each of `PARTS` by the loop's clock; empty on a GPU, which works on by itself.
-
-    Examples
-    --------
-    >>> from otlp.device import Decoded
-    >>> import numpy as np
-    >>> Decoded((np.array([1, 2]),), np.array([1]), 1, 1, 0.5, 0.5, {}).tokens
-    2
-    """
-
-    texts: tuple[IntArray, ...]
-    calls: IntArray
-    rounds: int
-    bytes_read: int
-    seconds: float
-    processor_seconds: float
-    parts: dict[str, float]
-
-    @property
-    def tokens(self) -> int:
-        """New tokens of all texts."""
-        return sum(text.size for text in self.texts)
-
-
-class _Drafted(NamedTuple):
-    """What is drafted in a round, the distributions of both models, and its verification."""
-
-    tokens: Tensor
-    draft: Tensor
-    target: Tensor
-    drawing: Tensor
-    verify: Callable[[], TreeRound]
-
-
-@dataclass(eq=False)
-class _State:
-    """The tensors that a round works on, all at their places for good."""
-
-    progress: Progress
-    numbers: Tensor
-    drafted: _Drafted | None
-    steps: dict[str, Any]
-    own: Tensor
-    caches: list[Cache]
-    moving: list[Cache]
-    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
 
 class DeviceLoop:
@@ -206,7 +141,7 @@ class DeviceLoop:
         self.clock = clock
         self.capture = capture
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
-        self._kept: tuple[tuple[int, int], _State, Callable[[], None]] | None = None
+        self._kept: tuple[tuple[int, int], RoundState, Callable[[], None]] | None = None
 
     @property
     def target(self) -> Llama:
@@ -306,7 +241,7 @@ class DeviceLoop:
             )
         return context
 
-    def _prepared(self, batch: int, context: int) -> tuple[_State, Callable[[], None]]:
+    def _prepared(self, batch: int, context: int) -> tuple[RoundState, Callable[[], None]]:
         """The state of a shape, and a round on it, compiled and captured; the last is kept."""
         if self._kept is not None and self._kept[0] == (batch, context):
             return self._kept[1:]
@@ -320,7 +255,7 @@ class DeviceLoop:
             done = torch.zeros((), dtype=torch.bool, device=self.device)
             numbers = self._numbers(batch)
             caches = [model.new_cache(batch, slots) for model in self.models]
-            state = _State(
+            state = RoundState(
                 Progress(text, held, goal, calls, done, self.ends),
                 numbers,
                 self._drafted(numbers) if self.length else None,
@@ -373,7 +308,7 @@ class DeviceLoop:
                     )
         return max(text.size for text in texts)
 
-    def _reset(self, state: _State, texts: Sequence[IntArray], tokens: int) -> None:
+    def _reset(self, state: RoundState, texts: Sequence[IntArray], tokens: int) -> None:
         """Begin with the prompts; what the caches hold of another text is overwritten or unseen."""
         text, held, goal, calls, _, _ = state.progress
         for row, prompt in enumerate(texts):
@@ -383,22 +318,22 @@ class DeviceLoop:
         calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
 
-    def _warm_up(self, state: _State) -> None:
+    def _warm_up(self, state: RoundState) -> None:
         """Play rounds, which compile what is not compiled for this shape."""
         state.numbers.fill_(0.5)
         for _ in range(2):
             self._round(state)
 
-    def _round(self, state: _State) -> None:
+    def _round(self, state: RoundState) -> None:
         """Change the state by one round."""
         (self._speculate if self.length else self._decode_one)(state)
 
-    def _decode_one(self, state: _State) -> None:
+    def _decode_one(self, state: RoundState) -> None:
         begin = self.clock()
         state.steps["plain"](state.caches[0], state.progress, state.numbers)
         _add(state.parts, target=self.clock() - begin)
 
-    def _speculate(self, state: _State) -> None:
+    def _speculate(self, state: RoundState) -> None:
         assert state.drafted is not None
         tokens, q, p, drawing, verify = state.drafted
         target_cache, draft_cache = state.caches
@@ -428,7 +363,7 @@ class DeviceLoop:
         sizes = [model.vocab_size for model in self.models]
         return list(zip((1 + len(parents), 1 + max(parents)), sizes, kinds, strict=True))
 
-    def _drafted(self, numbers: Tensor) -> _Drafted:
+    def _drafted(self, numbers: Tensor) -> Drafted:
         p, q = (
             torch.empty((len(numbers), count, size), dtype=kind, device=self.device)
             for count, size, kind in self._laws()
@@ -442,13 +377,13 @@ class DeviceLoop:
             verify = verification_on_cpu(self.branching, p, q, tokens, numbers)
         else:
             verify = partial(verify_on_device, self.branching, p, q, tokens, verifying)
-        return _Drafted(tokens, q, p, drawing, verify)
+        return Drafted(tokens, q, p, drawing, verify)
 
     def _numbers(self, batch: int) -> Tensor:
         shape = (batch, self.numbers_a_round)
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
-    def _random(self, state: _State, generator: torch.Generator | None) -> Iterator[Tensor]:
+    def _random(self, state: RoundState, generator: torch.Generator | None) -> Iterator[Tensor]:
         if generator is not None:
             is_a(generator, torch.Generator, "numbers")
         drawn = torch.empty_like(state.numbers)
@@ -470,7 +405,7 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
 
 
 def _decoded(
-    state: _State,
+    state: RoundState,
     prompts: Sequence[IntArray],
     rounds: int,
     read: int,

@@ -170,15 +170,7 @@ def _add_chances(
         chance = alike(0.0)
         if head[token] >= 0:
             if token != current:
-                rest_count[:], rest_rate[:] = 0.0, 0.0
-                rest_count[0] = 1.0
-                for h in range(heads):
-                    if names[h] != token:
-                        name = names[h]
-                        _multiply(
-                            rest_count, rest_rate, load(survival, h), load(arrived, name),
-                            draft[name], below[name], rest_count, rest_rate,
-                        )  # fmt: skip
+                _others(draft, arrived, survival, below, names, token, rest_count, rest_rate)
                 current = token
             survives = load(survival, head[token])
             each = times(each, survives)
@@ -217,6 +209,29 @@ def _add_chances(
                 same = here
             chance = times_plus(times(each, same), load(head_count, 0), chance)
         chances[step] += total(chance)
+
+
+@compiled(slp=True, fastmath=WITHOUT_NAN)
+def _others(
+    draft: FloatArray,
+    arrived: FloatArray,
+    survival: FloatArray,
+    below: FloatArray,
+    names: IntArray,
+    token: int,
+    count: FloatArray,
+    rate: FloatArray,
+) -> None:
+    """Of all heads but one token; see `_add_chances`."""
+    count[:], rate[:] = 0.0, 0.0
+    count[0] = 1.0
+    for h in range(names.size):
+        name = names[h]
+        if name != token:
+            _multiply(
+                count, rate, load(survival, h), load(arrived, name), draft[name], below[name],
+                count, rate,
+            )  # fmt: skip
 
 
 @compiled(inline="always")

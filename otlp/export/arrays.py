@@ -7,6 +7,7 @@ tokens written on it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from otlp._solve import optimal_acceptance
 from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.data.whole_file import whole_file
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.problem import Problem, check_problem
 from otlp.solvers.linear_program import LinearProgram
 
@@ -131,15 +132,13 @@ def lp_arrays(
     what = f"the {form} linear program of {count:,.0f} variables"
     check_memory(what, BYTES_PER_VARIABLE * count, memory_limit)
     program, (kept, listed, *_) = solver.reduction.apply(problem)
-    if form == "full":
-        kind, groups = "tuple", list(listed.tuples.tokens)
-    else:
-        kind, groups = "set", np.split(listed.sets.members, listed.sets.offsets[1:-1])
     tokens = [*map(str, kept.tokens.tolist()), "rest"]
     by_token = tuple(f"token_{token}" for token in tokens[: program.row_mass.size])
-    by_group = tuple("_".join([kind, *(tokens[i] for i in group.tolist())]) for group in groups)
-    if max(map(len, by_group)) > LONGEST:
-        by_group = tuple(f"{kind}_number_{j}" for j in range(len(groups)))
+    if form == "full":
+        by_group = _group_names("tuple", list(listed.tuples.tokens), tokens)
+    else:
+        sets = np.split(listed.sets.members, listed.sets.offsets[1:-1])
+        by_group = _group_names("set", sets, tokens)
     variables = tuple(
         f"x_{tokens[row]}_{by_group[column]}"
         for row, column in zip(program.rows.tolist(), program.columns.tolist(), strict=True)
@@ -161,8 +160,16 @@ def lp_arrays(
         variables=variables,
         rows_ub=names[:cut],
         rows_eq=names[cut:],
-        optimum=optimal_acceptance(problem)[0],
+        optimum=optimal_acceptance(problem),
     )
+
+
+def _group_names(kind: str, groups: Sequence[IntArray], tokens: list[str]) -> tuple[str, ...]:
+    """Names by the tokens of each group, or its number where one would be too long."""
+    names = tuple("_".join([kind, *(tokens[i] for i in group.tolist())]) for group in groups)
+    if max(map(len, names)) > LONGEST:
+        return tuple(f"{kind}_number_{j}" for j in range(len(groups)))
+    return names
 
 
 def write_arrays(lp: LPArrays, path: str | os.PathLike[str]) -> None:

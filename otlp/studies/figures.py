@@ -18,8 +18,10 @@ from otlp.studies.style import BLUE, GREY, ORANGE, RED, SKY, look
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
     from otlp.studies.decoding import Measurement, Setting
+    from otlp.studies.loop_setting import LoopSetting
+    from otlp.studies.round_costs import RoundCosts
     from otlp.studies.timed_loop import SideBySide
-    from otlp.studies.tuning import LoopSetting, Prediction, RoundCosts
+    from otlp.studies.tuning import Prediction
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
 SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}

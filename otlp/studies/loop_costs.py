@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
 from otlp.studies.estimate import Estimate
+from otlp.studies.loop_setting import PLAIN, LoopSetting
+from otlp.studies.round_costs import RoundCosts, corners, may_win
 from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
-from otlp.studies.tuning import PLAIN, LoopSetting, RoundCosts, corners, may_win
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama
@@ -96,7 +97,7 @@ def measure_costs(
     progress: Callable[[str], None] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> RoundCosts:
-    """What rounds cost, from few settings that are timed; see `otlp.studies.tuning.corners`.
+    """What rounds cost, from few settings that are timed; see `otlp.studies.round_costs.corners`.
 
     Each is compiled and tried on one prompt, those of few tokens first, as long as a setting that
     drafts more than they do might still win; what was tried is then timed side by side.

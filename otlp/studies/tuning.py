@@ -9,202 +9,23 @@ from a cost curve of another.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from operator import mul
-from pathlib import Path
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
-from otlp.decode.design import CostCurve, WrittenText, tournament_profile
+from otlp.decode.design import WrittenText, tournament_profile
 from otlp.decode.design.text_renewal import renew
 from otlp.decode.drafting import Drafting, TopTree, iid_paths, prefix_tree, without_replacement
 from otlp.decode.models.model import Model
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
+from otlp.studies.loop_setting import PLAIN, LoopSetting
+from otlp.studies.round_costs import RoundCosts
 from otlp.studies.trees import Scheme, value
-
-
-class LoopSetting(NamedTuple):
-    """What is drafted: a prefix tree, K paths among them, and the draft's temperature.
-
-    Attributes
-    ----------
-    branching : tuple of int
-        Children of each token by depth: K, 1, ..., 1 for K paths; nothing is drafted by default.
-    draft_temperature : float, optional
-        By default that of the target.
-    """
-
-    branching: tuple[int, ...] = ()
-    draft_temperature: float | None = None
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Drafted tokens of each depth."""
-        return tuple(accumulate(self.branching, mul))
-
-    @property
-    def nodes(self) -> int:
-        """Drafted tokens a round."""
-        return sum(self.widths)
-
-    @property
-    def paths(self) -> int:
-        """Number K of paths; 0 without a draft."""
-        return self.widths[-1] if self.branching else 0
-
-    @property
-    def length(self) -> int:
-        """Their length L; 0 without a draft."""
-        return len(self.branching)
-
-    @property
-    def algorithm(self) -> str:
-        """The verification that the loop runs."""
-        if max(self.branching[1:], default=1) > 1:
-            return "tournament"
-        return ("autoregressive", "block")[self.paths] if self.paths < 2 else "two-slice"
-
-    @property
-    def shape(self) -> str:
-        """K x L, or the branching of a tree."""
-        if self.algorithm == "tournament":
-            return "-".join(map(str, self.branching))
-        return f"{self.paths} x {self.length}" if self.branching else "-"
-
-    def __str__(self) -> str:
-        """Name it in a few words."""
-        if not self.branching:
-            return "plain"
-        drafted = self.draft_temperature
-        at = "" if drafted is None else f", draft T {drafted:g}"
-        return f"{self.algorithm} {self.shape}{at}"
-
-
-PLAIN = LoopSetting()
-
-NOISE = 0.15
-"""Relative error of the time of one prompt, by which no setting is ruled out."""
-
-
-@dataclass(frozen=True)
-class RoundCosts:
-    """Seconds of a round by its setting.
-
-    Parameters
-    ----------
-    plain : float
-        A token without a draft.
-    target : mapping of int to float
-        A target call by its drafted tokens; between them it is interpolated, beyond them it goes on
-        as between the last two.
-    draft : tuple of four floats
-        a, b, c, d: drafting takes a + b k + c (L - 1) + d n, with k tokens drawn at the root and n
-        above the leaves.
-    verification : tuple of three floats
-        e, f, g: verification, and moving what is accepted, takes e + f N for N drafted tokens, and
-        g N more for the tournament.
-    """
-
-    plain: float
-    target: Mapping[int, float]
-    draft: tuple[float, float, float, float]
-    verification: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-    def seconds(self, setting: LoopSetting) -> float:
-        """Seconds of a round."""
-        if setting == PLAIN:
-            return self.plain
-        return (
-            self.call(setting.nodes)
-            + float(np.dot(self.draft, _drafted(setting)))
-            + float(np.dot(self.verification, _verified(setting)))
-        )
-
-    def call(self, nodes: int) -> float:
-        """Seconds of a target call on so many drafted tokens."""
-        known = np.array(sorted(self.target))
-        costs = np.array([self.target[at] for at in known])
-        if nodes > known[-1] and known.size > 1:
-            slope = (costs[-1] - costs[-2]) / (known[-1] - known[-2])
-            return float(costs[-1] + max(slope, 0.0) * (nodes - known[-1]))
-        return float(np.interp(nodes, known, costs))
-
-    @classmethod
-    def of_curve(cls, curve: CostCurve) -> RoundCosts:
-        """Costs of another device, where verification costs nothing beside the calls."""
-        calls = dict(enumerate(curve.target_seconds))
-        draft = (curve.draft_seconds, 0.0, curve.draft_seconds, 0.0)
-        return cls(curve.target_seconds[0], calls, draft)
-
-    @classmethod
-    def fitted(
-        cls, plain: float, measured: Mapping[LoopSetting, Mapping[str, float]]
-    ) -> RoundCosts:
-        """Fit what some settings took: seconds of draft, target, verification and rest a round."""
-        settings = list(measured)
-
-        def seconds(*parts: str) -> FloatArray:
-            return np.array([sum(measured[one][part] for part in parts) for one in settings])
-
-        draft, rest = (np.array([row(one) for one in settings]) for row in (_drafted, _verified))
-        by_nodes: dict[int, list[float]] = {}
-        for setting, cost in zip(settings, seconds("target"), strict=True):
-            by_nodes.setdefault(setting.nodes, []).append(float(cost))
-        known = sorted(by_nodes)
-        # more tokens never cost less: what says otherwise is noise
-        calls = np.maximum.accumulate([np.mean(by_nodes[at]) for at in known])
-        a, b, c, d = (float(x) for x in nnls(draft, seconds("draft"))[0])
-        e, f, g = (float(x) for x in nnls(rest, seconds("verification", "rest"))[0])
-        target = dict(zip(known, map(float, calls), strict=True))
-        return cls(plain, target, (a, b, c, d), (e, f, g))
-
-
-def _drafted(setting: LoopSetting) -> tuple[int, ...]:
-    """What `RoundCosts.draft` is multiplied with."""
-    widths = setting.widths
-    return 1, widths[0], len(widths) - 1, sum(widths[:-1])
-
-
-def _verified(setting: LoopSetting) -> tuple[int, ...]:
-    """What `RoundCosts.verification` is multiplied with."""
-    return 1, setting.nodes, setting.nodes * (setting.algorithm == "tournament")
-
-
-def read_costs(path: str | os.PathLike[str]) -> CostCurve:
-    """Read a cost curve from a JSON file.
-
-    Parameters
-    ----------
-    path : str or path
-        Of an object with ``target_seconds``, a list with the seconds of a target call on 0, 1, ...
-        drafted tokens, and ``draft_seconds``, of a draft call.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be read, is something else, or has a hole or an entry that is not positive.
-    """
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {path!s:.200}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path!s:.200} is no JSON file ({error!s:.100})") from error
-    wanted = {"target_seconds", "draft_seconds"}
-    if not isinstance(found, dict) or not {"target_seconds"} <= set(found) <= wanted:
-        raise InvalidInputError(
-            f"{path!s:.200} is no cost curve: write an object with target_seconds, a list with the "
-            "seconds of a target call on 0, 1, ... drafted tokens, and draft_seconds, a number"
-        )
-    return CostCurve(**found)
 
 
 @dataclass(frozen=True)
@@ -408,61 +229,6 @@ def other_rules(
 
 def _none(text: int) -> Model:
     raise AssertionError(f"text {text} was asked for a model")
-
-
-def grid(
-    paths: Iterable[int],
-    lengths: Iterable[int],
-    trees: Iterable[tuple[int, ...]] = (),
-    draft_temperatures: Iterable[float | None] = (None,),
-) -> list[LoopSetting]:
-    """All settings of K and L and all trees, at each temperature of the draft."""
-    shapes = [(k, *[1] * (length - 1)) for k in paths for length in lengths] + list(trees)
-    return [LoopSetting(one, drafted) for drafted in draft_temperatures for one in shapes]
-
-
-def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:
-    """Few settings from whose costs those of all follow.
-
-    Least, middle and most of K and of L, the smallest tree and the largest; the fewest tokens
-    first.
-    """
-    shapes = dict.fromkeys(one._replace(draft_temperature=None) for one in settings)
-    trees = sorted((one for one in shapes if one.algorithm == "tournament"), key=lambda x: x.nodes)
-    ends = []
-    for part in ("paths", "length"):
-        values = sorted({getattr(one, part) for one in shapes if one not in (PLAIN, *trees)})
-        ends.append({values[at] for at in (0, len(values) // 2, -1)} if values else set())
-    found = [*grid(*map(sorted, ends)), *dict.fromkeys(trees[:1] + trees[-1:])]
-    return sorted(found, key=lambda one: one.nodes)
-
-
-def may_win(
-    setting: LoopSetting, gains: Mapping[LoopSetting, Estimate], known: Mapping[LoopSetting, float]
-) -> bool:
-    """Whether a setting might still be the fastest, after the rounds of some were timed.
-
-    Parameters
-    ----------
-    setting : LoopSetting
-    gains : mapping of LoopSetting to Estimate
-        Tokens a call.
-    known : mapping of LoopSetting to float
-        Seconds of a round of some settings, `PLAIN` among them.
-
-    Notes
-    -----
-    A round costs no less than one that drafts less at each depth, but for `NOISE`; tokens a call
-    are taken at the upper end of their interval.
-    """
-    least = max(
-        seconds
-        for one, seconds in known.items()
-        if one.length <= setting.length
-        and all(x <= y for x, y in zip(one.branching, setting.branching, strict=False))
-    )
-    best = max(gains[one].mean / seconds for one, seconds in known.items() if one in gains)
-    return gains[setting].high >= best * least * (1.0 - NOISE)
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -102,11 +102,8 @@ class CaptureRows:
 
     @property
     def passages(self) -> IntArray:
-        """Rows at consecutive positions are of one passage; one of unknown position is alone."""
-        positions = np.asarray(self.capture.positions)
-        begins = (np.diff(positions, prepend=-2) != 1) | (positions < 0)
-        found: IntArray = begins.cumsum()[np.asarray(self.numbers, dtype=np.int64)]
-        return found
+        """See `Capture.passages`."""
+        return self.capture.passages[np.asarray(self.numbers, dtype=np.int64)]
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
         """See `RowSource.part`."""

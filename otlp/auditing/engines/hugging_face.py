@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +21,12 @@ def _load() -> Callable[..., Any]:
         length = draft_tokens.shape[1]
         target, draft = (torch.from_numpy(law).log() for law in (p, q))
         # transformers 4 takes a flag that the last candidate ends the text, 5 does not
-        flags = {"is_done_candidate": False} if "is_done_candidate" in _names(verify) else {}
+        takes = inspect.signature(verify).parameters
+        flags = {"is_done_candidate": False} if "is_done_candidate" in takes else {}
         tokens, _ = verify(torch.from_numpy(draft_tokens), draft, length, target, **flags)
         return tokens[0]
 
     return rule
-
-
-def _names(function: Any) -> Any:
-    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 HUGGING_FACE = Engine(

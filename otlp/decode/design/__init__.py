@@ -1,10 +1,10 @@
 """Which tree to draft: gather statistics from text that the target wrote, then `design`."""
 
 from otlp.decode.design.best_design import CostCurve, Design, design
-from otlp.decode.design.candidates import FAMILIES, Candidate
+from otlp.decode.design.gathering import gather_statistics
 from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
-from otlp.decode.design.statistics import Statistics, gather_statistics
+from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.design.text_renewal import Renewal, WrittenText
 
 __all__ = [

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import is_a, number, whole_number
-from otlp.decode.design.candidates import FAMILIES, Candidate
-from otlp.decode.design.statistics import Statistics
+from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.drafting import Drafting
 from otlp.decode.models.model import Model
 from otlp.decode.verification import ALGORITHMS, Verification
@@ -170,15 +169,7 @@ def design(
         is_a(costs, CostCurve, "costs")
     most = np.inf if nodes is None else whole_number(nodes, "the number of nodes N")
     most = min(most, np.inf if costs is None else costs.nodes)
-    wanted = _known(families)
-    fitting = [c for c in statistics.candidates if c.family in wanted and c.nodes <= most]
-    if not fitting:
-        least = min((c.nodes for c in statistics.candidates if c.family in wanted), default=None)
-        raise InvalidInputError(
-            f"no candidate of {', '.join(wanted)} has at most {most:g} nodes"
-            + ("" if least is None else f": the smallest has {least:g}")
-            + "; raise the budget, or gather statistics for it"
-        )
+    fitting = _fitting(statistics, _known(families), most)
 
     def worth(one: Candidate) -> tuple[float, float]:
         seconds = 1.0 if costs is None else costs.seconds(one.nodes, one.depth)
@@ -195,6 +186,19 @@ def design(
         None if costs is None else worth(best)[0],
         best,
     )
+
+
+def _fitting(statistics: Statistics, families: Sequence[str], most: float) -> list[Candidate]:
+    every = [one for one in statistics.candidates if one.family in families]
+    fitting = [one for one in every if one.nodes <= most]
+    if not fitting:
+        least = min((one.nodes for one in every), default=None)
+        raise InvalidInputError(
+            f"no candidate of {', '.join(families)} has at most {most:g} nodes"
+            + ("" if least is None else f": the smallest has {least:g}")
+            + "; raise the budget, or gather statistics for it"
+        )
+    return fitting
 
 
 def _known(families: Iterable[str]) -> Sequence[str]:

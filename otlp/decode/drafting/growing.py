@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -200,12 +200,7 @@ def grow(
         for node, own in zip(inner, found, strict=True):
             model_distributions[node] = own
             q = adjust(own)
-            asking = [
-                (slot, siblings)
-                for slot in slots[node]
-                if states[slot] is not None
-                and (siblings := siblings_below(rule.children(states[slot], q), q)).places
-            ]
+            asking = _asking(rule, {slot: states[slot] for slot in slots[node]}, q)
             if not asking:
                 continue
             check_slots(len(states) + sum(siblings.places for _, siblings in asking))
@@ -242,6 +237,18 @@ def grow(
         draws,
         Slots(np.array(homes), np.array(above), np.array(certain), np.array(last)),
     )
+
+
+def _asking(
+    rule: ShapeRule[Any], states: Mapping[int, Any], q: FloatArray
+) -> list[tuple[int, Siblings]]:
+    """The slots of a node that have children, and how these are drawn."""
+    found = {
+        slot: siblings_below(rule.children(state, q), q)
+        for slot, state in states.items()
+        if state is not None
+    }
+    return [(slot, siblings) for slot, siblings in found.items() if siblings.places]
 
 
 def _together(asked: Sequence[Siblings], q: FloatArray, kind: str | SchemeMaker) -> DraftScheme:

@@ -21,7 +21,7 @@ from otlp.decode.laws.linear_program import LinearProgram
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import as_distribution
+from otlp.distribution import FloatArray, as_distribution
 from otlp.errors import InvalidInputError
 
 MOST_CELLS = 1024
@@ -169,25 +169,36 @@ def on_path_optimum(
                 if look in known:
                     continue
                 known.add(look)
-                for cell in range(cells):
-                    mixed = program.row()
-                    program.add(mixed, (above, cell), -1.0)
-                    for _, column, _ in children:
-                        program.add(mixed, (column, cell), 1.0)
-                for path, column, mass in children:
-                    drafted, won = program.row(mass), program.row(at_most=True)
-                    wanted = program.row(at_most=True)
-                    program.add(won, column, 1.0)
-                    program.add(wanted, column, 1.0)
-                    program.add(wanted, above, -float(p[path[-1]]))
-                    for cell in range(cells):
-                        program.add(drafted, (column, cell), 1.0)
-                        program.add(won, (column, cell), -wins[cell])
+                _share_scores(program, above, children, p, wins)
             level = deeper
     program.add(program.row(1.0), "root", 1.0)
     for cell in range(cells):
         program.add(program.row(1.0 / cells), ("root", cell), 1.0)
     return program.largest()
+
+
+def _share_scores(
+    program: LinearProgram,
+    above: Hashable,
+    children: list[tuple[Path, Hashable, float]],
+    p: FloatArray,
+    wins: list[float],
+) -> None:
+    """A prefix's scores go to its children, cell by cell; what wins is no more than is wanted."""
+    for cell in range(len(wins)):
+        mixed = program.row()
+        program.add(mixed, (above, cell), -1.0)
+        for _, column, _ in children:
+            program.add(mixed, (column, cell), 1.0)
+    for path, column, mass in children:
+        drafted, won = program.row(mass), program.row(at_most=True)
+        wanted = program.row(at_most=True)
+        program.add(won, column, 1.0)
+        program.add(wanted, column, 1.0)
+        program.add(wanted, above, -float(p[path[-1]]))
+        for cell, win in enumerate(wins):
+            program.add(drafted, (column, cell), 1.0)
+            program.add(won, (column, cell), -win)
 
 
 def _family(

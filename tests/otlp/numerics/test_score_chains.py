@@ -190,7 +190,9 @@ def test_the_childrens_scores_mix_to_the_parents(score: Score, seed: int, weight
         lower, upper = lower / cut.below, upper / cut.above
         child = sliced(score, cut.cell, cut.offset, bottom * lower, lower, upper)
         mixed += q[x] * reached(child, grid)
-    np.testing.assert_allclose(mixed, reached(score, grid), rtol=0.0, atol=MIXED)
+    own = reached(score, grid)
+    # at the top the parent's own links reach 1 to their rounding
+    np.testing.assert_allclose(mixed, own, rtol=0.0, atol=MIXED + abs(1.0 - own[-1]))
 
 
 MIXED = 1e-14

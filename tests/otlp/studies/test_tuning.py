@@ -16,20 +16,11 @@ from otlp.errors import InvalidInputError
 from otlp.studies.energy import joules
 from otlp.studies.estimate import Estimate
 from otlp.studies.loop_costs import Bench, measure_costs
+from otlp.studies.loop_setting import PLAIN, LoopSetting, grid
+from otlp.studies.round_costs import RoundCosts, corners, may_win, read_costs
 from otlp.studies.timed_loop import Decoding, race
 from otlp.studies.trees import drafted_anew, write_text
-from otlp.studies.tuning import (
-    PLAIN,
-    LoopSetting,
-    RoundCosts,
-    agreement,
-    corners,
-    grid,
-    may_win,
-    other_rules,
-    predict,
-    read_costs,
-)
+from otlp.studies.tuning import agreement, other_rules, predict
 from tests.tiny_models import tiny
 
 
