@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from otlp.decode.drafting import Drafting
-from otlp.decode.laws.linear_program import LinearProgram
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
+from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 
@@ -52,7 +52,7 @@ def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafti
     for tree, chance in draft_trees(draft, drafting):
         drafted = frozenset(tuple(tree.path(node).tolist()) for node in range(len(tree)))
         chances[drafted] += chance
-    program = LinearProgram("the drafting")
+    program = WrittenProgram("the drafting")
     flow: dict[Path, int] = {}
     for at, (nodes, chance) in enumerate(chances.items()):
         given = program.row(chance)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from otlp.checks import is_a, whole_number
 from otlp.decode.drafting import Drafting, iid_paths
-from otlp.decode.laws.linear_program import LinearProgram
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
+from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import FloatArray, as_distribution
@@ -76,7 +76,7 @@ def on_tree_optimum(
     looks = [_looks(draft, target, drafting) for draft, target in pairs]
     inner = {x[:-1] for seen in looks for look in seen for x, _, _ in look if x}
     tokens = range(pairs[0][0].vocab_size)
-    program = LinearProgram("the family")
+    program = WrittenProgram("the family")
     known: dict[Look, int] = {}
     for at, ((_, target), seen, weight) in enumerate(zip(pairs, looks, chances, strict=True)):
         prefixes = {x for look in seen for x, _, _ in look}
@@ -150,7 +150,7 @@ def on_path_optimum(
     edges = np.arange(cells + 1) / cells
     # a score in a cell wins with the mean of K u^(K-1) there, in units of its mass
     wins = [cells * (b**paths - a**paths) for a, b in pairwise(edges.tolist())]
-    program = LinearProgram("the family")
+    program = WrittenProgram("the family")
     known: set[Hashable] = set()
     for (draft, target), weight in zip(pairs, chances, strict=True):
         program.gain("root", weight)
@@ -178,7 +178,7 @@ def on_path_optimum(
 
 
 def _share_scores(
-    program: LinearProgram,
+    program: WrittenProgram,
     above: Hashable,
     children: list[tuple[Path, Hashable, float]],
     p: FloatArray,

@@ -11,7 +11,7 @@ import scipy
 from otlp.errors import OTLPError
 
 
-class LinearProgram:
+class WrittenProgram:
     """A linear program that is written down entry by entry; its variables are nonnegative.
 
     Parameters
