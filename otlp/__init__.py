@@ -75,6 +75,7 @@ __all__ = [
 ]
 
 _AROUND = ("auditing", "batched", "data", "decode", "device", "drafts", "export", "studies")
+_CORE = ("errors", "plan", "reductions", "solvers", "sweeps")
 
 
 def __getattr__(name: str) -> Any:
@@ -86,4 +87,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_AROUND, "errors"})
+    return sorted({*__all__, *_AROUND, *_CORE})

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
-from otlp.distribution import Mask
 from otlp.errors import InvalidInputError
 from otlp.problem import Problem, check_problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Solution, SolveError, Status
-from otlp.solvers.by_name import make_solver
+from otlp.solvers.by_name import Options, SolverName, make_solver
 from otlp.solvers.solver import Solver
 
 
 def solve(
-    problem: Problem, solver: str | Solver = "auto", *, throw: bool = True, **options: Any
+    problem: Problem,
+    solver: SolverName | Solver = "auto",
+    *,
+    throw: bool = True,
+    **options: Unpack[Options],
 ) -> Solution:
     """Solve an OTLP and certify the answer.
 
@@ -23,8 +26,9 @@ def solve(
     problem : Problem
         Target and drafts.
     solver : str or Solver
-        A name from `otlp.solvers.SOLVERS`, or a solver object.  `auto` takes the fastest exact
-        solver for the draft scheme.
+        A name from `otlp.solvers.SOLVERS`, or a solver object, such as `make_solver` makes of a
+        name that is known at run time only.  `auto` takes the fastest exact solver for the draft
+        scheme.
     throw : bool
         Raise `SolveError` where the solver found no plan or claimed what the verifier could not
         confirm; with False that solution is returned, and its status says why.
@@ -66,10 +70,15 @@ def solve(
     return solution
 
 
-def optimal_acceptance(problem: Problem) -> tuple[float, Mask]:
-    """Compute the optimal acceptance alpha* and its proof H*, without a plan.
+def optimal_acceptance(problem: Problem) -> float:
+    """Compute the optimal acceptance alpha*, without a plan.
 
-    See `otlp.reductions.subset_selection`.
+    `otlp.reductions.subset_selection.subset_selection` gives the subset H* that proves it, too.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
 
     Raises
     ------
@@ -80,9 +89,8 @@ def optimal_acceptance(problem: Problem) -> tuple[float, Mask]:
     --------
     >>> import otlp
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
-    >>> alpha, subset = otlp.optimal_acceptance(problem)
-    >>> round(alpha, 6), subset.tolist()
-    (0.85, [True, False, False])
+    >>> round(otlp.optimal_acceptance(problem), 6)
+    0.85
     """
     check_problem(problem)
-    return subset_selection(problem)
+    return subset_selection(problem)[0]

@@ -11,6 +11,7 @@ from otlp.checks import check_mask, check_rows, check_tokens
 from otlp.distribution import ByValue, FloatArray, IntArray, as_distribution
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
+from otlp.showing.html import html_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +49,13 @@ class Problem(ByValue):
 
     def __init__(self, target: npt.ArrayLike, drafts: DraftScheme) -> None:
         if not isinstance(drafts, DraftScheme):
+            found = (
+                f"the class {drafts.__name__}"
+                if isinstance(drafts, type)
+                else (f"a {type(drafts).__name__}")
+            )
             raise InvalidInputError(
-                f"drafts is a {type(drafts).__name__}: it must be a draft scheme, "
-                "such as otlp.IID(q, n)"
+                f"drafts is {found}: it must be a draft scheme, such as otlp.IID(q, n=2)"
             )
         object.__setattr__(self, "target", as_distribution(target, "target"))
         object.__setattr__(self, "drafts", drafts)
@@ -59,6 +64,15 @@ class Problem(ByValue):
                 f"target has {self.target.size} tokens and the drafts have {drafts.vocab_size}: "
                 "both must be over the same vocabulary"
             )
+
+    def __repr__(self) -> str:
+        """Say the sizes and the drafts."""
+        return f"Problem(V={self.vocab_size}, drafts={self.drafts!r})"
+
+    def _repr_html_(self) -> str:
+        support = int(np.count_nonzero(self.target))
+        entries = {"V": f"{self.vocab_size:,}", "n": self.n, "drafts": repr(self.drafts)}
+        return html_table("Problem", entries | {"tokens with p > 0": f"{support:,}"})
 
     @property
     def n(self) -> int:
@@ -159,7 +173,9 @@ def check_problem(problem: object) -> None:
     InvalidInputError
     """
     if not isinstance(problem, Problem):
+        found = "the class" if isinstance(problem, type) else "a"
+        name = problem.__name__ if isinstance(problem, type) else type(problem).__name__
         raise InvalidInputError(
-            f"problem is a {type(problem).__name__}: it must be an otlp.Problem, such as "
+            f"problem is {found} {name}: it must be an otlp.Problem, such as "
             "otlp.Problem(p, otlp.IID(q, n=2))"
         )

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from otlp.distribution import Mask
-from otlp.errors import OTLPError
+from otlp.errors import InvalidInputError, OTLPError
 from otlp.plan import Plan
+from otlp.showing.html import html_bar, html_table
 from otlp.timing import Timings
 
 
@@ -162,6 +163,85 @@ class Solution:
         """
         found = self.details.get("acceptance_interval", (self.acceptance, self.acceptance))
         return found  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        """Say what `str` says, as an object's name."""
+        return f"<Solution by {self}>"
+
+    def _repr_html_(self) -> str:
+        entries = {
+            "guarantee": f"{self.guarantee} ({self.status.name})",
+            "acceptance": f"{self.acceptance:.9f}",
+            "upper bound": f"{self.upper_bound:.9f} (gap {self.gap:.1e})",
+            "marginal error": f"{self.marginal_error:.1e} ({self.marginal_method})",
+            "time": f"{1e3 * self.timings.total:.3g} ms, and {self.timings.load:.2g} s to load",
+        }
+        if self.message:
+            entries["message"] = self.message
+        title = f"Solution by {self.solver}"
+        return html_table(title, entries) + html_bar(self.acceptance, self.upper_bound)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the certificate out in what JSON holds; the plan is left out.
+
+        Returns
+        -------
+        dict
+            The attributes by name: enumerations by theirs, the subset as ``{"size": V,
+            "tokens": [...]}``.  `from_dict` reads it back.
+
+        Examples
+        --------
+        >>> import otlp
+        >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+        >>> written = otlp.solve(problem).to_dict()
+        >>> written["guarantee"], written["subset"]
+        ('OPTIMAL', {'size': 3, 'tokens': [0]})
+        >>> otlp.Solution.from_dict(written).gap == otlp.solve(problem).gap
+        True
+        """
+        written = {name: value for name, value in vars(self).items() if name != "plan"}
+        subset = self.subset
+        return written | {
+            "status": self.status.name,
+            "guarantee": self.guarantee.name,
+            "subset": None
+            if subset is None
+            else {"size": subset.size, "tokens": np.flatnonzero(subset).tolist()},
+            "timings": vars(self.timings).copy(),
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Solution:
+        """Read back what `to_dict` wrote; `plan` is None.
+
+        Raises
+        ------
+        InvalidInputError
+            If a field is missing, unknown, or none of its kind.
+        """
+        try:
+            kept = written["subset"]
+            subset = None
+            if kept is not None:
+                subset = np.zeros(kept["size"], dtype=np.bool_)
+                subset[kept["tokens"]] = True
+            return cls(
+                **dict(written)
+                | {
+                    "plan": None,
+                    "status": Status[written["status"]],
+                    "guarantee": Guarantee[written["guarantee"]],
+                    "subset": subset,
+                    "timings": Timings(**written["timings"]),
+                }
+            )
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise InvalidInputError(
+                f"this is no written solution ({type(error).__name__}: {error}): pass what "
+                "Solution.to_dict() gave"
+            ) from error
 
     def __str__(self) -> str:
         """Summarise the certificate in one line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers.auto import Auto
@@ -51,6 +51,49 @@ Examples
 >>> sorted(SOLVERS)[:3], SOLVERS["k-seq"].__name__
 (['auto', 'global-resolution', 'greedy'], 'KSeq')
 """
+
+
+SolverName: TypeAlias = Literal[
+    "auto",
+    "linear-program",
+    "max-flow",
+    "slackness",
+    "global-resolution",
+    "martingale",
+    "random-ranks",
+    "orderings",
+    "greedy",
+    "hub",
+    "speculative-sampling",
+    "k-seq",
+    "recursive-rejection",
+    "naive",
+]
+"""The keys of `SOLVERS`, for editors and type checkers."""
+
+
+class Options(TypedDict, total=False):
+    """What the named solvers take as options, all together, for editors and type checkers.
+
+    Which solver takes which says its own page; `make_solver` refuses the others by name.
+    """
+
+    engine: str
+    fallback: Solver | SolverName | None
+    form: str
+    gap: float
+    limits: Mapping[int, int] | None
+    max_iterations: int
+    max_sequences: float
+    memory_limit: int
+    minimiser: str
+    newton_steps: int
+    plan: str
+    rho: float | None
+    samples: int
+    seed: int
+    tau: float
+    time_limit: float | None
 
 
 def make_solver(solver: str | Solver, /, **options: Any) -> Solver:

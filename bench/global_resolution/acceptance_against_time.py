@@ -54,7 +54,7 @@ def point(instances: list[otlp.Problem], runs: list[cases.Run]) -> tuple[float, 
         run.acceptance if run.solved and not math.isnan(run.acceptance) else luck(case)
         for case, run in zip(instances, runs, strict=False)
     ]
-    best = [otlp.optimal_acceptance(case)[0] for case in instances[: len(runs)]]
+    best = [otlp.optimal_acceptance(case) for case in instances[: len(runs)]]
     share = float(np.sum(taken) / np.sum(best))
     milliseconds = 1e3 * float(np.median([run.seconds for run in runs]))
     return milliseconds, cases.mean_optimum(instances) * share

@@ -284,7 +284,7 @@ def write(name: str, content: dict[str, Any], figure: Figure | None = None) -> N
 
 def mean_optimum(instances: Iterable[otlp.Problem]) -> float:
     """Mean optimal acceptance, by subset selection (Theorem 3.1)."""
-    return float(np.mean([otlp.optimal_acceptance(case)[0] for case in instances]))
+    return float(np.mean([otlp.optimal_acceptance(case) for case in instances]))
 
 
 Curves = dict[str, list[float]]

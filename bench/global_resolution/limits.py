@@ -47,7 +47,7 @@ def published_with_fallback(tau: float, fallback: cases.Method) -> cases.Method:
         first = piece.run(problem)
         seconds = first.seconds if first.solved else first.seconds + fallback.run(problem).seconds
         whole = solver.solve(problem)
-        acceptance = whole.acceptance if whole.plan else otlp.optimal_acceptance(problem)[0]
+        acceptance = whole.acceptance if whole.plan else otlp.optimal_acceptance(problem)
         return cases.Run(seconds, acceptance, "SOLVED")
 
     return cases.Method(piece.label, run, fallback.size)
@@ -64,7 +64,7 @@ def best_within(
             if not runs or not all(run.solved for run in runs):
                 break
             mean = 1e3 * float(np.mean([run.seconds for run in runs]))
-            optima = np.array([otlp.optimal_acceptance(case)[0] for case in instances])
+            optima = np.array([otlp.optimal_acceptance(case) for case in instances])
             lost = np.mean(optima[: len(runs)] - [run.acceptance for run in runs])
             acceptance = float(optima.mean() - lost)
             for limit in LIMITS:

@@ -21,7 +21,7 @@ with figure("siblings.svg", 7.6, 3.2) as canvas:
         pairs = [capture.distributions(row, temperature) for row in range(len(capture))]
         for label, (scheme, colour, marker) in SCHEMES.items():
             means = [
-                np.mean([otlp.optimal_acceptance(otlp.Problem(p, scheme(q, n)))[0]
+                np.mean([otlp.optimal_acceptance(otlp.Problem(p, scheme(q, n)))
                          for p, q in pairs])
                 for n in COUNTS
             ]  # fmt: skip

@@ -17,7 +17,7 @@ capture = captures.builtin()
 def optimum(row, temperature, n):
     """Largest acceptance of any rule at this row."""
     p, q = capture.distributions(row, temperature=temperature)
-    return otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n)))[0]
+    return otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n)))
 
 
 with figure("temperature.svg", 6.4, 3.4) as canvas:

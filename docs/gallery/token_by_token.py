@@ -20,7 +20,7 @@ with figure("token_by_token.svg", 7.2, 3.4) as canvas:
         found = []
         for row in rows:
             p, q = capture.distributions(int(row))
-            found.append(otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n)))[0])
+            found.append(otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, n))))
         axes.plot(rows, found, color=colour, marker=marker, linewidth=0.8)
         axes.annotate(f"n = {n}", (rows[-1], found[-1]), (7, 0), textcoords="offset points",
                       color=colour, va="center")  # fmt: skip

@@ -17,7 +17,7 @@ with figure("top_k.svg", 6.4, 3.4) as canvas:
         for k in SIZES:
             pairs = [capture.distributions(row, top_k=k) for row in range(len(capture))]
             problems = [otlp.Problem(p, otlp.IID(q, n)) for p, q in pairs]
-            means.append(np.mean([otlp.optimal_acceptance(problem)[0] for problem in problems]))
+            means.append(np.mean([otlp.optimal_acceptance(problem) for problem in problems]))
         best = int(np.argmax(means))
         axes.plot(SIZES, means, color=colour)
         axes.plot(SIZES[best], means[best], "o", color=colour, markersize=7)

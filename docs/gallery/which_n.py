@@ -12,7 +12,7 @@ COUNTS, PRICES = np.arange(1, 17), {0.005: BLUE, 0.02: GREEN, 0.05: ORANGE, 0.1:
 capture = captures.builtin()[::4]
 pairs = [capture.distributions(row) for row in range(len(capture))]
 accepted = np.array([
-    np.mean([otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, int(n))))[0] for p, q in pairs])
+    np.mean([otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, int(n)))) for p, q in pairs])
     for n in COUNTS
 ])  # fmt: skip
 

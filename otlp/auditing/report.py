@@ -16,6 +16,7 @@ from otlp.auditing.subject import Progress, Subject
 from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
+from otlp.showing.html import html_bar, html_table
 
 
 class Verdict(Enum):
@@ -232,6 +233,19 @@ class AuditReport:
             for text in texts
             if apart[text] > 1e-3 * apart[texts[0]]
         ]
+
+    def __repr__(self) -> str:
+        """Say the verdict on the rule, and how it was found."""
+        low, high = self.interval
+        return (
+            f"<AuditReport {self.verdict.name}: {self.rule}, by {self.method}, "
+            f"total variation {low:.3g} to {high:.3g}>"
+        )
+
+    def _repr_html_(self) -> str:
+        first, *rest = str(self).splitlines()
+        table = html_table(f"Audit of {self.rule}", {first.partition(":")[0]: " ".join(rest)})
+        return table if math.isnan(self.acceptance) else table + html_bar(self.acceptance, math.nan)
 
     def __str__(self) -> str:
         """Say what was tested and what was found, in plain words."""

@@ -247,7 +247,7 @@ def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> 
 def _optimum(problem: Problem, report: AuditReport) -> str:
     """The optimum, and what an acceptance above it says."""
     try:
-        best, _ = optimal_acceptance(problem)
+        best = optimal_acceptance(problem)
     except OTLPError as error:
         return f"Optimal acceptance for {problem.drafts!r}: not known ({error})."
     said = f"Optimal acceptance for {problem.drafts!r}: {best:.6g}."

@@ -160,7 +160,7 @@ def lp_arrays(
         variables=variables,
         rows_ub=names[:cut],
         rows_eq=names[cut:],
-        optimum=optimal_acceptance(problem)[0],
+        optimum=optimal_acceptance(problem),
     )
 
 

@@ -14,6 +14,7 @@ from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import DraftTuples
 from otlp.numerics.equal_rows import equal_rows
 from otlp.problem import Problem
+from otlp.showing.html import html_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -79,6 +80,15 @@ class Plan(ABC):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+
+    def __repr__(self) -> str:
+        """Say which kind of plan it is, and of what problem."""
+        return f"<{type(self).__name__} of {self.problem!r}>"
+
+    def _repr_html_(self) -> str:
+        drafts = {"V": f"{self.problem.vocab_size:,}", "drafts": repr(self.problem.drafts)}
+        asked = {"ask it": "conditional, sample, sample_many, accepted, marginals, table"}
+        return html_table(type(self).__name__, drafts | asked)
 
     @abstractmethod
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:

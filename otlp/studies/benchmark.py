@@ -200,7 +200,7 @@ def _timed(
     if found.solution.timings.total > time_limit:
         _warm.discard(name)  # an engine that had to be stopped starts again before the next size
     solution = found.solution
-    optimum, _ = optimal_acceptance(problem)
+    optimum = optimal_acceptance(problem)
     return Record(
         *(row, solution.status.name, solution.guarantee.name, solution.acceptance),
         *(optimum - solution.acceptance, solution.marginal_error, solution.timings),

@@ -121,7 +121,7 @@ def _references(problem: Problem) -> Iterator[RuleResult]:
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
         try:
-            best, doubt = optimal_acceptance(problem)[0], "".join(str(w.message) for w in doubts)
+            best, doubt = optimal_acceptance(problem), "".join(str(w.message) for w in doubts)
         except OTLPError as error:
             best, doubt = math.nan, str(error)
     yield RuleResult(OPTIMUM, best, reason=doubt)

@@ -17,6 +17,7 @@ from otlp.checks import whole_number
 from otlp.data.capture import Capture
 from otlp.errors import InvalidInputError, OTLPError, TaskError
 from otlp.problem import Problem
+from otlp.showing.html import html_table
 from otlp.solution import Solution
 from otlp.solvers.auto import Auto
 from otlp.solvers.by_name import make_solver
@@ -88,6 +89,18 @@ class Row:
     row: int
     solution: Solution | None
     error: OTLPError | None = None
+
+    def __repr__(self) -> str:
+        """Say what became of it in one line."""
+        return f"<Row {self.row}: {self._said()}>"
+
+    def _repr_html_(self) -> str:
+        if self.solution is not None:
+            return f"<div>Row {self.row}</div>{self.solution._repr_html_()}"
+        return html_table(f"Row {self.row}", {self.status: self.reason})
+
+    def _said(self) -> str:
+        return f"{self.status}: {self.reason}" if self.solution is None else str(self.solution)
 
     @property
     def status(self) -> str:

@@ -56,7 +56,7 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
     "Greedy": lambda p, q: otlp.Greedy(q, 2).inclusion,
     "Hub": lambda p, q: otlp.Hub(q).inclusion,
     "Explicit": lambda p, q: otlp.Explicit([[0, 1], [1, 2], [2, 0]], q).inclusion,
-    "optimal_acceptance": lambda p, q: otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))[0],
+    "optimal_acceptance": lambda p, q: otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2))),
     "solve_many": lambda p, q: (
         next(iter(otlp.solve_many([otlp.Problem(p, otlp.IID(q, 2))]))).acceptance
     ),

@@ -97,7 +97,7 @@ def test_a_right_rule() -> None:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("LOSSLESS")
     p, q = np.random.default_rng(0).dirichlet(np.ones(4), size=2)
-    best, _ = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 3)))
+    best = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 3)))
     assert f"Optimal acceptance for IID(V=4, n=3): {best:.6g}." in result.output
 
 

@@ -1,0 +1,6 @@
+"""`python -m otlp` is the command `otlp`."""
+
+from otlp.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="otlp")

@@ -1,0 +1,1 @@
+"""How objects show themselves beside their `repr`: tables and bars of a notebook."""

@@ -1,0 +1,128 @@
+"""What objects say of themselves: at a prompt, in a notebook, in JSON, to an editor."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+import otlp
+from otlp.showing.html import html_bar, html_table
+
+PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
+
+
+def shown() -> dict[str, object]:
+    solution = otlp.solve(PROBLEM)
+    return {
+        "problem": PROBLEM,
+        "solution": solution,
+        "plan": solution.plan,
+        "row": next(iter(otlp.solve_many([PROBLEM]))),
+        "failed row": next(iter(otlp.solve_many([PROBLEM], "greedy"))),
+        "report": otlp.audit(lambda x, p, q, rng: int(x[0]), [0.5, 0.5], otlp.IID([0.9, 0.1], n=2)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("problem", "Problem(V=3, drafts=IID(V=3, n=2))"),
+        ("solution", "<Solution by martingale: OPTIMAL, acceptance 0.850000000"),
+        ("plan", "<ScorePlan of Problem(V=3, drafts=IID(V=3, n=2))>"),
+        ("row", "<Row 0: martingale: OPTIMAL, acceptance 0.850000000"),
+        ("failed row", "<Row 0: UnsupportedProblemError: greedy"),
+        ("report", "<AuditReport NOT_LOSSLESS: "),
+    ],
+)
+def test_objects_say_what_they_are_in_short_and_in_html(name: str, said: str) -> None:
+    thing = shown()[name]
+    assert repr(thing).startswith(said)
+    assert " at 0x" not in repr(thing).replace("<lambda> at", "")
+    assert len(repr(thing)) < 400
+    page = ElementTree.fromstring(f"<div>{thing._repr_html_()}</div>")  # type: ignore[attr-defined]
+    bars = [] if name in ("problem", "plan", "failed row") else [page.find(".//svg")]
+    assert all(bar is not None and "acceptance" in bar.attrib["aria-label"] for bar in bars)
+
+
+def test_html_escapes_what_others_named_and_leaves_out_what_is_unknown() -> None:
+    table = html_table("<b>", {"a & b": "<script>"})
+    assert "<script>" not in table and "<b>" not in table
+    ElementTree.fromstring(table)
+    whole, plain = html_bar(0.5, 0.75), html_bar(0.5, math.nan)
+    assert "at most 0.7500" in whole and "x='179.0'" in whole and "width='120.0'" in whole
+    assert "at most" not in plain and "nan" not in plain and "nan" not in html_bar(math.nan, 0.5)
+
+
+@pytest.mark.parametrize("solver", ["martingale", "linear-program", "naive", "max-flow"])
+def test_a_certificate_comes_back_from_json(solver: str) -> None:
+    solution = otlp.solvers.make_solver(solver).solve(PROBLEM)
+    back = otlp.Solution.from_dict(json.loads(json.dumps(solution.to_dict())))
+    assert back.plan is None
+    assert back.to_dict() == solution.to_dict()
+    assert (back.subset == solution.subset).all() and back.timings == solution.timings
+    assert (back.guarantee, back.status) == (solution.guarantee, solution.status)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"guarantee": "BEST"}, {"timings": {"day": 1}}, {"odd": 1}, {"subset": {"size": 1}}],
+    ids=str,
+)
+def test_what_is_no_written_certificate_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(otlp.errors.InvalidInputError, match=r"pass what Solution\.to_dict"):
+        otlp.Solution.from_dict(otlp.solve(PROBLEM).to_dict() | change)
+    with pytest.raises(otlp.errors.InvalidInputError, match="KeyError"):
+        otlp.Solution.from_dict({})
+
+
+def test_a_problem_is_equal_to_its_pickle() -> None:
+    assert pickle.loads(pickle.dumps(PROBLEM)) == PROBLEM
+    assert str(otlp.Guarantee.OPTIMAL) == f"{otlp.Guarantee.OPTIMAL}" == "OPTIMAL"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), "problem is a list.*otlp.Problem"),
+        (lambda: otlp.solve(otlp.Problem), "problem is the class Problem.*otlp.Problem"),
+        (lambda: otlp.Problem([0.5, 0.5], otlp.IID), "drafts is the class IID.*otlp.IID"),
+        (lambda: otlp.Problem([0.5, 0.5], [0.5, 0.5]), "drafts is a list.*otlp.IID"),
+        (lambda: otlp.solve(PROBLEM, otlp.solvers.Naive), r"Naive is a class.*Naive\(\)"),
+    ],
+    ids=["p and q", "Problem", "IID", "q", "Naive"],
+)
+def test_what_is_in_the_wrong_place_is_told_what_to_write(call: object, said: str) -> None:
+    with pytest.raises(otlp.errors.OTLPError, match=said):
+        call()  # type: ignore[operator]
+
+
+def test_the_optimal_acceptance_is_a_float() -> None:
+    assert type(otlp.optimal_acceptance(PROBLEM)) is float
+    assert otlp.optimal_acceptance(PROBLEM) == pytest.approx(0.85, abs=1e-12)
+
+
+def test_completion_offers_every_package() -> None:
+    assert {"auditing", "batched", "decode", "reductions", "solvers", "sweeps"} <= set(dir(otlp))
+
+
+def test_names_for_editors_are_the_solvers_and_their_options() -> None:
+    from typing import get_args, get_type_hints
+
+    from otlp.solvers.by_name import SOLVERS, Options, SolverName, option_names
+
+    assert get_args(SolverName) == tuple(SOLVERS)
+    held = {name for kind in SOLVERS.values() for name in option_names(kind)}
+    assert set(get_type_hints(Options)) == held
+
+
+def test_the_package_runs_as_a_module() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "otlp", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith("otlp") and otlp.__version__ in ran.stdout
