@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from otlp.numerics.compiled import WITHOUT_KERNELS
+
 ROOT = Path(__file__).parent.parent
 
 AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
@@ -95,6 +97,18 @@ def test_imports_follow_the_arrows(name: str) -> None:
     for imported in imports(MODULES[name]):
         allowed = ARROWS[package(name)] | {package(name)}
         assert package(imported) in allowed, f"{name} must not import {imported}"
+
+
+def test_nothing_that_kernels_depend_on_is_left_out_of_their_stamp() -> None:
+    """A kernel's file imports what the kernel names: that, and what it imports, is looked at."""
+    kernels = {n for n, path in MODULES.items() if "@compiled" in path.read_text(encoding="utf-8")}
+    reached, new = set[str](), kernels - {"otlp.numerics.compiled"}
+    while new:
+        reached |= new
+        asked = set[str]().union(*(imports(MODULES[name]) for name in new if name in MODULES))
+        new = {name for name in asked if name != "otlp"} - reached
+    assert "otlp.numerics.lanes" in reached
+    assert not {name for name in reached if name.split(".")[1] in WITHOUT_KERNELS}
 
 
 def test_the_core_imports_nothing_that_stands_around_it() -> None:

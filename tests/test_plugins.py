@@ -6,6 +6,7 @@ import pkgutil
 import sys
 import tomllib
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,14 @@ PLUGINS = Path(__file__).parent.parent / "plugins"
 sys.path += [str(PLUGINS / "vllm"), str(PLUGINS / "sglang")]
 
 import otlp_sglang  # noqa: E402
+import otlp_vllm  # noqa: E402
 from otlp_sglang.drafting import draft_forward, draw_tokens, go_on, organize, path_tree  # noqa: E402
 from otlp_sglang.verification import verify_sampled_paths  # noqa: E402
-from otlp_vllm.sampling import expand_batch_to_tokens, verify_requests  # noqa: E402
+from otlp_vllm.sampling import (  # noqa: E402
+    block_instead_of,
+    expand_batch_to_tokens,
+    verify_requests,
+)
 
 from otlp import audit_rounds  # noqa: E402
 from otlp.auditing import DraftedPaths, Verdict  # noqa: E402
@@ -284,6 +290,29 @@ def test_requests_of_every_kind() -> None:
     )
     # a point-mass target says what comes out: the arg max, one after the other
     assert found.tolist() == [[1, 2, -1, -1], [2, -1, -1, -1], [3, 0, 1, -1], [2, 0, -1, -1]]
+
+
+def test_what_replaces_vllm_s_function_takes_its_arguments() -> None:
+    """In their places or by name; a synthetic mode is vLLM's own."""
+
+    def shipped(
+        draft_token_ids: Any, num_draft_tokens: Any, max_spec_len: Any, cu_num_draft_tokens: Any,
+        draft_probs: Any, target_logits: Any, bonus_token_ids: Any, sampling_metadata: Any,
+        synthetic_mode: bool = False, synthetic_conditional_rates: Any = None,
+        use_fp64_gumbel: bool = False,
+    ) -> Any:  # fmt: skip
+        return "shipped"
+
+    assert tuple(signature(shipped).parameters) == otlp_vllm.PARAMETERS
+    rule = block_instead_of(shipped)
+    assert signature(rule) == signature(shipped)
+    logits = torch.full((2, 4), -torch.inf)
+    logits[torch.arange(2), torch.tensor([1, 2])] = 0.0
+    drafted, ends = torch.tensor([1, 0], dtype=torch.int32), torch.tensor([2])
+    given = (drafted, [2], 2, ends, None, logits, torch.tensor([[3]]))
+    assert rule(*given, settings([0.0])).tolist() == [[1, 2, -1]]
+    assert rule(*given, sampling_metadata=settings([0.0])).tolist() == [[1, 2, -1]]
+    assert rule(*given, settings([0.0]), synthetic_mode=True) == "shipped"
 
 
 def test_a_seeded_request_repeats() -> None:

@@ -100,9 +100,7 @@ def audit_conditionals(subject: TokenSubject, settings: AuditSettings) -> AuditR
 
 
 def _sample_error(
-    subject: Subject,
-    weights: Mapping[Step, float],
-    drafted: Mapping[tuple[int, ...], float],
+    subject: Subject, weights: Mapping[Step, float], drafted: Mapping[tuple[int, ...], float]
 ) -> float:
     """Total variation of what a plan samples from its conditionals, over all tuples; 0 else."""
     if subject.plan is None:

@@ -16,6 +16,9 @@ from otlp.distribution import FloatArray, IntArray, Mask, total_variation
 LEAST_EXPECTED = 10.0
 """Outcomes with a smaller expected count are pooled."""
 
+POWER = 0.9
+"""Probability of detection that a detectable distance refers to."""
+
 MOST_POOLS = 32
 """Into at most so many cells."""
 
@@ -78,13 +81,7 @@ class GTest:
         return self.rejects(self.rate)
 
 
-def g_test(
-    counts: IntArray,
-    law: FloatArray,
-    rate: float,
-    power: float = 0.9,
-    order: IntArray | None = None,
-) -> GTest:
+def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | None = None) -> GTest:
     """Test counts against a distribution.
 
     Parameters
@@ -95,8 +92,6 @@ def g_test(
         Its probability; sums to one.
     rate : float
         False-alarm rate that `GTest.detectable` and `GTest.rejected` refer to.
-    power : float
-        Probability of detection that it refers to.
     order : ndarray of int, shape (m,), optional
         A permutation of the outcomes: neighbours are pooled.  Whatever a deviation is suspected to
         depend on, but not the counts; by default the distribution.
@@ -130,7 +125,7 @@ def g_test(
     degrees = means.size - 1
     if degrees == 0:
         found = np.inf if impossible else 0.0
-        return GTest(found, 0, float(not impossible), samples, impossible, 1.0, power, rate)
+        return GTest(found, 0, float(not impossible), samples, impossible, 1.0, POWER, rate)
     statistic = 2.0 * float(
         scipy.special.rel_entr(observed, means).sum() + samples - observed.sum()
     )
@@ -138,7 +133,7 @@ def g_test(
     statistic = np.inf if impossible else max(0.0, statistic / correction)
     critical = scipy.special.chdtri(degrees, rate)
     # At which chi-squared exceeds the critical value with this probability.
-    noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - power)
+    noncentrality = scipy.special.chndtrinc(critical, degrees, 1.0 - POWER)
     return GTest(
         statistic=statistic,
         degrees=degrees,
@@ -146,7 +141,7 @@ def g_test(
         samples=samples,
         impossible=impossible,
         detectable=min(1.0, 0.5 * float(np.sqrt(noncentrality / samples)) + pooled),
-        power=power,
+        power=POWER,
         rate=rate,
     )
 

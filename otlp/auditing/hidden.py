@@ -127,6 +127,7 @@ def _shared_generators() -> dict[str, object]:
             states["torch.cuda"] = [
                 state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()
             ]
+    # numba has no public way to read the states of its generators
     helper = getattr(sys.modules.get("numba"), "_helperlib", None)
     if helper is not None:
         states["numba"] = helper.rnd_get_state(helper.rnd_get_np_state_ptr())

@@ -16,15 +16,7 @@ from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_chec
 from otlp.auditing.drafted_tree import Tables
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.subject import (
-    Failure,
-    Output,
-    Subject,
-    call,
-    check_signature,
-    name_of,
-    one_line,
-)
+from otlp.auditing.subject import Failure, Output, Subject, call, check_signature, name_of, one_line
 from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples

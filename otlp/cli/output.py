@@ -44,15 +44,11 @@ ENDLESS = 1_000_000
 class PlainConsole(Console):
     """Prints strings as they are: no markup, no emoji codes, no control characters."""
 
-    @property
+    @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:
         """Nothing is wrapped or cut where no terminal is, whatever `COLUMNS` says."""
         found = super().size
         return found if self.is_terminal else found._replace(width=ENDLESS)
-
-    @size.setter
-    def size(self, size: tuple[int, int]) -> None:
-        self._width, self._height = size
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string that is printed, in a table too, passes here."""

@@ -347,16 +347,11 @@ class Capture(ReadOnly):
         return 0.0 if self.kept is None else self._known(row, temperature, own, top_k, top_p)[2]
 
     def _known(
-        self,
-        row: int,
-        temperature: float,
-        draft_temperature: float,
-        top_k: int | None,
-        top_p: float | None,
+        self, row: int, temperature: float, own: float, top_k: int | None, top_p: float | None
     ) -> tuple[FloatArray, FloatArray, float]:
-        """Target, draft, and how much more the target may have on what can be drafted."""
+        """Target, draft (at its own temperature), and how much more the target may have on it."""
         p = self._softmax("target_logits", row, temperature)
-        q = self._softmax("draft_logits", row, draft_temperature)
+        q = self._softmax("draft_logits", row, own)
         return p, cut_draft(q, top_k, top_p), 0.0
 
     def _logits(self, name: str, row: int) -> LogitArray:

@@ -70,17 +70,12 @@ class TopCapture(Capture):
         return self._top("draft_logits").k
 
     def _known(
-        self,
-        row: int,
-        temperature: float,
-        draft_temperature: float,
-        top_k: int | None,
-        top_p: float | None,
+        self, row: int, temperature: float, own: float, top_k: int | None, top_p: float | None
     ) -> tuple[FloatArray, FloatArray, float]:
         self.check_top_k(top_k)
         q = np.zeros(self.vocab_size)
         draft = self._top("draft_logits").row(row)
-        q[draft.ids] = softmax(draft.logs, draft_temperature)
+        q[draft.ids] = softmax(draft.logs, own)
         q = cut_draft(q, top_k, top_p)
         target = self._top("target_logits").row(row)
         softmax(target.logs, temperature)  # which checks the temperature

@@ -17,6 +17,9 @@ from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
 
+WITHOUT_KERNELS = frozenset({"auditing", "batched", "cli", "device", "export", "studies", "sweeps"})
+"""Packages that no kernel and nothing that a kernel names stands in."""
+
 REASSOCIATE = {"reassoc", "nsz", "contract"}
 """`fastmath` of sums whose terms may come in any order: these are vectorised."""
 
@@ -91,9 +94,10 @@ def _interrupted(error: BaseException | None) -> bool:
 
 @cache
 def _package_stamp() -> int:
-    """Number that changes with the size or the time of any file of the package."""
+    """Number that changes with the size or the time of any file that a kernel may depend on."""
     stamps = []
-    for folder, _, names in os.walk(PACKAGE, followlinks=True):
+    for folder, inside, names in os.walk(PACKAGE, followlinks=True):
+        inside[:] = set(inside) - WITHOUT_KERNELS
         for name in names:
             if name.endswith(".py"):
                 status = os.stat(os.path.join(folder, name))

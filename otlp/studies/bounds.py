@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import check_mask, whole_number
 from otlp.drafts import IID
-from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.problem import Problem
-
-MOST_TOKENS = 12
-"""Vocabulary size up to which all subsets are tried."""
 
 
 def upper_bound(problem: Problem, subset: npt.ArrayLike | None = None) -> float:
@@ -83,43 +78,10 @@ def lower_bound(problem: Problem) -> float:
 
     Notes
     -----
-    Sun et al. 2023 (SpecTr), Eq. 11; at least as large as the bound of Lemma 3.  O(V).
+    Sun et al. 2023 (SpecTr), Eq. 11; at least as large as the bound of Lemma 3, which is the same
+    share of the least `upper_bound` over all subsets.  O(V).
     """
     return _guaranteed(problem) * upper_bound(problem)
-
-
-def information_bounds(problem: Problem) -> tuple[float, float]:
-    """Both bounds of Lemma 3, by trying every subset.
-
-    Parameters
-    ----------
-    problem : Problem
-        With i.i.d. drafts over at most 12 tokens.
-
-    Returns
-    -------
-    lower, upper : float
-        The least `upper_bound`, and (1 - (1 - 1/n)^n) times it.
-
-    Raises
-    ------
-    UnsupportedProblemError
-        If the drafts are not i.i.d.
-    SizeLimitError
-        If there are more than 12 tokens: `lower_bound` and `upper_bound` need no search.
-
-    Notes
-    -----
-    Sun et al. 2023 (SpecTr), Lemma 3.  O(2^V n V^n).
-    """
-    if problem.vocab_size > MOST_TOKENS:
-        raise SizeLimitError(
-            f"2^{problem.vocab_size} subsets are too many to try: at most {MOST_TOKENS} tokens; "
-            "lower_bound and upper_bound hold for every vocabulary"
-        )
-    masks = product([False, True], repeat=problem.vocab_size)
-    upper = min(upper_bound(problem, np.array(mask)) for mask in masks)
-    return _guaranteed(problem) * upper, upper
 
 
 def multi_step_error(step_error: float, length: int) -> float:

@@ -23,7 +23,7 @@ def file_types() -> tuple[str, ...]:
 
 
 @contextmanager
-def figure(path: Path | str, width: float, height: float, dpi: int = 150) -> Iterator[Any]:
+def figure(path: Path | str, width: float, height: float) -> Iterator[Any]:
     """Give an empty figure of so many inches, and write it when the block ends.
 
     Raises
@@ -38,7 +38,7 @@ def figure(path: Path | str, width: float, height: float, dpi: int = 150) -> Ite
         yield canvas
         # without the date the same figure is the same file
         metadata = {"Date": None} if str(path).endswith(".svg") else None
-        canvas.savefig(path, dpi=dpi, metadata=metadata)
+        canvas.savefig(path, dpi=150, metadata=metadata)
 
 
 def _empty(width: float, height: float) -> Any:

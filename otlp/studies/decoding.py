@@ -16,7 +16,7 @@ import numpy as np
 from otlp.checks import whole_number
 from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.models.model import Model
-from otlp.decode.round import Round, Transform, check_round, play_round
+from otlp.decode.round import Round, check_round, play_round
 from otlp.decode.tree import ROOT
 from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
@@ -161,7 +161,6 @@ def decode(
     verification: Verification,
     rng: np.random.Generator,
     max_tokens: int,
-    transform: Transform | None = None,
 ) -> tuple[list[Round], float]:
     """Decode a prompt with whole rounds until `max_tokens` tokens are there.
 
@@ -175,8 +174,6 @@ def decode(
     max_tokens : int
         The last round may go beyond; decoding ends earlier with an end token of the target's, or
         where another round would not fit into the context of a model (`context_limit`, if any).
-    transform : callable, optional
-        For a cascade.
 
     Returns
     -------
@@ -206,7 +203,7 @@ def decode(
     decoded = 0
     begin = perf_counter()
     while decoded < min(max_tokens, room - drafting.length):
-        rounds.append(play_round(draft, target, drafting, verification, rng, transform))
+        rounds.append(play_round(draft, target, drafting, verification, rng))
         decoded += rounds[-1].tokens.size
         if np.isin(rounds[-1].tokens, target.ends).any():
             break
@@ -221,7 +218,6 @@ def measure(
     *,
     max_tokens: int = 64,
     seeds: Sequence[int] = (0,),
-    transform: Transform | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Measurement:
     """Decode all prompts with all seeds in one setting.
@@ -237,8 +233,6 @@ def measure(
     seeds : sequence of int
         Every prompt is decoded once with each; prompt i and seed s draw from
         ``default_rng([s, i])`` whatever the setting.
-    transform : callable, optional
-        For a cascade.
     progress : callable, optional
         Called after each run.
 
@@ -256,16 +250,14 @@ def measure(
         raise InvalidInputError("there are no prompts or no seeds: give at least one of each")
     verification, drafting = setting.verification, setting.drafting
     warm_up = np.random.default_rng(0)
-    decode(draft, target, prompts[0], drafting, verification, warm_up, 1, transform)
+    decode(draft, target, prompts[0], drafting, verification, warm_up, 1)
     runs = []
     for index, prompt in enumerate(prompts):
         for seed in seeds:
 
             def play(prompt: IntArray = prompt, numbers: Sequence[int] = (seed, index)) -> Played:
                 rng = np.random.default_rng(numbers)
-                return decode(
-                    draft, target, prompt, drafting, verification, rng, max_tokens, transform
-                )
+                return decode(draft, target, prompt, drafting, verification, rng, max_tokens)
 
             rounds, seconds = settled(play)
             runs.append(_run(index, seed, rounds, seconds, target.ends))

@@ -78,9 +78,8 @@ def top_down_profile(
     drafting: ShapedDrafting,
     length: int,
     rng: np.random.Generator,
-    rule: TopDown | None = None,
 ) -> FloatArray:
-    """Estimate A/P on trees whose siblings are i.i.d., of rules with a plan at each node.
+    """Estimate A/P on trees whose siblings are i.i.d., with the optimum's plan at each node.
 
     Parameters
     ----------
@@ -90,15 +89,13 @@ def top_down_profile(
     length : int
         At least the drafting's.
     rng : numpy.random.Generator
-    rule : TopDown, optional
-        By default that of the optimum at each node.
 
     Returns
     -------
     ndarray, shape (T - length, length + 1)
         Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
     """
-    rule = TopDown() if rule is None else rule
+    rule = TopDown()
 
     def along(start: int) -> Iterator[float]:
         slots, mass = [0], 1.0

@@ -39,6 +39,9 @@ from otlp.studies.profiles import (
     top_down_profile,
 )
 
+MOST_TRIES = 16
+"""Siblings of Sequoia's tree, at most."""
+
 
 def write_text(
     draft: Model, target: Model, prompt: IntArray, tokens: int, rng: np.random.Generator
@@ -170,7 +173,6 @@ def schemes(
     nodes: int,
     length: int,
     rng: np.random.Generator,
-    most_tries: int = 16,
 ) -> list[Scheme]:
     """What to compare at a budget of N nodes, each at its choice on the same text.
 
@@ -183,8 +185,6 @@ def schemes(
     nodes, length : int
         N, and the longest path.
     rng : numpy.random.Generator
-    most_tries : int
-        The most siblings of Sequoia's tree.
     """
 
     def chosen(name: str, *families: str) -> Scheme:
@@ -194,7 +194,7 @@ def schemes(
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
     chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
-    tries = acceptance_by_try(texts, min(most_tries, nodes), rng)
+    tries = acceptance_by_try(texts, min(MOST_TRIES, nodes), rng)
     shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
     sequoia = tree_shape(shape)
     return [

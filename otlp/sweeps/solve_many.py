@@ -205,11 +205,16 @@ def _check_problems(problems: object) -> None:
             "problems is a Capture: say how tokens are drafted, as in "
             "otlp.CaptureProblems(capture, n=4)"
         )
+    refused = InvalidInputError(
+        f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
+        "such as otlp.CaptureProblems(capture, n=4)"
+    )
     if not isinstance(problems, Iterable) or isinstance(problems, str | bytes | Mapping):
-        raise InvalidInputError(
-            f"problems is a {type(problems).__name__}: it must be an iterable of otlp.Problem, "
-            "such as otlp.CaptureProblems(capture, n=4)"
-        )
+        raise refused
+    try:
+        iter(problems)
+    except TypeError:  # an array without dimensions calls itself an iterable
+        raise refused from None
 
 
 def _in_chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from functools import wraps
@@ -24,44 +25,16 @@ def expand_batch_to_tokens(
 
 def block_instead_of(shipped: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Block verification where vLLM would verify by token; synthetic modes stay vLLM's own."""
+    parameters = inspect.signature(shipped)
+    asked = inspect.signature(verify_requests).parameters
 
     @wraps(shipped)
-    def rejection_sample(
-        draft_token_ids: Tensor,
-        num_draft_tokens: list[int],
-        max_spec_len: int,
-        cu_num_draft_tokens: Tensor,
-        draft_probs: Tensor | None,
-        target_logits: Tensor,
-        bonus_token_ids: Tensor,
-        sampling_metadata: Any,
-        synthetic_mode: bool = False,
-        synthetic_conditional_rates: Tensor | None = None,
-        use_fp64_gumbel: bool = False,
-    ) -> Tensor:
-        if synthetic_mode:
-            return shipped(
-                draft_token_ids,
-                num_draft_tokens,
-                max_spec_len,
-                cu_num_draft_tokens,
-                draft_probs,
-                target_logits,
-                bonus_token_ids,
-                sampling_metadata,
-                synthetic_mode=synthetic_mode,
-                synthetic_conditional_rates=synthetic_conditional_rates,
-                use_fp64_gumbel=use_fp64_gumbel,
-            )
-        return verify_requests(
-            draft_token_ids,
-            num_draft_tokens,
-            max_spec_len,
-            draft_probs,
-            target_logits,
-            bonus_token_ids,
-            sampling_metadata,
-        )
+    def rejection_sample(*args: Any, **named: Any) -> Tensor:
+        call = parameters.bind(*args, **named)
+        call.apply_defaults()
+        if call.arguments["synthetic_mode"]:
+            return shipped(*args, **named)
+        return verify_requests(**{name: call.arguments[name] for name in asked})
 
     return rejection_sample
 

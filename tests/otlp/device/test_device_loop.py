@@ -32,6 +32,7 @@ from otlp.decode import (  # noqa: E402
     play_round,
     prefix_tree,
 )
+from otlp.decode.models.frequent_draft import FrequentHead  # noqa: E402
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.verification.tournament import ELIMINATED, Branch, Draws, NodeState  # noqa: E402
 from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
@@ -104,8 +105,12 @@ def rounds_of_reference(target, draft, prompt, length, tokens, source, row):
 
 
 @pytest.mark.parametrize("length", [1, 3])
-def test_the_tokens_of_the_reference(length: int) -> None:
+@pytest.mark.parametrize("known", [64, 20], ids=["whole head", "frequent tokens"])
+def test_the_tokens_of_the_reference(length: int, known: int) -> None:
     target, draft = pair()
+    if known < target.config.vocab_size:
+        kept = torch.arange(0, 3 * known, 3)
+        draft.lm_head = FrequentHead(draft.lm_head.weight[kept], kept, target.config.vocab_size)
     loop = DeviceLoop(Llama(target), Llama(draft), length=length, compiled=False)
     found = loop.decode(PROMPTS, 60, numbers(loop, 3, 4))
     for row, prompt in enumerate(PROMPTS):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
 from otlp.studies import bounds
 from tests.instances import brute_force_optimum, iid_problems
@@ -20,7 +20,9 @@ from tests.instances import brute_force_optimum, iid_problems
 @settings(max_examples=60, deadline=None)
 def test_lemma_3_holds_the_optimum_between_its_bounds(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)
-    lower, upper = bounds.information_bounds(problem)
+    masks = product([False, True], repeat=problem.vocab_size)
+    upper = min(bounds.upper_bound(problem, np.array(mask)) for mask in masks)
+    lower = (1.0 - (1.0 - 1.0 / problem.n) ** problem.n) * upper
     assert lower <= bounds.lower_bound(problem) + 1e-12
     assert bounds.lower_bound(problem) <= optimum + 1e-12
     assert optimum <= upper + 1e-12 <= bounds.upper_bound(problem) + 2e-12
@@ -81,9 +83,6 @@ def test_bad_input() -> None:
     explicit = otlp.Problem([0.5, 0.5], otlp.Explicit([[0, 1]], [1.0]))
     with pytest.raises(UnsupportedProblemError, match="dual_value"):
         bounds.lower_bound(explicit)
-    large = otlp.Problem(np.full(20, 0.05), otlp.IID(np.full(20, 0.05), 2))
-    with pytest.raises(SizeLimitError, match="at most 12"):
-        bounds.information_bounds(large)
     with pytest.raises(InvalidInputError, match="step_error"):
         bounds.multi_step_error(-1.0, 2)
     with pytest.raises(InvalidInputError, match="length"):
