@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from otlp.cli import main
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.search(r"## The command line\n\n```\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
-assert BLOCK is not None
-COMMANDS = [line.partition("#")[0].strip() for line in BLOCK[1].splitlines()]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FOUND = re.findall(r"(?:^|`|&& )(otlp [a-z-]+(?: [^`#\n]+)?)(?=[`\s#]|$)", README, re.M)
+COMMANDS = sorted({line.strip() for line in FOUND})
 LESS = {
+    "bench": "--rows 1 --n 2 --top-k 10",
     "decode": "--limit 1 --tokens 8 --length 2 --paths 2",
     "design": "--limit 2 --tokens 24 --length 4 --nodes 4",
     "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
@@ -37,7 +38,7 @@ def rule(draft_tokens, p, q, rng):
         pytest.param(line, marks=[pytest.mark.slow] if line.split()[1] in LESS else [])
         for line in COMMANDS
     ],
-    ids=lambda line: line.split()[1],
+    ids=str,
 )
 def test_commands_work_as_printed(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,3 +53,15 @@ def test_commands_work_as_printed(
     assert result.exit_code == 0, result.output
     for named in re.findall(r"\S+\.(?:json|mps|safetensors)\b", line):
         assert (tmp_path / named).stat().st_size > 0
+
+
+def test_the_table_of_what_is_gained_is_what_its_command_prints(tmp_path: Path) -> None:
+    (line,) = (line for line in COMMANDS if line.startswith("otlp compare --rows 160"))
+    result = CliRunner().invoke(main, shlex.split(line)[1:])
+    assert result.exit_code == 0, result.output
+    for page in (README, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
+        for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
+            (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*$", page, re.M)
+            (row,) = re.findall(rf"^{rule} .*$", result.output, re.M)
+            printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
+            assert re.findall(r"0\.\d{3}", said) == printed, rule

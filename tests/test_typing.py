@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy", reason='pip install -e ".[dev]"')
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 WRONG = """\
 import otlp
@@ -29,6 +28,7 @@ def strictly(folder: Path, *names: str) -> str:
 
 @pytest.mark.slow
 def test_examples_pass_and_mistakes_are_found(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason='pip install -e ".[dev]"')
     for example in EXAMPLES:
         (tmp_path / example.name).write_text(example.read_text(encoding="utf-8"))
     (tmp_path / "wrong.py").write_text(WRONG)

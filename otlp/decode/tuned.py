@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import ShapedDrafting, iid_paths, no_draft, prefix_tree
+from otlp.decode.json_files import from_json, read_text, to_json
 from otlp.decode.models.loading import TRAINED_PAIR, find_model
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS
@@ -118,7 +117,7 @@ class Tuned:
 
     def to_json(self) -> str:
         """Write it as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        return to_json(self, FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> Tuned:
@@ -129,18 +128,11 @@ class Tuned:
         InvalidInputError
             If it is something else, or a value is out of its range.
         """
-        try:
-            found: dict[str, Any] = json.loads(text)
-            is_a(found, dict, "what was read")
-            if found.pop("format", None) != FORMAT:
-                raise KeyError("format")
+
+        def make(found: dict[str, Any]) -> Tuned:
             return cls(**{**found, "sampling": Sampling(**found["sampling"])})
-        except InvalidInputError:
-            raise
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InvalidInputError(
-                f"this is no setting that otlp tune wrote ({type(error).__name__}: {error!s:.100})"
-            ) from error
+
+        return from_json(text, FORMAT, make, "this is no setting that otlp tune wrote ({reason})")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tuned:
@@ -151,12 +143,7 @@ class Tuned:
         InvalidInputError
             If it cannot be read, or holds something else.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, ValueError, TypeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error
-        return cls.from_json(text)
+        return cls.from_json(read_text(path))
 
 
 def _same(given: str, own: str) -> bool:

@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from otlp.decode.design.text_renewal import WrittenText
-from otlp.decode.drafting.mixed import Mixed, top_tokens
+from otlp.decode.drafting.fixed_shape import top_tokens
+from otlp.decode.drafting.mixed import Mixed
 from otlp.distribution import FloatArray, renormalise_without
 
 MOST_CERTAIN, MOST_DRAWN = 8, 4

@@ -6,10 +6,9 @@ JSON, and is all that `design` looks at.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from otlp.decode.drafting import (
     mixed_tree,
     tree_shape,
 )
+from otlp.decode.json_files import from_json, read_text, to_json
 from otlp.decode.models.model import Model, Sampling
 from otlp.errors import InvalidInputError
 
@@ -182,7 +182,7 @@ class Statistics:
 
     def to_json(self) -> str:
         """Write everything as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        return to_json(self, FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> Statistics:
@@ -193,11 +193,8 @@ class Statistics:
         InvalidInputError
             If it is something else, or a value is out of its range.
         """
-        try:
-            found = json.loads(text)
-            is_a(found, dict, "what was read")
-            if found.pop("format") != FORMAT:
-                raise KeyError("format")
+
+        def make(found: dict[str, Any]) -> Statistics:
             found["sampling"] = Sampling(**found["sampling"])
             found["acceptance"] = tuple(map(float, found["acceptance"]))
             found["candidates"] = tuple(
@@ -205,13 +202,11 @@ class Statistics:
                 for one in found["candidates"]
             )
             return cls(**found)
-        except InvalidInputError:
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise InvalidInputError(
-                f"these are no acceptance statistics ({type(error).__name__}: {error!s:.60}): give "
-                "what otlp design --statistics wrote"
-            ) from error
+
+        return from_json(
+            text, FORMAT, make, "these are no acceptance statistics ({reason}): give what otlp "
+            "design --statistics wrote",
+        )  # fmt: skip
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file.
@@ -235,12 +230,7 @@ class Statistics:
         InvalidInputError
             If it cannot be read, or holds something else.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, ValueError, TypeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error
-        return cls.from_json(text)
+        return cls.from_json(read_text(path))
 
 
 def _tuples(value: Any) -> Any:

@@ -3,114 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from otlp.checks import whole_number
-from otlp.decode.drafting.growing import Children, ShapeRule, check_slots
+from otlp.decode.drafting.fixed_shape import FixedShape, fixed_shape
+from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.ruled import RuledDrafting
-from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
 Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]
 """What is below a slot: below each certain child, the likeliest first, and each drawn one."""
-LEAF: Mixed = ((), ())
-
-
-def top_tokens(q: FloatArray, count: int) -> IntArray:
-    """The most likely tokens, most likely first, ties by the lowest id; O(V)."""
-    count = min(count, q.size)
-    if count <= 0:
-        return np.empty(0, dtype=np.int64)
-    least = np.partition(q, q.size - count)[q.size - count]
-    above, tied = np.flatnonzero(q > least), np.flatnonzero(q == least)
-    found = np.concatenate((above, tied[: count - above.size]))
-    order: IntArray = found[np.argsort(-q[found], kind="stable")]
-    return order
-
-
-@dataclass(frozen=True)
-class MixedNodes(ShapeRule[int]):
-    """Certain and drawn children by depth; the state is the depth.
-
-    Parameters
-    ----------
-    branching : tuple of (int, int)
-        At each depth, how many children are certain, the draft's most likely tokens, and how many
-        are drawn i.i.d. from the rest.
-    """
-
-    certain: ClassVar[bool] = True
-    branching: tuple[tuple[int, int], ...]
-
-    @property
-    def length(self) -> int:
-        """Length of the longest path."""
-        return len(self.branching)
-
-    def root(self) -> int:
-        """Depth 0."""
-        return 0
-
-    def children(self, state: int, q: FloatArray) -> Children:
-        """So many of each as the depth has."""
-        sure, drawn = self.branching[state]
-        return Children(tuple(top_tokens(q, sure).tolist()), drawn)
-
-    def below(self, state: int, q: FloatArray, place: int, token: int) -> int | None:
-        """One deeper."""
-        return state + 1 if state + 1 < self.length else None
-
-    def ends(self, state: int, q: FloatArray, place: int) -> bool:
-        """At the last depth."""
-        return state + 1 == self.length
-
-
-@dataclass(frozen=True)
-class MixedShape(ShapeRule[Mixed]):
-    """Certain and drawn children by slot; the state is the shape below it.
-
-    Parameters
-    ----------
-    shape : (certain, drawn)
-        What is below the draft's most likely tokens, in this order, and below the tokens that are
-        drawn i.i.d. from the rest; each again such a pair, and two empty tuples below a leaf.
-    """
-
-    certain: ClassVar[bool] = True
-    shape: Mixed
-
-    @property
-    def length(self) -> int:
-        """Length of the longest path."""
-        return _depth(self.shape)
-
-    def root(self) -> Mixed | None:
-        """The whole shape."""
-        return None if self.shape == LEAF else self.shape
-
-    def children(self, state: Mixed, q: FloatArray) -> Children:
-        """So many of each as the slot has."""
-        return Children(tuple(top_tokens(q, len(state[0])).tolist()), len(state[1]))
-
-    def below(self, state: Mixed, q: FloatArray, place: int, token: int) -> Mixed | None:
-        """The shape below this child."""
-        found = self._child(state, q, place)
-        return None if found == LEAF else found
-
-    def ends(self, state: Mixed, q: FloatArray, place: int) -> bool:
-        """Whether nothing is below."""
-        return self._child(state, q, place) == LEAF
-
-    def _child(self, state: Mixed, q: FloatArray, place: int) -> Mixed:
-        sure = min(len(state[0]), q.size)
-        return state[0][place] if place < sure else state[1][place - sure]
-
-
-def _depth(shape: Mixed) -> int:
-    return max((1 + _depth(child) for kind in shape for child in kind), default=0)
 
 
 def count_slots(shape: Any) -> int:
@@ -126,7 +28,7 @@ def count_slots(shape: Any) -> int:
 
 
 def mixed_shape(shape: Mixed) -> RuledDrafting:
-    """Draft a tree of mixed nodes in which every slot has children of its own; see `MixedShape`.
+    """Draft a tree of mixed nodes in which every slot has children of its own; see `FixedShape`.
 
     Raises
     ------
@@ -143,17 +45,19 @@ def mixed_shape(shape: Mixed) -> RuledDrafting:
     2
     """
     try:
-        slots = count_slots(shape)
+        check_slots(count_slots(shape))
     except RecursionError:
         raise InvalidInputError("shape is too deep to be a tree of drafted tokens") from None
-    check_slots(slots)
-    whole_number(slots - 1, "the number of slots below the root")
-    return RuledDrafting(MixedShape(_frozen(shape)))
-
-
-def _frozen(shape: Any) -> Mixed:
-    certain, drawn = (tuple(map(_frozen, kind)) for kind in shape)
-    return certain, drawn
+    slots: list[tuple[list[int], list[int]]] = [([], [])]
+    waiting = [(0, shape)]
+    for slot, below in waiting:
+        for kind, children in zip(slots[slot], below, strict=True):
+            for child in children:
+                kind.append(len(slots))
+                waiting.append((len(slots), child))
+                slots.append(([], []))
+    whole_number(len(slots) - 1, "the number of slots below the root")
+    return RuledDrafting(fixed_shape(slots))
 
 
 def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
@@ -198,4 +102,6 @@ def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:
         level *= sure + drawn
         slots += level
         check_slots(slots)
-    return RuledDrafting(MixedNodes(tuple((int(sure), int(drawn)) for sure, drawn in pairs)))
+    # the state is the depth left
+    below = (((at,) * sure, (at,) * drawn) for at, (sure, drawn) in enumerate(reversed(pairs)))
+    return RuledDrafting(FixedShape((((), ()), *below)))

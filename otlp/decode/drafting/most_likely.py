@@ -9,8 +9,8 @@ import numpy as np
 from otlp.checks import whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting
+from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.decode.drafting.growing import check_slots
-from otlp.decode.drafting.mixed import top_tokens
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, Slots, TokenTree
 from otlp.distribution import FloatArray, IntArray

@@ -12,7 +12,8 @@ import numpy as np
 from otlp.checks import real_array, whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting, same_distribution
-from otlp.decode.drafting.growing import Children, ShapeRule, check_slots, grow
+from otlp.decode.drafting.fixed_shape import fixed_shape
+from otlp.decode.drafting.growing import ShapeRule, check_slots, grow
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
@@ -137,13 +138,8 @@ class ShapedDrafting(Drafting):
 
     @cached_property
     def rule(self) -> ShapeRule[int]:
-        """The shape as a rule; slots below which the same is drafted have one state."""
-        numbers: dict[tuple[int, ...], int] = {(): 0}
-        states = [0] * len(self.shape)
-        for slot in reversed(range(len(self.shape))):
-            below = tuple(states[child] for child in self.children[slot])
-            states[slot] = numbers.setdefault(below, len(numbers))
-        return FixedShape(tuple(numbers))
+        """The shape as a rule."""
+        return fixed_shape([((), below) for below in self.children])
 
     def shortened(self, length: int) -> ShapedDrafting:
         """The slots of the first `length` depths."""
@@ -154,44 +150,6 @@ class ShapedDrafting(Drafting):
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Fill every slot; see `Drafting.draft`."""
         return grow(model, chooser, self.rule, self.kind, self.adjust)
-
-
-@dataclass(frozen=True)
-class FixedShape(ShapeRule[int]):
-    """A fixed shape as a rule: the state numbers what is drafted below a slot.
-
-    Parameters
-    ----------
-    below_states : tuple of tuple of int
-        For each state, those of the children, which come before it.  State 0 is that of a leaf, the
-        last one the root's.
-    """
-
-    below_states: tuple[tuple[int, ...], ...]
-
-    @property
-    def length(self) -> int:
-        """Length of the longest path."""
-        heights: list[int] = []
-        for below in self.below_states:
-            heights.append(1 + max((heights[state] for state in below), default=-1))
-        return heights[-1]
-
-    def root(self) -> int | None:
-        """The whole shape."""
-        return len(self.below_states) - 1 or None
-
-    def children(self, state: int, q: FloatArray) -> Children:
-        """As many as the shape has."""
-        return Children(drawn=len(self.below_states[state]))
-
-    def below(self, state: int, q: FloatArray, place: int, token: int) -> int | None:
-        """What is below this child."""
-        return self.below_states[state][place] or None
-
-    def ends(self, state: int, q: FloatArray, place: int) -> bool:
-        """Whether nothing is."""
-        return not self.below_states[state][place]
 
 
 def iid_paths(paths: int, length: int) -> ShapedDrafting:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import numpy as np
-import scipy
-
 from otlp.decode.drafting import Drafting
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
+from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.errors import OTLPError
 
 Path = tuple[int, ...]
 
@@ -53,37 +50,23 @@ def drafting_optimum(draft: TabularModel, target: TabularModel, drafting: Drafti
     check_pair(draft, target)
     chances: defaultdict[frozenset[Path], float] = defaultdict(float)
     for tree, chance in draft_trees(draft, drafting):
-        nodes = (tuple(tree.path(node).tolist()) for node in range(len(tree)))
-        chances[frozenset(nodes)] += chance
-    number = {x: at for at, x in enumerate(sorted(set().union(*chances)))}
-    size = len(number)
-    flows = [(at, number[x]) for at, nodes in enumerate(chances) for x in nodes]
-    trees, ends = np.array(flows).T
-    below = [(number[x[:-1]], at, float(target.distribution(x[:-1])[x[-1]]))
-             for x, at in number.items() if x]  # fmt: skip
-    parents, children = np.array([pair[:2] for pair in below], dtype=np.int64).reshape(-1, 2).T
-    gain = np.array([p for _, _, p in below])
-    rows = np.arange(children.size)
-    # A(xy) - A(x) p(y | x) <= 0
-    fall = scipy.sparse.csr_matrix((np.ones(rows.size), (rows, children)), (rows.size, size))
-    fall -= scipy.sparse.csr_matrix((gain, (rows, parents)), (rows.size, size))
-    # A(x) - sum_y A(xy) - flow to x = 0, and each tree gives its probability
-    kept = scipy.sparse.identity(size) - scipy.sparse.csr_matrix(
-        (np.ones(rows.size), (parents, children)), (size, size)
-    )
-    columns = np.arange(trees.size)
-    into = scipy.sparse.csr_matrix((np.ones(trees.size), (ends, columns)), (size, trees.size))
-    given = scipy.sparse.csr_matrix(
-        (np.ones(trees.size), (trees, columns)), (len(chances), trees.size)
-    )
-    found = scipy.optimize.linprog(
-        np.append(-np.ones(size), np.zeros(trees.size)),
-        A_ub=scipy.sparse.hstack([fall, scipy.sparse.csr_matrix((rows.size, trees.size))]),
-        b_ub=np.zeros(rows.size),
-        A_eq=scipy.sparse.bmat([[kept, -into], [None, given]]),
-        b_eq=np.append(np.zeros(size), np.fromiter(chances.values(), np.float64)),
-        method="highs",
-    )
-    if found.x is None:
-        raise OTLPError(f"the linear program of the drafting failed: {found.message}")
-    return -float(found.fun)
+        drafted = frozenset(tuple(tree.path(node).tolist()) for node in range(len(tree)))
+        chances[drafted] += chance
+    program = WrittenProgram("the drafting")
+    flow: dict[Path, int] = {}
+    for at, (nodes, chance) in enumerate(chances.items()):
+        given = program.row(chance)
+        for x in nodes:
+            if x not in flow:
+                flow[x] = program.row()
+            program.add(given, (at, x), 1.0)
+            program.add(flow[x], (at, x), -1.0)
+    for x, row in flow.items():
+        program.gain(x, 1.0)
+        program.add(row, x, 1.0)
+        if x:
+            program.add(flow[x[:-1]], x, -1.0)
+            fall = program.row(at_most=True)
+            program.add(fall, x, 1.0)
+            program.add(fall, x[:-1], -float(target.distribution(x[:-1])[x[-1]]))
+    return program.largest()

@@ -14,15 +14,15 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from otlp.checks import is_a, whole_number
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
+from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
 from otlp.distribution import FloatArray, as_distribution
-from otlp.errors import InvalidInputError, OTLPError
+from otlp.errors import InvalidInputError
 
 MOST_CELLS = 1024
 """Cells that scores may be told apart by."""
@@ -31,52 +31,6 @@ Pair = tuple[TabularModel, TabularModel]
 Path = tuple[int, ...]
 Look = frozenset[tuple[Path, bytes, bytes | None]]
 """What a drafted tree shows: its prefixes, the target's distributions, the draft's where asked."""
-
-
-class _Program:
-    """A linear program that is written down entry by entry; its variables are nonnegative."""
-
-    def __init__(self) -> None:
-        self.columns: dict[Hashable, int] = {}
-        self.gains: defaultdict[int, float] = defaultdict(float)
-        self.entries: list[tuple[int, int, float]] = []
-        self.right: list[float] = []
-        self.at_most: list[bool] = []
-
-    def row(self, right: float = 0.0, *, at_most: bool = False) -> int:
-        """Begin a row: its entries sum to `right`, or to no more."""
-        self.right.append(right)
-        self.at_most.append(at_most)
-        return len(self.right) - 1
-
-    def add(self, row: int, column: Hashable, value: float) -> None:
-        """Enter a coefficient; equal places add up."""
-        self.entries.append((row, self._number(column), value))
-
-    def gain(self, column: Hashable, value: float) -> None:
-        """Add to what a column is worth."""
-        self.gains[self._number(column)] += value
-
-    def _number(self, column: Hashable) -> int:
-        return self.columns.setdefault(column, len(self.columns))
-
-    def largest(self) -> float:
-        """Largest gain."""
-        rows, columns, values = zip(*self.entries, strict=True)
-        size = len(self.right), len(self.columns)
-        matrix = scipy.sparse.csr_matrix((values, (rows, columns)), size)
-        below, right = np.array(self.at_most), np.array(self.right)
-        found = scipy.optimize.linprog(
-            [-self.gains[column] for column in range(size[1])],
-            A_ub=matrix[below],
-            b_ub=right[below],
-            A_eq=matrix[~below],
-            b_eq=right[~below],
-            method="highs",
-        )
-        if found.x is None:
-            raise OTLPError(f"the linear program of the family failed: {found.message}")
-        return -float(found.fun)
 
 
 def on_tree_optimum(
@@ -122,7 +76,7 @@ def on_tree_optimum(
     looks = [_looks(draft, target, drafting) for draft, target in pairs]
     inner = {x[:-1] for seen in looks for look in seen for x, _, _ in look if x}
     tokens = range(pairs[0][0].vocab_size)
-    program = _Program()
+    program = WrittenProgram("the family")
     known: dict[Look, int] = {}
     for at, ((_, target), seen, weight) in enumerate(zip(pairs, looks, chances, strict=True)):
         prefixes = {x for look in seen for x, _, _ in look}
@@ -196,7 +150,7 @@ def on_path_optimum(
     edges = np.arange(cells + 1) / cells
     # a score in a cell wins with the mean of K u^(K-1) there, in units of its mass
     wins = [cells * (b**paths - a**paths) for a, b in pairwise(edges.tolist())]
-    program = _Program()
+    program = WrittenProgram("the family")
     known: set[Hashable] = set()
     for (draft, target), weight in zip(pairs, chances, strict=True):
         program.gain("root", weight)
@@ -224,7 +178,7 @@ def on_path_optimum(
 
 
 def _share_scores(
-    program: _Program,
+    program: WrittenProgram,
     above: Hashable,
     children: list[tuple[Path, Hashable, float]],
     p: FloatArray,

@@ -27,11 +27,11 @@ from otlp.decode.drafting import (
 from otlp.decode.drafting.growing import grow
 from otlp.decode.drafting.ruled import Shortened
 from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular, round_law
-from otlp.decode.laws.slot_laws import tournament_law
+from otlp.decode.laws.slot_laws import add_selected, tournament_law
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.round import check_round
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.block import accept_prefix, next_weight
+from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.greedy_multipath import (
     Consecutive,
     GreedyMultipath,
@@ -42,7 +42,7 @@ from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.traversal import Traversal, attempts
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
 
 States = tuple[Any, ...]
@@ -163,14 +163,7 @@ def greedy_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafti
         chance = math.prod(found[at].chance for at in drawn)
         selected[max(drawn, key=lambda at: found[at].state.rank)] += chance
     for one, mass in zip(found, selected.tolist(), strict=True):
-        targets = np.stack([target.distribution(one.path[:at]) for at in range(length + 1)])
-
-        def run(chooser: Chooser, one: _Prefix = one, targets: FloatArray = targets) -> Outcome:
-            at = range(length + 1)
-            return accept_prefix(at, one.weights, targets, one.draft_distribution, chooser)
-
-        for outcome, chance in enumerate_choices(run):
-            tally.add(one.path[: outcome.node], mass * chance, outcome.correction)
+        add_selected(tally, target, one.path, one.weights, one.draft_distribution, mass)
     return tally.law
 
 

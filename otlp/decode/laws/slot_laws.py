@@ -8,7 +8,7 @@ the probability Gamma is what `round_law` shows, where that can be had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +19,10 @@ from otlp.decode.drafting.growing import siblings_below
 from otlp.decode.laws.round_laws import RoundLaw, Tally, check_tabular
 from otlp.decode.models.tabular import TabularModel
 from otlp.decode.verification.block import accept_prefix
-from otlp.decode.verification.tournament import Branch, NodeState, Tournament
+from otlp.decode.verification.tournament import Branch, NodeState
+from otlp.decode.verification.tournament_slots import grown_by_rule, slots_below
 from otlp.decode.verification.verification import Outcome
 from otlp.distribution import FloatArray
-from otlp.errors import InvalidInputError
 from otlp.numerics.score_chains import root_score
 
 
@@ -63,17 +63,40 @@ def tournament_law(
         tally = tally or Tally(target, drafting.length)
         if not place.ends:
             continue
-        path = place.prefix
-        targets = np.stack([target.distribution(path[:at]) for at in range(len(path) + 1)])
-
-        def run(chooser: Chooser, place: _Place = place, targets: Any = targets) -> Outcome:
-            nodes = range(len(place.weights))
-            return accept_prefix(nodes, place.weights, targets, place.distribution, chooser)
-
-        for outcome, chance in enumerate_choices(run):
-            tally.add(path[: outcome.node], place.gamma * chance, outcome.correction)
+        add_selected(tally, target, place.prefix, place.weights, place.distribution, place.gamma)
     assert tally is not None, "the root is a place"
     return tally.law
+
+
+def add_selected(
+    tally: Tally,
+    target: TabularModel,
+    path: Sequence[int],
+    weights: Sequence[float],
+    draft_distribution: Callable[[int], FloatArray],
+    mass: float,
+) -> None:
+    """Add what block verification makes of a path that is selected with a probability.
+
+    Parameters
+    ----------
+    tally : Tally
+        To add to.
+    target : TabularModel
+    path : sequence of int
+        Its tokens.
+    weights, draft_distribution
+        As in `accept_prefix`.
+    mass : float
+        The probability.
+    """
+    targets = np.stack([target.distribution(path[:at]) for at in range(len(path) + 1)])
+
+    def run(chooser: Chooser) -> Outcome:
+        return accept_prefix(range(len(path) + 1), weights, targets, draft_distribution, chooser)
+
+    for outcome, chance in enumerate_choices(run):
+        tally.add(path[: outcome.node], mass * chance, outcome.correction)
 
 
 class _Place(NamedTuple):
@@ -95,52 +118,34 @@ def _places(
 ) -> Iterator[_Place]:
     """Every slot with every path that can win; see `tournament_efficiency`."""
     check_tabular(draft, target, drafting)
-    if not isinstance(drafting, (ShapedDrafting, RuledDrafting)):
-        raise InvalidInputError(f"drafting is {drafting!r:.60}: it must grow by a rule")
-    Tournament().supports(drafting).require(Tournament.name)
-    rule: Any = drafting.rule
+    rule: Any = grown_by_rule(drafting).rule
 
-    def asked(prefix: tuple[int, ...], state: Any) -> Any:
+    def ends(prefix: tuple[int, ...], state: Any) -> bool:
         if state is None:
-            return None
+            return True
         q = drafting.adjust(draft.distribution(prefix))
-        siblings = siblings_below(rule.children(state, q), q)
-        return (q, siblings) if siblings.places else None
+        return not siblings_below(rule.children(state, q), q).places
 
-    stack: list[
-        tuple[tuple[int, ...], Any, NodeState, float, tuple[float, ...], tuple[Branch, ...]]
-    ]
-    stack = [((), rule.root(), NodeState(root_score(), 1.0), 1.0, (), ())]
+    root = _Place((), 1.0, (1.0,), (), ends((), rule.root()))
+    stack: list[tuple[_Place, Any, NodeState]] = [(root, rule.root(), NodeState(root_score(), 1.0))]
     while stack:
-        prefix, state, known, gamma, above, branches = stack.pop()
-        weights = (*above, known.weight)
-        below = asked(prefix, state)
-        yield _Place(prefix, gamma, weights, branches, below is None)
-        if below is None or known.score is None:
+        place, state, known = stack.pop()
+        yield place
+        if place.ends or known.score is None:
             continue
-        q, siblings = below
-        sure, p = siblings.certain.size, target.distribution(prefix)
-        on: list[int] = []
-        last: list[int] = []
-        states: dict[int, Any] = {}
-        for place, token in enumerate(siblings.certain.tolist()):
-            states[token] = rule.below(state, q, place, token)
-            ends = asked((*prefix, token), states[token]) is None
-            (last if ends else on).append(token)
-        ending = [rule.ends(state, q, place) for place in range(sure, siblings.places)]
-        rest = siblings.rest if ending else None
-        branch = Branch(known, p, on, last, rest, ending.count(False), ending.count(True))
-        longer = weights, (*branches, branch)
-        for token, child in states.items():
-            found = branch.child(token, True, token in last)
-            won = gamma * branch.certain[token]
-            stack.append(((*prefix, token), child, found, won, *longer))
-        for place, ends in enumerate(ending, start=sure):
-            draws = branch.ending_draws if ends else branch.draws
-            if draws is None:
-                continue
-            masses = draws.masses() / ending.count(ends)
-            for token in np.flatnonzero(siblings.rest).tolist():
-                child, found = rule.below(state, q, place, token), draws.child(token)
-                won = gamma * float(masses[token])
-                stack.append(((*prefix, token), child, found, won, *longer))
+        path = place.prefix
+        p, q = target.distribution(path), drafting.adjust(draft.distribution(path))
+
+        def ending(token: int, below: Any, path: tuple[int, ...] = path) -> bool:
+            return ends((*path, token), below)
+
+        for slot in slots_below(rule, state, known, p, q, range(q.size), ending):
+            prefix = (*path, slot.token)
+            longer = _Place(
+                prefix,
+                place.gamma * slot.share,
+                (*place.weights, slot.known.weight),
+                (*place.branches, slot.branch),
+                ends(prefix, slot.state),
+            )
+            stack.append((longer, slot.state, slot.known))

@@ -8,13 +8,12 @@ from typing import ClassVar
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, no_draft
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import OfTrees, Outcome
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 
 
 @dataclass(frozen=True)
-class Autoregressive(Verification):
+class Autoregressive(OfTrees):
     """Ignore the draft; meant for `otlp.decode.no_draft()`, valid on every tree.
 
     Examples
@@ -33,10 +32,6 @@ class Autoregressive(Verification):
     def drafting(self, paths: int, length: int) -> Drafting:
         """Nothing."""
         return no_draft()
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take everything."""
-        return Capability(True)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Keep the root; see `Verification.verify`."""

@@ -8,12 +8,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.speculative import one_path
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import OfOnePath, Outcome
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 from otlp.numerics.positive_part import positive_part
 
 
@@ -71,7 +68,7 @@ def accept_prefix(
 
 
 @dataclass(frozen=True)
-class Block(Verification):
+class Block(OfOnePath):
     """Block verification of one path, the best of all single-path algorithms.
 
     Source: Sun et al. 2024; Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 3.4.
@@ -89,11 +86,6 @@ class Block(Verification):
     """
 
     name: ClassVar[str] = "block"
-    one_path: ClassVar[bool] = True
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take one path."""
-        return one_path(drafting, self.name)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh the prefixes downwards, accept upwards; see `Verification.verify`."""

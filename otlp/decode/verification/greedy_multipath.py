@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
-from otlp.decode.verification.verification import Outcome, Verification, iid_paths_only
+from otlp.decode.verification.verification import OfPaths, Outcome
 from otlp.distribution import FloatArray, IntArray
-from otlp.errors import Capability
 from otlp.numerics.ascending import ascending
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
@@ -155,7 +153,7 @@ class Consecutive:
 
 
 @dataclass(frozen=True)
-class GreedyMultipath(Verification):
+class GreedyMultipath(OfPaths):
     """Rank all paths by p/q lexicographically, select the highest of the K drafted ones.
 
     The distribution of the selected path is known in closed form: Gamma(prefix) = high^K - low^K,
@@ -178,10 +176,6 @@ class GreedyMultipath(Verification):
     """
 
     name: ClassVar[str] = "greedy-multipath"
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take K i.i.d. paths of one length."""
-        return iid_paths_only(drafting, self.name)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Weigh all prefixes downwards, pick, accept upwards; see `Verification.verify`."""

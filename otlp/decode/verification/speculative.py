@@ -6,27 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import OfOnePath, Outcome
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 from otlp.plan import residual_distribution
 
 
-def one_path(drafting: Drafting, name: str) -> Capability:
-    """Whether a single path is drafted."""
-    if drafting.paths == 1 and drafting.is_iid_paths:
-        return Capability(True)
-    return Capability(
-        False,
-        f"{name} verifies one i.i.d. path, not {drafting.paths or 'those of a tree'} with "
-        f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
-    )
-
-
 @dataclass(frozen=True)
-class Speculative(Verification):
+class Speculative(OfOnePath):
     """Accept each token with probability min(1, p/q), stop at the first rejection.
 
     Source: Leviathan et al. 2023; Chen et al. 2023.  O(V) for the token that is rejected.
@@ -43,11 +30,6 @@ class Speculative(Verification):
     """
 
     name: ClassVar[str] = "speculative"
-    one_path: ClassVar[bool] = True
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take one path."""
-        return one_path(drafting, self.name)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the path; see `Verification.verify`."""

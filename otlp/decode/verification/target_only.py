@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import OfTrees, Outcome, follow
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 
 
 @dataclass(frozen=True)
-class TargetOnly(Verification):
+class TargetOnly(OfTrees):
     """At each node sample from the target; go on if the token was drafted.
 
     What engines do with deterministic trees (EAGLE-2, SGLang; the
@@ -36,21 +32,6 @@ class TargetOnly(Verification):
 
     name: ClassVar[str] = "target-only"
 
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take every tree."""
-        return Capability(True)
-
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
-        node = 0
-        while node in tree.draws:
-            children = np.unique(tree.draws[node])
-            tokens = tree.tokens[children]
-            undrafted = targets[node].copy()
-            undrafted[tokens] = 0.0
-            rest = float(undrafted.sum())
-            chosen = chooser.choose(np.append(targets[node][tokens], rest))
-            if chosen == children.size:
-                return Outcome(node, undrafted / rest)
-            node = int(children[chosen])
-        return Outcome(node, targets[node])
+        return follow(tree, targets, chooser, lambda node: targets[node])

@@ -13,7 +13,7 @@ from otlp import Guarantee, Plan, Problem, SolveError, Solver
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import Outcome, Verification, follow
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
 from otlp.errors import Capability, InvalidInputError, UnsupportedProblemError
@@ -127,16 +127,8 @@ class TopDown(Verification):
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
-        node = 0
-        while node in tree.draws:
-            conditional = self.plan(tree.schemes[node], targets[node]).conditional(tree.drawn(node))
-            children = np.unique(tree.draws[node])
-            tokens = tree.tokens[children]
-            undrafted = conditional.copy()
-            undrafted[tokens] = 0.0
-            rest = float(undrafted.sum())
-            chosen = chooser.choose(np.append(conditional[tokens], rest))
-            if chosen == children.size:
-                return Outcome(node, undrafted / rest)
-            node = int(children[chosen])
-        return Outcome(node, targets[node])
+
+        def next_token(node: int) -> FloatArray:
+            return self.plan(tree.schemes[node], targets[node]).conditional(tree.drawn(node))
+
+        return follow(tree, targets, chooser, next_token)

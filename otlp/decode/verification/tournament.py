@@ -27,7 +27,7 @@ from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import accept_prefix, next_weight
-from otlp.decode.verification.verification import Outcome, Verification, iid_paths_only
+from otlp.decode.verification.verification import OfPaths, Outcome, Verification
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.errors import Capability
 from otlp.numerics.best_score import best_score
@@ -298,7 +298,7 @@ class Tournament(Verification):
 
 
 @dataclass(frozen=True)
-class TwoSlicePaths(Tournament):
+class TwoSlicePaths(OfPaths, Tournament):
     """The tournament of K i.i.d. paths: the two-slice rule at each prefix.
 
     On small tabular models its block efficiency is within 1% of the optimum over all multi-path
@@ -319,10 +319,6 @@ class TwoSlicePaths(Tournament):
     """
 
     name: ClassVar[str] = "two-slice"
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take K i.i.d. paths of one length."""
-        return iid_paths_only(drafting, self.name)
 
 
 @dataclass(eq=False)

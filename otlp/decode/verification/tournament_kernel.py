@@ -72,6 +72,54 @@ def _child(score: Score, found: ScoreSplit, wanted: float, q: float) -> tuple[Sc
 
 
 @compiled
+def _first_alike(
+    child: int, begin: int, before: int, children: int, tokens: IntArray, first: IntArray
+) -> int:
+    """First slot of a depth with the prefix of a child: equal prefixes know the same.
+
+    The depth begins at `begin`, the one above at `before`; `first` is known of the latter.
+    """
+    parent, alike = first[before + (child - begin) // children], begin
+    while tokens[alike - 1] != tokens[child - 1] or (
+        first[before + (alike - begin) // children] != parent
+    ):
+        alike += 1
+    return alike
+
+
+@compiled
+def _accepted(
+    path: IntArray,
+    target: FloatArray,
+    draft: FloatArray,
+    weights: FloatArray,
+    splits: list[ScoreSplit],
+    units: FloatArray,
+    drafted: FloatArray,
+    numbers: FloatArray,
+    depth: int,
+) -> tuple[int, int]:
+    """Block verification of a path, from its end: how much is accepted, and what follows."""
+    length = path.size - 1
+    for accepted in range(depth, -1, -1):
+        slot = path[accepted]
+        weight, uniform = weights[slot], numbers[accepted]
+        if accepted == length:
+            if uniform < weight:
+                return accepted, draw(target[slot], numbers[-1])
+            continue
+        p, q, found = target[slot], draft[slot], splits[slot]
+        wanted = weight * units[slot]
+        gamma = skewed(wanted, p, q, found.low, found.high, found.up, found.down)
+        left, missing = positive_part(wanted, p, 1.0, gamma)
+        # 1 - w first: next to 1 a tiny mass would be lost
+        rest = drafted[slot] * (1.0 - weight)
+        if missing > 0.0 and (accepted == 0 or uniform * (missing + rest) < missing):
+            return accepted, draw(left, numbers[-1])
+    return 0, draw(target[0], numbers[-1])
+
+
+@compiled
 def verify_tree(
     target: FloatArray,
     draft: FloatArray,
@@ -136,14 +184,9 @@ def verify_tree(
             child = begin + leaf * width // scoring.size
             walked[level + 1] = child
             if first[child] < 0:
-                token, alike = tokens[child - 1], begin
-                # equal prefixes know the same: what the first of them does
-                while tokens[alike - 1] != token or (
-                    first[before + (alike - begin) // children] != slot
-                ):
-                    alike += 1
-                first[child] = alike
-                if alike == child:
+                first[child] = _first_alike(child, begin, before, children, tokens, first)
+                if first[child] == child:
+                    token = tokens[child - 1]
                     wanted = weights[slot] * units[slot] * p[token]
                     scores[child], weights[child], tops[child] = _child(
                         scores[slot], splits[slot], wanted, float(q[token])
@@ -157,22 +200,10 @@ def verify_tree(
                     best = score
                     path[:] = walked
     depth = length if best > -inf else 0
-    for accepted in range(depth, -1, -1):
-        slot = first[path[accepted]]
-        weight, uniform = weights[slot], numbers[accepted]
-        if accepted == length:
-            if uniform < weight:
-                return path, accepted, draw(target[slot], numbers[-1])
-            continue
-        p, q, found = target[slot], draft[slot], splits[slot]
-        wanted = weight * units[slot]
-        gamma = skewed(wanted, p, q, found.low, found.high, found.up, found.down)
-        left, missing = positive_part(wanted, p, 1.0, gamma)
-        # 1 - w first: next to 1 a tiny mass would be lost
-        rest = drafted[slot] * (1.0 - weight)
-        if missing > 0.0 and (accepted == 0 or uniform * (missing + rest) < missing):
-            return path, accepted, draw(left, numbers[-1])
-    return path, 0, draw(target[0], numbers[-1])
+    accepted, token = _accepted(
+        first[path], target, draft, weights, splits, units, drafted, numbers, depth
+    )
+    return path, accepted, token
 
 
 @compiled

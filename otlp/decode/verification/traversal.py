@@ -9,17 +9,15 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import next_weight
-from otlp.decode.verification.verification import Outcome, Verification
+from otlp.decode.verification.verification import OfTrees, Outcome
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
 from otlp.numerics.positive_part import positive_part
 
 
 @dataclass(frozen=True)
-class Traversal(Verification):
+class Traversal(OfTrees):
     """Block verification on a tree, from the leaves to the root (Weng et al. 2025).
 
     A node with weight w must be accepted, itself or below, with probability w.  Its draws are
@@ -49,10 +47,6 @@ class Traversal(Verification):
     """
 
     name: ClassVar[str] = "traversal"
-
-    def supports(self, drafting: Drafting) -> Capability:
-        """Take every tree and every kind of draws."""
-        return Capability(True)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Try the root, which has weight 1; see `Verification.verify`."""

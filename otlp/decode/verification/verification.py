@@ -1,10 +1,17 @@
-"""What every verification algorithm answers: which drafted prefix to keep, and what comes next."""
+"""What every verification algorithm answers: which drafted prefix to keep, and what comes next.
+
+A rule over trees is a small file beside this one: a frozen dataclass that says which draftings it
+takes, by one of the bases here, and how it verifies.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, iid_paths
@@ -58,8 +65,6 @@ class Verification(ABC):
     """
 
     name: ClassVar[str]
-    one_path: ClassVar[bool] = False
-    """Whether it verifies a single path only."""
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """What to draft for the algorithm, given K and L: K i.i.d. paths, unless it says other."""
@@ -89,12 +94,67 @@ class Verification(ABC):
         """
 
 
-def iid_paths_only(drafting: Drafting, name: str) -> Capability:
-    """Whether K i.i.d. paths of one length are drafted."""
-    if drafting.is_iid_paths and drafting.paths:
+class OfTrees(Verification):
+    """Base of the algorithms that take every tree and every kind of draws."""
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take every tree."""
         return Capability(True)
-    return Capability(
-        False,
-        f"{name} selects among i.i.d. paths of one length, not in a tree with "
-        f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
-    )
+
+
+class OfPaths(Verification):
+    """Base of the algorithms that select among K i.i.d. paths of one length."""
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take K i.i.d. paths of one length."""
+        if drafting.is_iid_paths and drafting.paths:
+            return Capability(True)
+        return Capability(
+            False,
+            f"{self.name} selects among i.i.d. paths of one length, not in a tree with "
+            f"{drafting.kind_name} draws: use iid_paths(K, L), or traversal",
+        )
+
+
+class OfOnePath(Verification):
+    """Base of the algorithms that verify one path."""
+
+    def supports(self, drafting: Drafting) -> Capability:
+        """Take one path."""
+        if drafting.paths == 1 and drafting.is_iid_paths:
+            return Capability(True)
+        return Capability(
+            False,
+            f"{self.name} verifies one i.i.d. path, not {drafting.paths or 'those of a tree'} with "
+            f"{drafting.kind_name} draws: use iid_paths(1, L), or an algorithm such as tournament",
+        )
+
+
+def follow(
+    tree: DraftTree,
+    targets: FloatArray,
+    chooser: Chooser,
+    next_token: Callable[[int], FloatArray],
+) -> Outcome:
+    """Draw token after token from the root on, until one is drawn that was not drafted.
+
+    Parameters
+    ----------
+    tree, targets, chooser
+        As in `Verification.verify`.
+    next_token : callable
+        From an inner node to the distribution of the token that follows it, shape (V,).
+    """
+    node = 0
+    while node in tree.draws:
+        distribution = next_token(node)
+        children = np.unique(tree.draws[node])
+        tokens = tree.tokens[children]
+        undrafted = distribution.copy()
+        undrafted[tokens] = 0.0
+        rest = float(undrafted.sum())
+        chosen = chooser.choose(np.append(distribution[tokens], rest))
+        if chosen == children.size:
+            return Outcome(node, undrafted / rest)
+        node = int(children[chosen])
+    return Outcome(node, targets[node])
