@@ -74,7 +74,10 @@ __all__ = [
     "synthetic",
 ]
 
-_AROUND = ("auditing", "batched", "data", "decode", "device", "drafts", "export", "studies")
+_AROUND = (
+    *("auditing", "batched", "data", "decode", "device"),
+    *("drafts", "export", "plot", "studies"),
+)
 _CORE = ("errors", "plan", "reductions", "solvers", "sweeps")
 
 

@@ -79,9 +79,39 @@ class ScorePlan(SelectionPlan):
         chances = best_of(drafted, *_cells(groups, low, high, low_share, high_share))
         return tokens, chances[place] * (counts / drafted[place])
 
+    def score_masses(self) -> tuple[IndexArray, IndexArray, FloatArray]:
+        """Mass of the drafts that each group of tokens scores on each cell.
+
+        Returns
+        -------
+        owner, cell : ndarray, shape (G + 2 T,)
+            The group, and the cell that it scores on: its own first, then those of the swaps.
+        mass : ndarray, shape (G + 2 T,)
+            They sum up to one; those on a cell, to the draft probability of its group.
+        """
+        group, low, high, low_share, high_share = self._arrays
+        drafted = self.draft > 0.0
+        whole = np.bincount(group[drafted], self.draft[drafted], minlength=self.swaps.groups)
+        up, down = whole[low] * _single(low, low_share), whole[high] * _single(high, high_share)
+        count = self.swaps.groups
+        own = whole - np.bincount(low, up, count) - np.bincount(high, down, count)
+        numbers = np.arange(count, dtype=np.int32)
+        return (
+            np.concatenate((numbers, low, high)),
+            np.concatenate((numbers, high, low)),
+            np.concatenate((np.maximum(own, 0.0), up, down)),
+        )
+
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the score laws alone; O(V log n)."""
         return realised_distribution(*self._arrays, self.draft, self.swaps.groups, self.problem.n)
+
+
+def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
+    """The share of each swap, from their sums over the swaps of a group so far."""
+    before = np.where(owner == np.roll(owner, 1), np.roll(share, 1), 0.0)
+    before[:1] = 0.0
+    return share - before
 
 
 @compiled

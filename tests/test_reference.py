@@ -26,6 +26,7 @@ PUBLIC = (
     "otlp.errors",
     "otlp.export",
     "otlp.plan",
+    "otlp.plot",
     "otlp.reductions",
     "otlp.solvers",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import click
@@ -50,8 +52,11 @@ def command(
     single = ChosenRows.single(capture, row)
     instance = single.problem(row, n, **cut)
     with progress("solving", None):
+        begun = perf_counter()
         warm([chosen], small_problems(single.capture))
+        loaded = perf_counter() - begun
         solution = settled(lambda: chosen.solve(instance))
+    solution = replace(solution, timings=replace(solution.timings, load=loaded))
     asked = {"row": row, "n": n, **cut, "options": list(options)}
     open_end = single.truncations(**cut)
     found = {**certificate(solution), "truncation": open_end[0]}
@@ -102,6 +107,7 @@ def _print(solution: Solution) -> None:
         "marginal error": f"{solution.marginal_error:.2e} ({solution.marginal_method})",
         "size of H*": "-" if solution.subset is None else f"{solution.subset.sum():,}",
         "time": f"{1e3 * solution.timings.total:.3f} ms",
+        "loading": f"{solution.timings.load:.2f} s before that, at a process's first solve",
         "message": solution.message,
     }
     facts(f"{solution.solver}: {solution.guarantee.name}", content)

@@ -41,6 +41,23 @@ def figure(path: Path | str, width: float, height: float) -> Iterator[Any]:
         canvas.savefig(path, dpi=150, metadata=metadata)
 
 
+def axes_or_new(axes: Any) -> Any:
+    """Give the axes back, or those of a new figure of pyplot where there are none.
+
+    Raises
+    ------
+    EngineNotFoundError
+        If matplotlib is missing.
+    """
+    if axes is not None:
+        return axes
+    _empty(1.0, 1.0)
+    from matplotlib import pyplot, rc_context
+
+    with rc_context(LOOK):
+        return pyplot.subplots(layout="constrained")[1]
+
+
 def _empty(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure

@@ -25,6 +25,7 @@ COLUMNS: dict[str, type] = {
     "marginal_error": float,
     "subset_size": int,
     "seconds": float,
+    "load_seconds": float,
     "block": int,
     "message": str,
 }
@@ -47,7 +48,8 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
         `COLUMNS`, one entry a row, in the order of the rows.  ``row``, ``status`` and
         ``message`` say where and why an error was raised; what it left unknown is NaN in a column
         of floats, "" in one of words, None in ``subset_size`` and ``block``.  ``seconds`` leave out
-        what loaded; rows of one ``block`` were solved together, and have its mean.
+        the loading and compiling of kernels, which are ``load_seconds``; rows of one ``block`` were
+        solved together, and have its mean.
 
     Raises
     ------
@@ -131,6 +133,7 @@ def _known(row: Row) -> dict[str, Any]:
         "marginal_error": solution.marginal_error,
         "subset_size": None if subset is None else int(subset.sum()),
         "seconds": solution.timings.total,
+        "load_seconds": solution.timings.load,
         "block": solution.details.get("block", 1),
     }
 

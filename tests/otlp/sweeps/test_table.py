@@ -40,6 +40,7 @@ def test_columns_are_the_certificates() -> None:
                 assert value == wanted or (math.isnan(value) and math.isnan(wanted))
     assert table["subset_size"][:3] == [1, None, 1]
     assert table["seconds"][0] == rows[0].solution.timings.total  # type: ignore[union-attr]
+    assert table["load_seconds"][0] == rows[0].solution.timings.load  # type: ignore[union-attr]
     for name, kind in COLUMNS.items():
         assert all(isinstance(value, kind) or value is None for value in table[name])
 
