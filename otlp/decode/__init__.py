@@ -59,13 +59,13 @@ from otlp.decode.drafting import (
 from otlp.decode.generate_folder import write_generate_folder
 from otlp.decode.generating import generate
 from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
-from otlp.decode.list_decoding import ListRun, list_decoding
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.models.text_model import TextModel
+from otlp.decode.one_stream import ListRun, list_decoding
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.tuned import Tuned

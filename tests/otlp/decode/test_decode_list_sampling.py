@@ -20,7 +20,7 @@ from otlp.decode import (
 )
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.round_laws import round_law
-from otlp.decode.list_decoding import race
+from otlp.decode.one_stream import race
 from otlp.decode.verification.list_sampling import race_conditional
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 
