@@ -190,6 +190,7 @@ def test_bad_input_is_named() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_compiled_without_graph_breaks() -> None:
     target, draft, tokens = round_input()
     numbers = torch.rand(1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

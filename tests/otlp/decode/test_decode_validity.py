@@ -265,6 +265,7 @@ def test_whole_rounds_of_more_paths(name, size):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sampled_rounds_follow_the_enumerated_law():
     """Production's random generator on top of the enumerated code; false alarm below 1e-4 in all.
 
