@@ -1,12 +1,15 @@
 """What the site does to the pages beside rendering them.
 
-Pages read well on a code host as they are; here formulas become MathML, pages are made of the
-files at the top of the checkout, the command line's help and the fields of its JSON are added to
+Pages read well on a code host as they are; here formulas become MathML, sessions are copied without
+prompts and outputs, scripts of the gallery become notebooks, pages are made of the files at the top
+of the checkout, the command line's help and the fields of its JSON are added to
 their pages, and links out of `docs/` are turned to the pages that stand for them.
 """
 
 from __future__ import annotations
 
+import ast
+import doctest
 import html
 import json
 import os
@@ -20,10 +23,12 @@ from xml.etree import ElementTree
 
 import click
 from latex2mathml.converter import convert
+from markdown.extensions.toc import slugify
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent.parent
+GALLERY = sorted((ROOT / "docs" / "gallery").glob("*.py"))
 TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 TOP |= {"SECURITY.md": "security.md"}
 PAGES = {"README.md": "index.md", "otlp/errors.py": "reference/errors.md"} | TOP
@@ -38,8 +43,14 @@ ElementTree.register_namespace("", MATHML[1:-1])
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+CODE = re.compile(r"<pre><span></span><code>(.*?)</code></pre>", re.DOTALL)
+"""A block of code, in colours."""
+
+
 def on_config(config: Any) -> Any:
-    """Leave out of the navigation what is not written yet."""
+    """Leave out of the navigation what is not written yet; a switch of versions needs versions."""
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config.extra["version"] = {"provider": "mike"}
     made = set(TOP.values())
     docs = Path(config.docs_dir)
     config.nav = [
@@ -49,6 +60,7 @@ def on_config(config: Any) -> Any:
 
 
 def _written(entry: Any, exists: Callable[[str], bool]) -> Any:
+    """An entry of the navigation, a title with a page or with pages, without those not there."""
     title, below = next(iter(entry.items()))
     if isinstance(below, str):
         return entry
@@ -62,11 +74,48 @@ def _written(entry: Any, exists: Callable[[str], bool]) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Make pages of the files at the top of the checkout."""
+    """Make pages of the files at the top of the checkout, notebooks of the gallery's scripts."""
+    for script in GALLERY:
+        page = f"gallery/{script.stem}.ipynb"
+        files.append(File.generated(config, page, content=notebook(script)))
     for source, page in TOP.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def notebook(script: Path) -> str:
+    """A script as a notebook: what it shows, the script, its figure."""
+    text = script.read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(text)) or ""
+    code = text.partition('"""\n')[2].strip()
+    cells = [
+        ("markdown", f'{said}\n\nIn an environment with otlp: `pip install -e ".[plot]"`.'),
+        ("code", code),
+        ("code", f'from IPython.display import SVG\n\nSVG("{script.stem}.svg")'),
+    ]
+    empty = {"code": {"execution_count": None, "outputs": []}, "markdown": {}}
+    return json.dumps({
+        "cells": [
+            {"cell_type": kind, "id": f"{script.stem}-{at}", "metadata": {}, **empty[kind],
+             "source": source}
+            for at, (kind, source) in enumerate(cells)
+        ],
+        "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python",
+                                    "name": "python3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    })  # fmt: skip
+
+
+def thumbnails(page: str) -> str:
+    """The figures of the gallery in a grid, each a link to its script, in the page's order."""
+    found = re.findall(r"^## ([^\n]+)$.*?\]\((\w+\.svg)\)$", page, re.MULTILINE | re.DOTALL)
+    links = [
+        f'<a href="#{slugify(title, "-")}"><img src="{figure}" alt="" loading="lazy">{title}</a>'
+        for title, figure in found
+    ]
+    return f'<div class="thumbnails">{"".join(links)}</div>\n\n'
 
 
 def command_line() -> str:
@@ -115,7 +164,25 @@ def _kind(field: Any) -> str:
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 
-GENERATED = {"reference/command_line.md": command_line, "reference/json.md": json_fields}
+def names() -> str:
+    """Every public name with its page, from the entries of the reference's pages."""
+    found = []
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
+            name = path.rpartition(".")[2]
+            found.append((name.casefold(), name, f"{path} | [{title}]({page.name})"))
+    lines = [f"| [`{name}`][{said.partition(' ')[0]}] | `{said.replace(' |', '` |', 1)} |"
+             for _, name, said in sorted(found)]  # fmt: skip
+    return "\n| name | in full | page |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+
+
+GENERATED = {
+    "reference/command_line.md": command_line,
+    "reference/json.md": json_fields,
+    "reference/names.md": names,
+}
 """What follows the text of a page."""
 
 
@@ -135,15 +202,38 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     def to_source(found: re.Match[str]) -> str:
         source = (ROOT / "docs" / folder / found[1]).read_text(encoding="utf-8")
         shown = indent(f"```python\n{source}```", "    ")
-        return f'??? example "{found[1]}"\n\n{shown}'
+        link = f"[as a notebook]({Path(found[1]).stem}.ipynb){{ download }}"
+        return f'??? example "{found[1]}"\n\n{shown}\n\n{link}'
 
+    if page.file.src_uri == "gallery/index.md":
+        at = markdown.index("## ")
+        markdown = markdown[:at] + thumbnails(markdown) + markdown[at:]
     markdown = SCRIPT.sub(to_source, markdown)
     return LINK.sub(to_page, markdown).replace("```python\n>>>", "```pycon\n>>>")
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Typeset formulas: TeX becomes MathML, which browsers draw without a script."""
+    """Typeset formulas: TeX becomes MathML, which browsers draw without a script; copy sessions."""
+    content = CODE.sub(with_copy, content)
     return FORMULA.sub(lambda found: typeset(found[3], found[2] == "("), content)
+
+
+def with_copy(found: re.Match[str]) -> str:
+    """A block of code whose copy button gives what a prompt takes, if it is a session."""
+    if 'class="gp"' not in found[1]:
+        return found[0]
+    shown = html.unescape(re.sub(r"<[^>]+>", "", found[1]))
+    return found[0].replace("<pre>", f'<pre data-copy="{html.escape(typed(shown))}">', 1)
+
+
+def typed(session: str) -> str:
+    """What was typed in a session: no prompts, no outputs, an empty line after each block."""
+    lines = []
+    for example in doctest.DocTestParser().get_examples(session):
+        several = example.source.count("\n") > 1
+        lines += [line for line in example.source.splitlines() if line.strip() or not several]
+        lines += [""] * several
+    return "\n".join(lines).rstrip() + "\n" * (1 + bool(lines and not lines[-1]))
 
 
 def typeset(formula: str, inline: bool) -> str:

@@ -1,0 +1,198 @@
+"""What the site adds to pages: copied sessions, notebooks, names; and all of it in a browser."""
+
+from __future__ import annotations
+
+import codeop
+import contextlib
+import functools
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_docs import PAGES, ROOT, SOURCES
+
+pytest.importorskip("mkdocs", reason='pip install -e ".[docs]"')
+
+
+def load_hooks() -> Any:
+    specification = spec_from_file_location("hooks", ROOT / "docs" / "site" / "hooks.py")
+    assert specification is not None and specification.loader is not None
+    hooks = module_from_spec(specification)
+    specification.loader.exec_module(hooks)
+    return hooks
+
+
+HOOKS = load_hooks()
+SESSION = re.compile(
+    r"^```python\n(>>> .+?)^```|^((?: *(?:>>>|\.\.\.) .*\n(?: *\S.*\n)*)+)", re.M | re.S
+)
+
+
+def sessions(text: str) -> list[str]:
+    return [fenced or bare for fenced, bare in SESSION.findall(text)]
+
+
+def complete(lines: list[str]) -> list[str]:
+    """The statements that a prompt makes of lines typed one after the other."""
+    statements: list[str] = []
+    begun: list[str] = []
+    for line in lines:
+        begun.append(line)
+        if codeop.compile_command("\n".join(begun), symbol="single") is not None:
+            statements += ["\n".join(begun)] * any(begun)
+            begun = []
+    assert not begun, f"never ends: {begun}"
+    return statements
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *SOURCES.values()], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_what_is_copied_is_what_a_prompt_takes(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert ">>> " not in text or sessions(text)
+    for session in sessions(text):
+        copied = HOOKS.typed(session)
+        assert ">>>" not in copied
+        typed = sum(line.lstrip().startswith(">>>") for line in session.splitlines())
+        # the button drops what is behind the last character
+        assert len(complete([*copied.rstrip().split("\n"), ""])) == typed
+
+
+def test_a_block_of_code_carries_what_is_copied() -> None:
+    shown = (
+        '<span class="gp">&gt;&gt;&gt; </span><span class="n">1 &lt; 2</span>\n'
+        '<span class="go">True</span>\n'
+    )
+    block = f"<pre><span></span><code>{shown}</code></pre>"
+    made = HOOKS.on_page_content(block)
+    (copied,) = re.findall(r'data-copy="([^"]*)"', made)
+    assert html.unescape(copied) == "1 < 2\n" and made.endswith(f"<code>{shown}</code></pre>")
+    plain = "<pre><span></span><code>otlp bench\n</code></pre>"
+    assert HOOKS.on_page_content(plain) == plain
+
+
+@pytest.mark.parametrize("script", HOOKS.GALLERY, ids=lambda path: path.stem)
+def test_a_notebook_holds_its_script_and_shows_its_figure(script: Path) -> None:
+    found = json.loads(HOOKS.notebook(script))
+    said, code, shown = ("".join(cell["source"]) for cell in found["cells"])
+    assert script.read_text(encoding="utf-8").rstrip().endswith(code)
+    compile(code, script.name, "exec")
+    assert f'SVG("{script.stem}.svg")' in shown and 'pip install -e ".[plot]"' in said
+
+
+def test_every_script_of_the_gallery_has_a_thumbnail() -> None:
+    page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
+    grid = HOOKS.thumbnails(page)
+    assert grid.count("<a ") == len(HOOKS.GALLERY)
+    assert all(f'src="{script.stem}.svg"' in grid for script in HOOKS.GALLERY)
+
+
+def test_names_from_a_to_z_are_the_entries_of_the_reference() -> None:
+    from tests.test_reference import entries
+
+    rows = re.findall(r"^\| \[`(\S+)`\]\[(\S+)\]", HOOKS.names(), re.M)
+    assert sorted(path for _, path in rows) == sorted(entries())
+    assert [name.casefold() for name, _ in rows] == sorted(name.casefold() for name, _ in rows)
+
+
+def test_what_leads_to_a_page_is_called_what_the_page_is_called() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    labelled = {
+        label: page for label, page in re.findall(r"^ +- ([^:\n]+): (\S+\.md)$", text, re.M)
+    }
+    assert labelled == {"Home": "index.md", "Gallery": "gallery/index.md"}
+    listed = set(re.findall(r"\S+\.md$", text, re.M)) - set(HOOKS.TOP.values())
+    docs = ROOT / "docs"
+    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
+    """The site's address, and its pages."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=folder)
+    ) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pages = sorted(str(page.parent.relative_to(folder)) for page in folder.rglob("index.html"))
+        yield f"http://127.0.0.1:{server.server_port}", pages
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium, playwright's own or the one that is installed."""
+    playing = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    with playing.sync_playwright() as play:
+        found = shutil.which("chromium") or shutil.which("google-chrome")
+        try:
+            opened = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except playing.Error as error:
+            pytest.skip(f"no browser: playwright install chromium ({error})")
+        yield opened
+        opened.close()
+
+
+WIDER = """() => [...document.querySelectorAll('.md-content *')]
+    .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+    .filter(e => { for (let p = e; p; p = p.parentElement)
+        if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX)) return false;
+        return true; })
+    .map(e => e.outerHTML.slice(0, 120))"""
+"""Elements that reach beyond the window, and scroll in nothing."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_pages_stay_in_the_window_and_every_request_is_answered(
+    site: tuple[str, list[str]], width: int, scheme: str
+) -> None:
+    address, pages = site
+    with browser() as opened:
+        context = opened.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        page, failed = context.new_page(), []
+        page.on("response", lambda got: got.status >= 400 and failed.append(got.url))
+        page.on("requestfailed", lambda lost: failed.append(lost.url))
+        for name in pages:
+            page.goto(f"{address}/{name}/", wait_until="load")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert not page.evaluate(WIDER), name
+        assert not failed
+
+
+@pytest.mark.slow
+def test_the_copy_button_gives_what_a_prompt_takes(site: tuple[str, list[str]]) -> None:
+    with browser() as opened:
+        context = opened.new_context()
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.goto(f"{site[0]}/", wait_until="networkidle")
+        page.click("[data-md-type=copy]")
+        copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("import otlp\n") and ">>>" not in copied and "'OPTIMAL'" not in copied
+    ran = subprocess.run(
+        [sys.executable, "-i", "-q"], input=f"{copied}\n\n", capture_output=True, text=True
+    )
+    assert "('OPTIMAL', True, True)" in ran.stdout and "Error" not in ran.stderr
