@@ -13,17 +13,9 @@ from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfR
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
+from tests.otlp.batched.rows import DIFFERENT, RULES  # noqa: E402
 
-VERIFIERS = [
-    batched.verify,
-    batched.verify_histogram,
-    batched.speculative_sampling,
-    batched.recursive_rejection,
-    batched.recursive_rejection_without_replacement,
-    batched.verify_without_replacement,
-    batched.k_seq,
-    batched.verify_paths,
-]
+VERIFIERS = [*RULES.values(), *DIFFERENT.values(), batched.verify_paths]
 OTHERS = [
     batched.acceptance,
     batched.acceptance_histogram,
@@ -64,7 +56,7 @@ def test_kinds_of_tensors(function: Callable, name: str) -> None:
     for value in kinds:
         with pytest.raises(InvalidInputError, match=f"{name} has shape .*dense tensor of float16"):
             function(**arguments(function) | {name: value})
-    for value in (rows[0], rows[None], rows[..., :0]):
+    for value in (rows[0], rows[None], rows[..., :0], rows[..., :-1]):
         with pytest.raises(InvalidInputError, match=f"{name} has shape"):
             function(**arguments(function) | {name: value})
 
