@@ -16,7 +16,7 @@ from otlp import batched  # noqa: E402
 from tests.otlp.batched.rows import DTYPES, RULES, spread  # noqa: E402
 
 RATE = 1e-6 / 80
-COUNT = 10_000
+COUNT = 20_000
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
