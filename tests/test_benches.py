@@ -29,6 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -86,6 +87,7 @@ def test_a_kernel_that_takes_a_fifth_more_instructions_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is missing")
 def test_instructions_are_counted(tmp_path: Path) -> None:
     before, now = tmp_path / "before.json", tmp_path / "now.json"
@@ -98,6 +100,7 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_engines_that_are_not_installed_stand_by_name() -> None:
     pytest.importorskip("transformers")
     options = ["--length", "1", "--vocab-size", "2", "--samples", "1000"]

@@ -69,6 +69,7 @@ def test_every_figure_is_shown_and_is_an_svg() -> None:
 TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
 PAGE_OF_TIMES = ROOT / "docs" / "benchmarks.md"
 NO_BENCHMARKS = (
+    "rivals",
     *("capture_pair", "distill", "kernels", "measuring"),
     *("slice_rules", "target_texts", "train_pair", "widened"),
 )

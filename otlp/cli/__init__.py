@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 import click
@@ -28,6 +29,13 @@ COMMANDS = {
     "capture": "Write the logits that two models meet while decoding.",
     "info": "Describe a capture file.",
 }
+
+
+def with_options(message: str, command: click.Command | None) -> str:
+    """Name the options of a command in a message as they are written there: --top-k for top_k."""
+    params = () if command is None else command.params
+    flags = {param.name: max(param.opts, key=len) for param in params if "_" in (param.name or "")}
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda word: flags.get(word[0], word[0]), message)
 
 
 class LazyGroup(click.Group):
@@ -67,7 +75,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except OTLPError as error:
-            fail(f"{type(error).__name__}: {error}")
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            fail(f"{type(error).__name__}: {with_options(str(error), command)}")
         except BrokenPipeError:
             raise  # nobody reads on: click ends quietly
         except (MemoryError, OverflowError, OSError) as error:

@@ -48,7 +48,7 @@ Examples:
 @click.option(
     "--journal",
     type=OutputFile(),
-    help="Keep every finished row and setting here; if it is there, go on after its last line.",
+    help="Keep every finished row and setting here; what it lacks of the lists is added.",
 )
 @click.option(
     "--over",
@@ -81,8 +81,8 @@ def command(
     passages that the rows are of.
 
     With a journal, a sweep that was interrupted, killed, or met a full disk is gone on with by the
-    same command: no row is lost, and none is done twice.  The journal is the same to the byte,
-    whatever the number of workers.
+    same command: no row is lost, and none is done twice.  Of longer lists, with a further n, only
+    what is new is measured.  The journal is the same to the byte, whatever the number of workers.
     """
     grid = Grid(n, top_k=top_k, **same)
     chosen = None if synthetic else ChosenRows.spread(capture, rows)

@@ -8,8 +8,8 @@ A round of decoding has three parts, and one small interface each.
   nothing, `Mixture` mixes models, `TextModel` is the base of a model that is a function of a text.
 - `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
   `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
-  `tree_shape(parents, kind)`, `no_draft()`.  Of a shape that follows the draft:
-  `mixed_tree([(c1, k1), ...])`, `adaptive_depth(K, L, threshold)`,
+  `tree_shape(parents, kind)`, `delayed_paths(T, K, L)`, `no_draft()`.  Of a shape that follows the
+  draft: `mixed_tree([(c1, k1), ...])`, `adaptive_depth(K, L, threshold)`,
   `adaptive_branching(N, L, coverage)`, `top_tree(N, L)`, or a `ShapeRule` of your own
   (`RuledDrafting`).
 - `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
@@ -44,6 +44,7 @@ from otlp.decode.drafting import (
     TopTree,
     adaptive_branching,
     adaptive_depth,
+    delayed_paths,
     greedy_distribution,
     hub_pairs,
     iid_paths,
@@ -64,6 +65,7 @@ from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.models.text_model import TextModel
+from otlp.decode.one_stream import ListRun, list_decoding
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.tuned import Tuned
@@ -72,6 +74,7 @@ from otlp.decode.verification import (
     Autoregressive,
     Block,
     GreedyMultipath,
+    ListSampling,
     Outcome,
     Speculative,
     TargetOnly,
@@ -92,6 +95,8 @@ __all__ = [
     "DraftTree",
     "Drafting",
     "GreedyMultipath",
+    "ListRun",
+    "ListSampling",
     "Mixture",
     "Model",
     "MultipathOptimum",
@@ -121,12 +126,14 @@ __all__ = [
     "adaptive_depth",
     "check_pair",
     "check_round",
+    "delayed_paths",
     "enumerate_choices",
     "find_verification",
     "generate",
     "greedy_distribution",
     "hub_pairs",
     "iid_paths",
+    "list_decoding",
     "mixed_shape",
     "mixed_tree",
     "multipath_optimum",

@@ -10,10 +10,11 @@ import itertools
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
 from otlp.sweeps.workers import in_order, one_by_one
 
-FORMAT = "otlp-sweep-1"
+FORMAT = "otlp-sweep-2"
 
 CHUNK = 32
 """Combinations of row and setting in a task, if a row has not more."""
@@ -134,8 +135,8 @@ def sweep(
     grid : Grid, optional
     journal : path-like, optional
         A file that takes a line for each row and setting once it is measured (`Journal`).  If it
-        is there, it must be that of the same sweep, which then goes on where it stopped; of a
-        sweep that is complete, the points are read and nothing is measured.
+        is there, it must be of the same rows and rules, measured in the same way; what it holds
+        is read, and what it lacks, such as a further n, is measured and added.
     jobs, executor : optional
         Processes that work at the same time, and where: see `otlp.sweeps.workers.in_order`.
     progress : callable
@@ -155,7 +156,7 @@ def sweep(
     InvalidInputError
         If the rows are none.
     JournalError
-        If the journal is that of another sweep, or cannot be written.
+        If the journal is of other rows, rules or limits, or cannot be written.
 
     Notes
     -----
@@ -183,34 +184,44 @@ def sweep(
         book = None
         if journal is not None:
             book = stack.enter_context(Journal(journal, _heading(source, grid)))
-            for number, entry in enumerate(book.entries()):
-                _check_place(entry, number, source.numbers, grid, book)
-                sums.add(entry)
+            held: Counter[SweepSetting] = Counter()
+            for line, entry in enumerate(book.entries(), start=2):
+                setting = _setting_of(entry, source.numbers, grid, held)
+                if setting is None:
+                    raise JournalError(
+                        f"{book.path}: line {line} is not one that belongs there: the file was "
+                        "changed; name another file, or cut it off before that line"
+                    )
+                held[setting] += 1
+                sums.add(setting, entry)
                 progress("reading the journal", sums.done)
-        tasks = _tasks(source, grid.settings, sums.done)
+        tasks = _tasks(source, grid.settings, dict(sums.measured))
         for entries in _finished(partial(_measured, grid=grid), tasks, grid, jobs, executor):
             if book is not None:
                 book.append(entries)
             for entry in entries:
-                sums.add(entry)
+                sums.add(_setting(entry), entry)
             progress(f"row {entries[-1]['row']}", sums.done)
     return sums.points()
 
 
 def _heading(rows: RowSource, grid: Grid) -> Entry:
-    """What must be the same for two sweeps to be one."""
-    return {"format": FORMAT, "otlp": otlp.__version__, **rows.heading(), **asdict(grid)}
+    """What must be the same for two sweeps to share a journal: all but the settings."""
+    lists = ("n", "temperature", "top_k", "schemes")
+    same = {name: kept for name, kept in asdict(grid).items() if name not in lists}
+    return {"format": FORMAT, "otlp": otlp.__version__, **rows.heading(), **same}
 
 
-def _tasks(rows: RowSource, settings: Sequence[SweepSetting], done: int) -> Iterator[Task]:
-    """What is left to do once so many combinations of row and setting are done."""
-    row, inside = divmod(done, len(settings))
-    if inside:
-        yield rows.part(row, row + 1), settings[inside:]
-        row += 1
-    step = max(1, CHUNK // len(settings))
-    for start in range(row, len(rows.numbers), step):
-        yield rows.part(start, start + step), settings
+def _tasks(
+    rows: RowSource, settings: Sequence[SweepSetting], measured: Mapping[SweepSetting, int]
+) -> Iterator[Task]:
+    """What is left to do, row by row, once each setting is done on so many first rows."""
+    ends = sorted({len(rows.numbers), *measured.values()})
+    for first, last in itertools.pairwise(ends):
+        left = tuple(setting for setting in settings if measured[setting] <= first)
+        step = max(1, CHUNK // len(left))
+        for start in range(first, last, step):
+            yield rows.part(start, min(start + step, last)), left
 
 
 def _finished(
@@ -266,26 +277,32 @@ def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> En
     return {"row": row, **asdict(setting), "rules": rules}
 
 
-def _check_place(
-    entry: Entry, done: int, numbers: Sequence[int], grid: Grid, journal: Journal
-) -> None:
-    """Refuse a line of the journal that is not the one that belongs there."""
-    row, inside = divmod(done, len(grid.settings))
+def _setting(entry: Entry) -> SweepSetting:
+    return SweepSetting(**{field.name: entry[field.name] for field in fields(SweepSetting)})
+
+
+def _setting_of(
+    entry: Entry, numbers: Sequence[int], grid: Grid, held: Mapping[SweepSetting, int]
+) -> SweepSetting | None:
+    """The setting of a journal's line, asked for now or before; None if it does not belong there.
+
+    The lines of a setting are in the order of the rows, whatever stands between them.
+    """
+    try:
+        setting = _setting(entry)
+        place = held.get(setting, 0)
+    except (KeyError, TypeError):
+        return None
     rules = entry.get("rules")
     right = (
-        row < len(numbers)
-        and {**entry, "rules": None}
-        == {"row": numbers[row], **asdict(grid.settings[inside]), "rules": None}
+        place < len(numbers)
+        and entry == {"row": numbers[place], **asdict(setting), "rules": rules}
         and isinstance(rules, dict)
         and list(rules) == [*grid.rules, OPTIMUM, BOUND]
         and all(isinstance(found, dict) for found in rules.values())
         and all(isinstance(found.get("acceptance", ""), float | None) for found in rules.values())
     )
-    if not right:
-        raise JournalError(
-            f"{journal.path}: line {done + 2} is not the one that belongs there: the file was "
-            "changed; name another file, or cut it off before that line"
-        )
+    return setting if right else None
 
 
 class _Sums:
@@ -293,22 +310,27 @@ class _Sums:
 
     def __init__(self, grid: Grid, passages: IntArray, each: Callable[[Entry], object]) -> None:
         self._each = each
-        self.done = 0
+        self.measured = dict.fromkeys(grid.settings, 0)
         self._passages = passages
-        self._settings = grid.settings
-        keys = itertools.product(self._settings, (*grid.rules, OPTIMUM, BOUND))
+        keys = itertools.product(grid.settings, (*grid.rules, OPTIMUM, BOUND))
         self._values = {key: array("d") for key in keys}
         self._reasons: dict[tuple[SweepSetting, str], str] = {}
 
-    def add(self, entry: Entry) -> None:
-        """Take the next entry."""
-        setting = self._settings[self.done % len(self._settings)]
+    @property
+    def done(self) -> int:
+        """How many combinations of row and setting are done."""
+        return sum(self.measured.values())
+
+    def add(self, setting: SweepSetting, entry: Entry) -> None:
+        """Take the next entry of a setting; one that is not asked for is left out."""
+        if setting not in self.measured:
+            return
         for rule, found in entry["rules"].items():
             acceptance = found["acceptance"]
             self._values[setting, rule].append(math.nan if acceptance is None else acceptance)
             if "reason" in found:
                 self._reasons.setdefault((setting, rule), found["reason"])
-        self.done += 1
+        self.measured[setting] += 1
         self._each(entry)
 
     def points(self) -> list[SweepPoint]:

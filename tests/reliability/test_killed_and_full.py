@@ -23,6 +23,14 @@ from tests.reliability.commands import (
 ROOT = Path(__file__).parent.parent.parent
 QUICK = frozenset({"solve"})
 COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
+LONG = frozenset({"audit", "capture", "cascade", "decode"})
+"""What loads models, or takes long otherwise, once for each step that it is killed at."""
+KILLED = [
+    pytest.param(*one.values, marks=[*one.marks, pytest.mark.long])
+    if LONG.intersection(one.values)
+    else one
+    for one in COMMANDS
+]
 RUN = "import sys; from otlp.cli import main; main(sys.argv[1:], prog_name='otlp')"
 
 
@@ -61,7 +69,7 @@ def run(command: str, folder: Path, limit: int | None = None) -> subprocess.Comp
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", KILLED)
 def test_a_command_killed_at_any_step_leaves_whole_files(command: str, tmp_path: Path) -> None:
     needs(command)
     subprocess.run(

@@ -8,6 +8,7 @@ from otlp.decode.drafting.most_likely import TopTree, top_tree
 from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.decode.drafting.shaped import (
     ShapedDrafting,
+    delayed_paths,
     greedy_distribution,
     hub_pairs,
     iid_paths,
@@ -26,6 +27,7 @@ __all__ = [
     "TopTree",
     "adaptive_branching",
     "adaptive_depth",
+    "delayed_paths",
     "greedy_distribution",
     "hub_pairs",
     "iid_paths",

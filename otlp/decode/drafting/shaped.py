@@ -181,6 +181,37 @@ def iid_paths(paths: int, length: int) -> ShapedDrafting:
     return ShapedDrafting(tuple(shape))
 
 
+def delayed_paths(trunk: int, paths: int, length: int) -> ShapedDrafting:
+    """Draft one path of some tokens, and K i.i.d. paths of length L below its end.
+
+    Source: Thomas, Kitanovski, Goldblum and Pal 2026, delayed tree expansion (arXiv:2602.16994):
+    draft and target agree less further down, so that is where other paths are worth most.
+
+    Parameters
+    ----------
+    trunk : int
+        Tokens of the one path; 0 drafts `iid_paths`.
+    paths, length : int
+        K and L.
+
+    Raises
+    ------
+    InvalidInputError
+        If `trunk` is negative, or K or L less than 1.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> drafting = decode.delayed_paths(1, 2, 2)
+    >>> drafting.shape, drafting.length
+    ((-1, 0, 1, 2, 1, 4), 3)
+    """
+    whole_number(trunk, "the length of the trunk", 0)
+    below = iid_paths(paths, length).shape[1:]
+    check_slots(trunk + len(below))
+    return ShapedDrafting((*range(-1, trunk), *(trunk + parent for parent in below)))
+
+
 def prefix_tree(branching: Sequence[int]) -> ShapedDrafting:
     """Draft a prefix tree: each node at depth i has k_(i+1) i.i.d. children (SpecTr, Appendix D).
 

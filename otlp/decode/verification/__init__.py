@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
+from otlp.decode.verification.list_sampling import ListSampling
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
@@ -18,6 +19,7 @@ __all__ = [
     "Autoregressive",
     "Block",
     "GreedyMultipath",
+    "ListSampling",
     "Outcome",
     "Speculative",
     "TargetOnly",

@@ -232,3 +232,16 @@ def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a.json"
     assert run("solve", "--top-k", "4", "--json", str(path)).exit_code == 0
     assert json.loads(path.read_text())["status"] == "SOLVED"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("export --to x.mps", ("--memory-limit = ", "cut the draft with --top-k")),
+        ("solve --solver max-flow --n 4", ("cut the draft with --top-k", "more than memory_limit")),
+    ],
+)
+def test_advice_names_the_options_of_the_command(words: str, named: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 2
+    assert all(name in result.output for name in named), result.output

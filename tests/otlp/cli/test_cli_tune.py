@@ -127,6 +127,7 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
     """In a process of its own, without a compiler."""
     found = tmp_path / "found.json"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from otlp.data import capture_file
-from otlp.data.captures import Capture, builtin, load, save
+from otlp.data.captures import builtin, load, save
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 from tests.damaged_files import change_header, files_of_at_most
 from tests.example_captures import DTYPES, MEMORY, bfloat16_values, check_same, example, make

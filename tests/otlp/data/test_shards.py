@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data.captures import Capture, TopCapture, keep_top, load, save
+from otlp.data.captures import Capture, keep_top, load, save
 from otlp.data.stored_rows import StoredRows
 from otlp.errors import CaptureError, InvalidInputError, TokenOutOfRangeError
 from tests.damaged_files import change_header, files_of_at_most

@@ -40,6 +40,9 @@ SAMPLED = [
     "tournament",
     "autoregressive",
 ]
+LONG = ("k-seq", "hub", "optimal", "global-resolution", "two-slice")
+"""Of these, what takes more than some 15 s."""
+
 TESTS = len(SAMPLED) + 1
 
 
@@ -193,7 +196,10 @@ def tables(pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SAMPLED],
+)
 def test_rounds_follow_the_law_of_the_target(tables, name):
     """20,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
 

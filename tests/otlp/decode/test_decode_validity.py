@@ -206,6 +206,7 @@ def test_selection_efficiency_is_that_of_the_outcomes(selection, exact, size):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sampled_rounds_follow_the_enumerated_law():
     """Production's random generator on top of the enumerated code; false alarm below 1e-4 in all.
 

@@ -383,6 +383,7 @@ print(*loop.uncompiled)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_without_a_compiler_steps_run_as_they_are() -> None:
     """In a process of its own: what a compiler cannot do is remembered."""
     loop = DeviceLoop(*map(Llama, pair()), length=2, compiled=False)
@@ -418,6 +419,7 @@ def test_compiled_steps_decode_the_same_tokens(branching: tuple[int, ...]) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_each_loop_has_compiled_steps_of_its_own() -> None:
     prompt = [[5, 9, 3]]
     for seed in range(10):  # more than the versions that a compiler keeps of one function
@@ -583,7 +585,10 @@ def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("branching", [(1, 1), (3, 1), (3, 2, 1)])
+@pytest.mark.parametrize(
+    "branching",
+    [(1, 1), *(pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)])],
+)
 def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
     played_alike(branching, 100, 100)
 
@@ -599,6 +604,7 @@ print(step(torch.ones(3)).tolist(), step(torch.ones(3)).tolist(), step.compiled)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_with_a_broken_file_in_the_cache_steps_run_all_the_same(tmp_path: Path) -> None:
     """As a process that is killed while it writes leaves one."""
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}

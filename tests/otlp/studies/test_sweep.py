@@ -98,6 +98,28 @@ def test_no_row_is_lost_and_none_is_done_twice(
     assert now == count - (cut.count(b"\n") - 1)
 
 
+@pytest.mark.parametrize("kept", [1.0, 0.6, 0.3, 0.0], ids=lambda kept: f"{kept:.0%} kept")
+def test_a_journal_takes_further_settings_and_keeps_those_not_asked_for(
+    finished: tuple[bytes, list[SweepPoint], int], tmp_path: Path, kept: float
+) -> None:
+    lines = finished[0].splitlines(keepends=True)
+    journal = tmp_path / "j.jsonl"
+    journal.write_bytes(b"".join(lines[: 1 + int(kept * (len(lines) - 1))]))
+    before = journal.read_bytes()
+    wider = replace(GRID, n=[2, 3], temperature=[1.0, 2.0])
+    points = sweep(ROWS, wider, journal)
+    assert journal.read_bytes().startswith(before)
+    assert (
+        str(points)
+        == str(sweep(ROWS, wider, tmp_path / "fresh.jsonl"))
+        == str(sweep(ROWS, wider, journal))
+    )
+    assert str(sweep(ROWS, GRID, journal)) == str(finished[1])
+    entries = [json.loads(line) for line in journal.read_bytes().splitlines()[1:]]
+    settings_held = {(e["n"], e["temperature"], e["top_k"]) for e in entries}
+    assert len(settings_held) == 8 + 8 - 2 and len(entries) == 4 * 14
+
+
 def test_passages_are_the_units_of_the_intervals() -> None:
     """And so the means of a few rows, chosen as the commands choose, are within that of all."""
     capture = otlp.captures.builtin()
@@ -131,8 +153,8 @@ def test_a_line_is_a_row_at_a_setting(finished: tuple[bytes, list[SweepPoint], i
 @pytest.mark.parametrize(
     ("rows", "grid", "named"),
     [
-        (ROWS, Grid(n=[1], rules=[]), "n is"),
-        (ROWS, Grid(**{**vars(GRID), "temperature": (0.5,)}), "temperature is"),
+        (ROWS, Grid(n=[1], rules=[]), "rules is"),
+        (ROWS, Grid(**{**vars(GRID), "time_limit": 1.0}), "time_limit is"),
         (ROWS, Grid(**{**vars(GRID), "top_p": 0.9}), "top_p is"),
         (ROWS, Grid(**{**vars(GRID), "rules": ("k-seq",)}), "rules is"),
         (CaptureRows(ROWS.capture, [3, 80, 5, 3]), GRID, "fingerprint is"),
@@ -161,7 +183,7 @@ def test_another_version_and_changed_lines_are_refused(
     version = f'"otlp": "{otlp.__version__}"'.encode()
     wrong = {
         "otlp is": [lines[0].replace(version, b'"otlp": "0.0.1"'), *lines[1:]],
-        "line 3": [*lines[:2], *lines[3:]],
+        "line 10": [*lines[:2], *lines[3:]],
         "line 2": [lines[0], lines[1].replace(b'"acceptance": 0', b'"acceptance": "0'), *lines[2:]],
         f"line {len(lines) + 1}": [*lines, lines[-1]],
     }

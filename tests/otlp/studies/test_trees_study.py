@@ -58,7 +58,7 @@ def rejecting(rule: Literal["recursive-rejection", "traversal"]) -> Profile:
     [
         ("recursive-rejection", DISTINCT_TREE, rejecting("recursive-rejection")),
         ("traversal", DISTINCT_TREE, rejecting("traversal")),
-        pytest.param("optimal", IID_TREE, top_down, marks=pytest.mark.slow),
+        pytest.param("optimal", IID_TREE, top_down, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_siblings_are_sampled_without_bias(

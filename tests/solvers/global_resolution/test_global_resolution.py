@@ -158,7 +158,7 @@ def test_integrated_systems_are_as_lossless_as_listed_ones(problem, tau):
 
 @pytest.mark.parametrize(
     ("vocab", "n"),
-    [(40, 8), (3_000, 5), pytest.param(100, 200, marks=pytest.mark.slow)],
+    [(40, 8), (3_000, 5), pytest.param(100, 200, marks=[pytest.mark.slow, pytest.mark.long])],
 )
 def test_many_drafts_need_no_list_of_sets(vocab, n):
     problem = language_like(vocab, n)

@@ -1,0 +1,151 @@
+"""List sampling: lossless, its races, and text that does not depend on the draft; delayed paths."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from otlp.decode import (
+    ListSampling,
+    TabularModel,
+    Tournament,
+    Traversal,
+    delayed_paths,
+    iid_paths,
+    list_decoding,
+    prefix_tree,
+    random_pair,
+    without_replacement,
+)
+from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.round_laws import round_law
+from otlp.decode.one_stream import race
+from otlp.decode.verification.list_sampling import race_conditional
+from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
+
+SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)]
+"""V, L, K."""
+PAIRS = ["random", "same", "apart", "draft cut", "target cut"]
+
+
+def cut(model: TabularModel, tokens: list[int]) -> TabularModel:
+    """The model without some tokens."""
+    tables = []
+    for table in model.tables:
+        kept = table.copy()
+        kept[..., tokens] = 0.0
+        tables.append(kept / kept.sum(axis=-1, keepdims=True))
+    return TabularModel(tables)
+
+
+def make_pair(kind: str, size: int, length: int) -> tuple[TabularModel, TabularModel]:
+    draft, target = random_pair(size, length + 1, np.random.default_rng(size + length))
+    if kind == "same":
+        return TabularModel(target.tables), target
+    if kind == "apart":
+        return cut(draft, [0]), cut(target, list(range(1, size)))
+    if kind == "draft cut":
+        return cut(draft, [1]), target
+    return (draft, cut(target, [0])) if kind == "target cut" else (draft, target)
+
+
+def total_variation(law, target) -> float:
+    return 0.5 * float(np.abs(law.tokens - target.joint(law.tokens.ndim)).sum())
+
+
+@pytest.mark.parametrize(("sizes", "kind"), list(product(SIZES, PAIRS)))
+def test_list_sampling_is_lossless(sizes, kind) -> None:
+    size, length, paths = sizes
+    draft, target = make_pair(kind, size, length)
+    drafting = iid_paths(paths, length)
+    law = round_law(draft, target, drafting, ListSampling())
+    assert total_variation(law, target) <= 1e-10
+    assert law.block_efficiency <= drafting_optimum(draft, target, drafting) + 1e-6
+    if kind == "same":  # all lists have the same winner only in the list that won
+        assert law.block_efficiency >= 1.0 + length / 2
+
+
+@pytest.mark.parametrize("verification", [ListSampling(), Traversal(), Tournament()])
+@pytest.mark.parametrize("kind", PAIRS)
+def test_rules_on_delayed_paths_are_lossless(verification, kind) -> None:
+    for drafting in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2), prefix_tree([2, 2])):
+        draft, target = make_pair(kind, 2, drafting.length)
+        law = round_law(draft, target, drafting, verification)
+        assert total_variation(law, target) <= 1e-10
+
+
+def test_delayed_paths_are_a_trunk_and_paths() -> None:
+    assert delayed_paths(0, 2, 3) == iid_paths(2, 3)
+    assert delayed_paths(2, 2, 1).shape == (-1, 0, 1, 2, 2)
+    with pytest.raises(InvalidInputError, match="trunk"):
+        delayed_paths(-1, 2, 3)
+
+
+def test_one_list_agrees_as_the_formula_of_gumbel_coupling_says() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p, q = rng.dirichlet(np.full(5, 0.5), 2)
+        for x in range(5):
+            found = q[x] * race_conditional(p, q, np.array([x]))[x]
+            formula = 1.0 / np.maximum(q / q[x], p / p[x]).sum()
+            assert found == pytest.approx(formula, rel=1e-12)
+
+
+def test_the_law_of_a_race_is_that_of_races() -> None:
+    """A G-test over tuples of drafts and the target; false alarm rate 1e-3 with this seed."""
+    rng = np.random.default_rng(1)
+    p, q = np.array([0.6, 0.1, 0.3]), np.array([0.2, 0.5, 0.3])
+    counts = np.zeros((3, 3, 3))
+    draws = 40_000
+    for times in rng.standard_exponential((draws, 2, 3)):
+        counts[race(q, times[0]), race(q, times[1]), race(p, times.min(axis=0))] += 1
+    expected = np.array(
+        [[q[x] * q[y] * race_conditional(p, q, np.array([x, y])) for y in range(3)]
+         for x in range(3)]
+    )  # fmt: skip
+    seen = counts > 0
+    assert not np.any(counts[expected <= 1e-15])
+    g = 2.0 * float(counts[seen] @ np.log(counts[seen] / (draws * expected[seen])))
+    assert chi2.sf(g, int(np.sum(expected > 1e-15)) - 1) > 1e-3
+
+
+@pytest.mark.parametrize("paths", [1, 3])
+def test_the_text_of_list_decoding_does_not_depend_on_the_draft(paths) -> None:
+    draft, target = random_pair(3, 9, np.random.default_rng(0))
+    other, _ = random_pair(3, 9, np.random.default_rng(1))
+    same = TabularModel(target.tables)
+    calls = np.zeros(3)
+    for seed in range(60):
+        runs = [
+            list_decoding(model, target, (), paths=paths, length=length, tokens=8, seed=seed)
+            for model, length in ((draft, 3), (other, 1), (same, 3))
+        ]
+        assert len({tuple(run.tokens.tolist()) for run in runs}) == 1
+        calls += [run.target_calls for run in runs]
+    # a draft that is the target agrees more often than one that knows nothing of it
+    assert calls[2] < calls[1]
+
+
+def test_the_text_of_list_decoding_follows_the_target() -> None:
+    """A G-test over whole texts; false alarm rate 1e-3 with these seeds."""
+    draft, target = random_pair(3, 3, np.random.default_rng(2))
+    counts = np.zeros((3, 3))
+    for seed in range(4000):
+        run = list_decoding(draft, target, (), paths=2, length=1, tokens=2, seed=seed)
+        counts[tuple(run.tokens)] += 1
+    seen = counts > 0
+    expected = 4000 * target.joint(2)
+    g = 2.0 * float(counts[seen] @ np.log(counts[seen] / expected[seen]))
+    assert chi2.sf(g, 8) > 1e-3
+
+
+def test_what_list_sampling_refuses() -> None:
+    draft, target = random_pair(3, 3, np.random.default_rng(0))
+    with pytest.raises(UnsupportedProblemError, match="without-replacement"):
+        round_law(draft, target, without_replacement([2, 1]), ListSampling())
+    wide = np.full(1000, 1e-3)
+    with pytest.raises(SizeLimitError, match="list_decoding"):
+        race_conditional(wide, wide, np.array([0, 1, 2]))
+    with pytest.raises(InvalidInputError, match="seed"):
+        list_decoding(draft, target, (), paths=1, length=1, tokens=1, seed=-1)

@@ -1,0 +1,71 @@
+"""Rules of papers that are judged: what each is, with the smallest instances, as fractions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from bench.rivals import HSD, RULES, ReleasedHSD, ReleasedSpecTrGBV
+from otlp.decode import ALGORITHMS, Block, TabularModel, iid_paths, random_pair
+from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.round_laws import RoundLaw, round_law
+from tests.otlp.decode.test_decode_list_sampling import PAIRS, make_pair, total_variation
+
+HALVES = np.array([0.5, 0.5])
+
+
+@pytest.mark.parametrize(("size", "length", "kind"), list(product((2, 3, 4), (1, 2, 3), PAIRS)))
+def test_hsd_of_the_paper_is_block_verification(size: int, length: int, kind: str) -> None:
+    draft, target = make_pair(kind, size, length)
+    drafting = iid_paths(1, length)
+    found, block = (round_law(draft, target, drafting, rule) for rule in (HSD(), Block()))
+    assert total_variation(found, target) <= 1e-10
+    np.testing.assert_allclose(found.lengths, block.lengths, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(found.tokens, block.tokens, rtol=0.0, atol=1e-12)
+
+
+def test_hsd_as_released_writes_aa_three_times_in_four() -> None:
+    """p is a, then a or b alike; q is a or b alike, then a: a pencil will do."""
+    target = TabularModel([[1.0, 0.0], [HALVES] * 2, np.full((2, 2, 2), 0.5)])
+    draft = TabularModel([HALVES, [[1.0, 0.0]] * 2, np.full((2, 2, 2), 0.5)])
+
+    def law(rule: Block | HSD) -> RoundLaw:
+        return round_law(draft, target, iid_paths(1, 2), rule)
+
+    found = law(ReleasedHSD())
+    np.testing.assert_allclose(found.tokens.sum(axis=2), [[0.75, 0.25], [0.0, 0.0]], atol=1e-15)
+    assert found.block_efficiency == pytest.approx(2.0)
+    assert total_variation(law(Block()), target) <= 1e-15
+    assert law(Block()).block_efficiency == pytest.approx(1.75)
+
+
+def test_spectr_gbv_as_released_loses_a_54th() -> None:
+    """One token, two paths, p = (3/4, 1/4), q = (1/2, 1/2): it writes (249, 75) / 324."""
+    target = TabularModel([[0.75, 0.25], [HALVES] * 2])
+    draft = TabularModel([HALVES, [HALVES] * 2])
+    law = round_law(draft, target, iid_paths(2, 1), ReleasedSpecTrGBV())
+    np.testing.assert_allclose(law.tokens.sum(axis=1), np.array([249, 75]) / 324, atol=1e-15)
+    np.testing.assert_allclose(law.lengths, np.array([49, 275]) / 324, atol=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_the_released_rules_keep_the_law(seed: int) -> None:
+    draft, target = random_pair(3, 4, np.random.default_rng(seed))
+    for rule in (ReleasedHSD(), ReleasedSpecTrGBV()):
+        law = round_law(draft, target, iid_paths(1, 1), rule)
+        assert total_variation(law, target) <= 1e-12
+    for length in (2, 3):
+        drafting = iid_paths(1, length)
+        found = round_law(draft, target, drafting, ReleasedHSD())
+        assert total_variation(found, target) > 1e-3
+        # all that it accepts beyond block verification, the optimum of one path, is that loss
+        best = drafting_optimum(draft, target, drafting)
+        assert found.block_efficiency > best + 1e-4
+        block = round_law(draft, target, drafting, Block())
+        assert block.block_efficiency == pytest.approx(best, abs=1e-6)
+
+
+def test_no_table_of_the_library_has_them() -> None:
+    assert not {rule.name for rule in RULES} & set(ALGORITHMS)
