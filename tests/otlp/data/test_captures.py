@@ -294,7 +294,7 @@ def unsliced(capture):
 
 
 def test_a_row_has_what_belongs_to_it():
-    capture = example()
+    capture = example(rows=3)
     row = capture[-1]
     assert np.array_equal(row.target_logits, capture.target_logits[2])
     assert np.array_equal(row.draft_logits, capture.draft_logits[2])
@@ -310,9 +310,9 @@ def test_metadata_left_out_is_unknown():
 @pytest.mark.parametrize("row", [3, -4, 10**9])
 def test_a_row_that_is_not_there_is_an_index_error(row):
     with pytest.raises(IndexError, match=f"row {row} .*3 rows"):
-        example()[row]
+        example(rows=3)[row]
     with pytest.raises(IndexError, match=f"row {row} .*3 rows"):
-        example().distributions(row)
+        example(rows=3).distributions(row)
 
 
 # --- distributions -------------------------------------------------------------------------------
