@@ -189,9 +189,14 @@ DEGENERATE = _degenerate()
 
 
 def brute_force_optimum(problem: otlp.Problem) -> float:
-    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4)."""
-    masks = product([False, True], repeat=problem.vocab_size)
-    return min(problem.dual_value(np.array(mask)) for mask in masks)
+    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4).
+
+    p(H) and the mass of the tuples that are not all in H, which are listed.
+    """
+    subsets = np.array([*product([False, True], repeat=problem.vocab_size)])
+    tuples = problem.drafts.enumerate_tuples()
+    leaving = ~subsets[:, tuples.tokens].all(axis=2)
+    return min(1.0, float((subsets @ problem.target + leaving @ tuples.mass).min()))
 
 
 def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> None:

@@ -65,9 +65,14 @@ def test_prepared_at_the_edges(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "scheme", "n"), CASES)
 def test_the_sampler_of_a_prepared_plan_has_the_law_of_its_slices(
-    name: str, scheme: str, n: int
+    name: str, scheme: str, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`sample` is followed draw by draw: an exact law, no test."""
+    """`sample` is followed draw by draw: an exact law, no test.
+
+    What it draws from elsewhere would show in the repetitions, of which a few will do here: those
+    of certified plans, by the same code, are all made in tests/otlp/auditing.
+    """
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     drafts = make_scheme(scheme, Q, n)
     plan = SOLVERS[name]().prepare(otlp.Problem(P, drafts))
     report = otlp.audit(
