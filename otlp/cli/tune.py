@@ -226,8 +226,10 @@ def _predicted(
     best = fastest(found, 1)[0].setting
     with progress("other rules", None):
         own, rng = source.texts[best.draft_temperature], np.random.default_rng(seed)
-        draft = source.draft.at(best.draft_temperature) if source.draft else None
-        others = other_rules(best, own, rng, draft)
+        begun = source.draft and source.draft.at(best.draft_temperature)
+        others = other_rules(
+            best, own, rng, None if begun is None else lambda at: (begun(at), own[at].tokens)
+        )
     return TuningResult(source, found, None, curve, elsewhere, clock, best, others)
 
 
