@@ -50,6 +50,27 @@ class Models:
         return read_prompts(self.prompt_file, self.limit)
 
 
+prompts_option = click.option(
+    "--prompts",
+    "prompt_file",
+    type=click.Path(),
+    help='A prompt a line; .json: a list of strings; .jsonl: a string, or an object with "prompt" '
+    'or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. [default: '
+    "passages of the built-in capture]",
+)
+
+
+def limit_option(default: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add ``--limit``, None where all prompts are taken."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1),
+        default=default,
+        show_default="all" if default is None else True,
+        help="How many prompts.",
+    )
+
+
 def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that choose prompts and where models run; `target` and `draft` join them.
 
@@ -67,31 +88,19 @@ def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callabl
             chosen = {field.name: options.pop(field.name) for field in fields(Models)}
             command(models=Models(**chosen), **options)
 
+        made: Callable[..., None] = decorated
         for option in (
-            click.option(
-                "--limit",
-                type=click.IntRange(1),
-                default=limit,
-                show_default="all" if limit is None else True,
-                help="How many prompts.",
-            ),
+            limit_option(limit),
             click.option(
                 "--dtype",
                 default="auto",
                 help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
             ),
             click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
-            click.option(
-                "--prompts",
-                "prompt_file",
-                type=click.Path(),
-                help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
-                'with "prompt" or with "messages" (a chat), a line; humaneval or humaneval:0-49: '
-                "its problems. [default: passages of the built-in capture]",
-            ),
+            prompts_option,
         ):
-            decorated = option(decorated)
-        return decorated
+            made = option(made)
+        return made
 
     return decorate
 

@@ -10,7 +10,7 @@ from otlp.errors import InvalidInputError
 pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 pytest.importorskip("transformers")
 
-from otlp.decode.models.loading import TRAINED_PAIR, load_model  # noqa: E402
+from otlp.decode.models.loading import TRAINED_PAIR, load_model
 
 MESSAGES = [{"role": "user", "content": "def f(x):"}]
 TEMPLATE = (
