@@ -9,6 +9,7 @@ from scipy.stats import chi2
 from otlp.decode import (
     ALGORITHMS,
     Block,
+    BottomUp,
     GreedyMultipath,
     RandomChooser,
     ShapedDrafting,
@@ -87,7 +88,9 @@ def test_every_algorithm_at_every_size(name, size):
     assert_kept_by_prefixes(pair, rng, drafting, ALGORITHMS[name])
 
 
-@pytest.mark.parametrize("verification", [Traversal(), TopDown("max-flow")], ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    "verification", [Traversal(), TopDown("max-flow"), BottomUp()], ids=lambda v: v.name
+)
 @pytest.mark.parametrize("make", [prefix_tree, without_replacement], ids=lambda m: m.__name__)
 @pytest.mark.parametrize(
     "branching", [(1,), (2,), (3,), (2, 2), (3, 1), (1, 3), (2, 1, 2)], ids=str
