@@ -9,11 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", derandomize=False, deadline=None)
+# How long an example takes says nothing about whether it is right.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings.get_profile("untimed")
+settings.register_profile("repeatable", untimed, derandomize=True)
+settings.register_profile("explore", untimed, derandomize=False)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent

@@ -49,7 +49,7 @@ def check_prepared(name: str, problem: otlp.Problem) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_prepared_slices_are_the_certified_ones_and_lossless(scheme: str) -> None:
     @given(SCHEMES[scheme])
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     def check(problem: otlp.Problem) -> None:
         for name in PROMISED:
             check_prepared(name, problem)
@@ -151,7 +151,7 @@ def test_what_cannot_be_prepared_is_refused() -> None:
 
 
 @given(without_replacement_problems(min_n=2))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
     exact = RecursiveRejection().solve(problem)
     rough = RecursiveRejection(max_sequences=0.5, samples=300, seed=7).solve(problem)
