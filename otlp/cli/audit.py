@@ -153,13 +153,8 @@ def command(
         for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
     }
     if serving["server"] is not None:
-        work_of_server = audit_of_server(
-            **serving,
-            temperature=settings["temperature"],
-            seed=seed,
-            time_limit=time_limit,
-            false_alarm_rate=judged["false_alarm_rate"],
-        )
+        how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
+        work_of_server = audit_of_server(serving, settings["temperature"], seed, **how)
         found = _judge(work_of_server, LONGEST)
         _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
         if found.stopped:
