@@ -93,7 +93,7 @@ def audit_of_server(
     if serving["baseline"] is None and not serving["toggle"]:
         raise InvalidInputError(
             "--server has no baseline: add --baseline URL, which may be the same, or --toggle "
-            "FIELD=VALUE, such as speculative.n_max=0, with which the same server is right"
+            "FIELD=VALUE, such as cache_prompt=false, with which the same server is right"
         )
     if not 0.0 < temperature < math.inf:
         raise InvalidInputError(

@@ -26,7 +26,7 @@ Pieces = tuple[str, ...]
 def pieces(completion: Completion) -> Pieces:
     """Cut a text into words of at most 8 letters and signs; how it ended is the last piece."""
     ended = () if completion.finish == "length" else (f"<{completion.finish}>",)
-    return (*_PIECE.findall(completion.text), *ended)
+    return (*_PIECE.findall(completion.text), *ended) or ("",)
 
 
 @dataclass(slots=True)

@@ -172,7 +172,8 @@ class Completions:
             choice = answer["choices"][0]
             text = choice["text"] if "text" in choice else choice["message"]["content"]
             usage = answer.get("usage") or {}
-            tokens, prompt_tokens = usage.get("completion_tokens"), usage.get("prompt_tokens")
+            counts = (usage.get(f"{what}_tokens") for what in ("completion", "prompt"))
+            tokens, prompt_tokens = (None if count is None else int(count) for count in counts)
             finish, model = str(choice.get("finish_reason")), str(answer.get("model") or "")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             text = None
