@@ -49,7 +49,7 @@ def planted(sampler: Sampler, share: float, rng: np.random.Generator) -> Sampler
     >>> draw = lambda prompt: servers.Completion(next(numbers))
     >>> stale = servers.planted(draw, 0.5, np.random.default_rng(0))
     >>> "".join(stale("Count:").text for _ in range(6))
-    '113416'
+    '111156'
     """
     check_number("share", share, lambda x: 0.0 <= x <= 1.0, "be a number from 0 to 1")
     first: dict[str, Completion] = {}
