@@ -25,7 +25,8 @@ from measuring import repeated, report
 
 from otlp.cli.options import json_option
 from otlp.cli.output import console, progress
-from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode import (
     ALGORITHMS,
     Drafting,

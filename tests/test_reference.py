@@ -16,6 +16,7 @@ from tests.test_docs import ROOT, names_a_missing_part
 PUBLIC = (
     "otlp",
     "otlp.auditing",
+    "otlp.auditing.servers",
     "otlp.batched",
     "otlp.data.captures",
     "otlp.data.synthetic",

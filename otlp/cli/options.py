@@ -156,6 +156,13 @@ def figure_option(help: str, flag: str = "--figure") -> Decorator:
     return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
 
 
+journal_option = click.option(
+    "--journal",
+    type=OutputFile(),
+    help="Keep what is finished here; the same command goes on from it, and adds what it lacks.",
+)
+
+
 def _option(
     flag: str, part: Any, help: str, usual: Any = None, unset: str = "", **more: Any
 ) -> Callable[..., Decorator]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from otlp.checks import whole_number
 from otlp.data.captures import Capture
-from otlp.decode.choosing import RandomChooser
 from otlp.decode.design import (
     FAMILIES,
     Renewal,
@@ -23,6 +22,7 @@ from otlp.decode.design import (
     WrittenText,
     best_static_tree,
     design,
+    top_tree_renewal,
     tournament_profile,
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
@@ -189,7 +189,7 @@ def schemes(
 
     def chosen(name: str, *families: str) -> Scheme:
         found = design(statistics, nodes, families=families)
-        rule = "two-slice" if found.candidate.family == "paths" else "tournament"
+        rule = found.verification.name
         return Scheme(name, found.drafting, rule, found.nodes, found.tokens_per_call)
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
@@ -200,6 +200,7 @@ def schemes(
     return [
         Scheme("chain, block", chain.drafting, "two-slice", chain.nodes, chain.efficiency),
         chosen("i.i.d. paths, two-slice", "paths"),
+        chosen("delayed paths, tournament", "delayed"),
         chosen("prefix tree, tournament", "tree"),
         chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
         chosen("adaptive branching, tournament", "adaptive-branching"),
@@ -216,7 +217,7 @@ def value(
     texts: Sequence[WrittenText],
     length: int,
     rng: np.random.Generator,
-    models: Callable[[int], Model],
+    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
 ) -> Renewal:
     """Tokens and calls of a scheme along texts.
 
@@ -227,17 +228,13 @@ def value(
     length : int
         At least the scheme's; schemes valued with the same one are paired.
     rng : numpy.random.Generator
-    models : callable
-        From the number of a text to the draft model at its beginning; asked for deterministic
-        trees only.
+    begun : callable, optional
+        See `gather_statistics`; deterministic trees need it.
     """
     drafting = scheme.drafting
     if scheme.rule == "target-only":
-        assert isinstance(drafting, TopTree)
-        found = [
-            top_tree_renewal(models(at), text, drafting, length) for at, text in enumerate(texts)
-        ]
-        return Renewal(*(tuple(some) for some in zip(*found, strict=True)))
+        assert isinstance(drafting, TopTree) and begun is not None
+        return top_tree_renewal(begun, texts, drafting, length)
     if scheme.rule in ("tournament", "two-slice"):
         return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
     assert isinstance(drafting, ShapedDrafting)
@@ -249,39 +246,6 @@ def value(
     assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
     rule = scheme.rule
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
-
-
-def top_tree_renewal(
-    draft: Model, text: WrittenText, drafting: TopTree, length: int
-) -> tuple[float, float]:
-    """Tokens and calls of a deterministic tree with target-only verification along a text.
-
-    Given the text nothing is random: a round accepts as much of it as was drafted.
-
-    Parameters
-    ----------
-    draft : Model
-        At the beginning of the text.
-    text : WrittenText
-    drafting : TopTree
-    length : int
-        See `value`.
-    """
-    chooser = RandomChooser(np.random.default_rng(0))
-    starts, place, calls = text.starts(length), 0, 0
-    while place < starts:
-        tree = drafting.draft(draft, chooser)
-        node, accepted, more = 0, 0, True
-        while more:
-            more = False
-            for child in tree.draws.get(node, ()):
-                if tree.tokens[child] == text.tokens[place + accepted]:
-                    node, accepted, more = int(child), accepted + 1, True
-                    break
-        draft.advance(tree, node, int(text.tokens[place + accepted]))
-        place += accepted + 1
-        calls += 1
-    return float(place), float(calls)
 
 
 def gain(one: Renewal, other: Renewal) -> Estimate:
