@@ -26,7 +26,7 @@ from target_texts import problems
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.cli.prompts import open_pair
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
 from otlp.decode.design import Renewal, WrittenText, gather_statistics
@@ -69,19 +69,13 @@ def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -
         (choosing, CHOOSING, chats[:half]),
         (measuring, MEASURING, chats[half:]),
     ):
-        both = zip(problems(numbers), said, strict=False)
-        turns = [one for pair in both for one in (model.encode(pair[0]), asked(model, pair[1]))]
+        asked = ([{"role": "user", "content": one}] for one in said)
+        both = zip(problems(numbers), asked, strict=False)
+        turns = encode_prompts(model, [one for pair in both for one in pair])
         if count > len(turns):
             raise click.UsageError(f"there are {len(turns)} prompts, and {count} are asked for")
         found += turns[:count]
     return found
-
-
-def asked(model: HuggingFaceModel, said: str) -> IntArray:
-    """A chat of one message, as the model's template has it."""
-    messages = [{"role": "user", "content": said}]
-    text = model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return np.array(model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class Written(NamedTuple):

@@ -17,7 +17,8 @@ import numpy as np
 from otlp.auditing.servers import Completion, Completions, Pair, ServerReport, audit_server, planted
 from otlp.auditing.servers.pairs import Sampler
 from otlp.cli import options
-from otlp.cli.prompts import limit_option, prompts_option, read_prompts
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import limit_option, prompts_option
 from otlp.errors import InvalidInputError
 from otlp.sweeps.journal import Journal
 
@@ -110,7 +111,13 @@ def audit_of_server(
             (serving["baseline"] or url, {**asked, **serving["toggle"]}),
         )
     ]
-    prompts = read_prompts(serving["prompt_file"], serving["limit"])
+    read = read_prompts(serving["prompt_file"], serving["limit"])
+    prompts = [one for one in read if isinstance(one, str)]
+    if len(prompts) < len(read):
+        raise InvalidInputError(
+            f"{serving['prompt_file']} holds chats, and completions go on with text: write each as "
+            "the model's template has it, as a string"
+        )
     said = [f"{side.address} {json.dumps(side.fields)}" for side in sides]
     server: Sampler = sides[0]
     if (share := serving["plant"]) is not None:

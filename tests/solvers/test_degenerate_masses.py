@@ -57,7 +57,7 @@ def edge_problems(draw: st.DrawFn) -> otlp.Problem:
 
 @pytest.mark.parametrize("name", SOLVERS)
 @given(problem=edge_problems())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_warning_and_the_whole_proof(name: str, problem: otlp.Problem) -> None:
     solver = SOLVERS[name]
     if not solver.supports(problem):

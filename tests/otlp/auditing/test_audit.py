@@ -108,7 +108,7 @@ def test_exact_law_of_a_wrong_rule_in_closed_form() -> None:
 
 
 @given(instances.iid_problems(max_n=2, max_vocab=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -> None:
     """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
     with np.errstate(all="ignore"):

@@ -120,6 +120,14 @@ def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prom
     assert plain[0].asked == []
 
 
+def test_chats_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+    result = run(*BASELINE, "--prompts", path)
+    assert result.exit_code == 2
+    assert "holds chats, and completions go on with text" in " ".join(result.output.split())
+
+
 BASELINE = ("--server", "http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1")
 
 

@@ -49,7 +49,7 @@ def schemes(q: Any) -> list[DraftScheme]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(2, 9),
