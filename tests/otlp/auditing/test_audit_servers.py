@@ -240,6 +240,14 @@ def test_servers_that_are_no_pair(mine: Completion, other: Completion, message: 
         audit_server(lambda prompt: mine, lambda prompt: other, ["x"], pairs=100)
 
 
+def test_texts_that_are_empty_are_texts() -> None:
+    """One side says nothing at all: found, and reported."""
+    nothing = Completion("", "length", 2, 3, "tiny")
+    report = audit_server(lambda prompt: nothing, Law(1), ["x"], pairs=200)
+    assert report.verdict is Verdict.TEXTS_DIFFER
+    assert (1, "", 1.0, 0.0) in report.furthest
+
+
 def test_a_server_that_does_not_vary_against_one_that_does_is_found() -> None:
     report = audit_server(lambda prompt: SAME, Law(1), ["x"], pairs=200)
     assert report.verdict is Verdict.TEXTS_DIFFER
@@ -274,6 +282,8 @@ FAST: dict[str, Any] = {"tries": 3, "patience": 0.0, "timeout": 0.2}
         (200, [], "no completion"),
         (200, {"choices": []}, "no completion"),
         (200, {"choices": [{"message": {"content": None}}]}, "no completion"),
+        (200, completion("a", usage={"completion_tokens": "many"}), "no completion"),
+        (200, completion("a", usage=[3]), "no completion"),
         (200, completion("a", tokens=1), "1 tokens where 2 were asked for"),
         (200, completion("a b c", tokens=3), "3 tokens where 2 were asked for"),
     ],
@@ -363,4 +373,5 @@ def test_how_a_text_is_cut() -> None:
         " It", "'", "s", " 12", " o", "'", "clock", ",", "\n now", " ",
     )  # fmt: skip
     assert pieces(Completion("extraordinarily", "stop")) == ("extraord", "inarily", "<stop>")
-    assert pieces(Completion("", "length")) == ()
+    assert pieces(Completion("", "length")) == ("",)
+    assert pieces(Completion("", "stop")) == ("<stop>",)
