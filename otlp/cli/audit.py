@@ -70,7 +70,7 @@ Examples:
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
   otlp audit --engine hugging-face --length 3 --vocab-size 4     the verifier of a serving engine
   otlp audit --server http://127.0.0.1:8081 --baseline http://127.0.0.1:8080 --journal texts.jsonl
-  otlp audit --server http://127.0.0.1:8080 --toggle speculative.n_max=0     against itself without
+  otlp audit --server http://127.0.0.1:8080 --toggle cache_prompt=false   its cache off and on
 """
 )
 @click.argument("rule", required=False)
@@ -153,13 +153,8 @@ def command(
         for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
     }
     if serving["server"] is not None:
-        work_of_server = audit_of_server(
-            **serving,
-            temperature=settings["temperature"],
-            seed=seed,
-            time_limit=time_limit,
-            false_alarm_rate=judged["false_alarm_rate"],
-        )
+        how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
+        work_of_server = audit_of_server(serving, settings["temperature"], seed, **how)
         found = _judge(work_of_server, LONGEST)
         _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
         if found.stopped:
