@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from rich.table import Table
-from target_texts import problems
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
@@ -43,9 +43,9 @@ from otlp.studies.style import look
 from otlp.studies.trees import Scheme, blended, gain, schemes, value, write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
-CHOOSING, MEASURING = range(50, 70), range(70, 100)
+CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
 """HumanEval's problems; 0 to 49 are for learning."""
-CHATS = Path(__file__).parent / "data" / "chat-prompts.txt"
+CHATS = Path(__file__).parent / "data" / "chats.jsonl"
 SHARE = 0.6
 """Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
 LEADER = "i.i.d. paths, two-slice"
@@ -62,15 +62,14 @@ def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) ->
 
 def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
     """Problems of HumanEval and chats in turn; those that choose first."""
-    chats = CHATS.read_text(encoding="utf-8").splitlines()
+    chats = read_prompts(str(CHATS), None)
     half = len(chats) // 2
     found: list[IntArray] = []
     for count, numbers, said in (
         (choosing, CHOOSING, chats[:half]),
         (measuring, MEASURING, chats[half:]),
     ):
-        asked = ([{"role": "user", "content": one}] for one in said)
-        both = zip(problems(numbers), asked, strict=False)
+        both = zip(read_prompts(numbers, None), said, strict=False)
         turns = encode_prompts(model, [one for pair in both for one in pair])
         if count > len(turns):
             raise click.UsageError(f"there are {len(turns)} prompts, and {count} are asked for")
