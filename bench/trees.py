@@ -159,6 +159,7 @@ def setting(
     statistics = gather_statistics(
         choosing, draft=draft.name, target=study.pair[1].name, sampling=Sampling(temperature),
         budgets=budgets, length=length, begun=lambda at: begun(texts[0][at]),
+        draft_temperatures=(None, *(part * temperature for part in study.options["sharper"])),
         progress=lambda words: step(words, 0),
     )  # fmt: skip
     used = [np.minimum(t.targets, t.drafts).sum(axis=1).mean() for t in choosing + measuring]
@@ -168,7 +169,7 @@ def setting(
             continue
         rows: list[dict[str, Any]] = []
         renewals: dict[str, Renewal] = {}
-        known: dict[tuple[Any, str], Renewal] = {}
+        known: dict[tuple[Any, str, float | None], Renewal] = {}
         for scheme in schemes(statistics, choosing, nodes, length, rng):
             step(f"{key}: {scheme.name}", 0)
             same = scheme.drafting, scheme.rule
@@ -202,11 +203,14 @@ def check(
         for index, prompt in enumerate(prompts):
             rng = np.random.default_rng([3, index])
             draft = study.draft(pair)
+            if scheme.draft_temperature is not None:
+                draft.sampling = Sampling(scheme.draft_temperature)
             played, _ = decode(
                 draft, study.pair[1], prompt, scheme.drafting, verification, rng, tokens
             )
             decoded.append(sum(one.tokens.size for one in played))
             calls.append(len(played))
+            study.sample(temperature)
             nodes += [one.tree.slots.nodes.size - 1 for one in played]
             distinct += [len(one.tree) - 1 for one in played]
         rows.append({
@@ -229,6 +233,7 @@ def describe(scheme: Scheme) -> dict[str, Any]:
         "nodes": scheme.nodes,
         "depth": scheme.drafting.length,
         "predicted": scheme.predicted,
+        "draft temperature": scheme.draft_temperature,
     }
 
 
@@ -294,6 +299,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
 @click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
 @click.option("--tokens", type=click.IntRange(2), default=60, help="Of a text.")
 @click.option("--length", type=click.IntRange(1), default=10, help="Longest path.")
+@click.option(
+    "--sharper", type=ListOf(float), help="The draft's temperatures beside T, as parts of it."
+)
 @click.option("--json", "json_path", type=OutputFile(), help="Keep everything here, and go on.")
 @figure_option("Draw the table.")
 def main(
@@ -305,10 +313,12 @@ def main(
     checking: int,
     tokens: int,
     length: int,
+    sharper: tuple[float, ...] | None,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
     options = {
+        "sharper": list(sharper or ()),
         "nodes": list(nodes),
         "choosing": choosing,
         "measuring": measuring,
