@@ -361,8 +361,8 @@ def main(
     seen = learn(student, texts, corpus, work, minutes, seed)
     write_frequent_draft(out, config, student.tensors(), teacher)
     draft = load_frequent_draft(str(out), teacher)
-    # what is measured is what was stored: half precision
-    student.load_state_dict({k: v.half().float() for k, v in student.state_dict().items()})
+    # what is measured is what was stored
+    student.load_state_dict({k: v.bfloat16().float() for k, v in student.state_dict().items()})
     table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, rows in measured.items():
         found = overlaps(student, rows, TEMPERATURES)
@@ -377,7 +377,6 @@ def main(
         sampled=sum(int(rows.live.sum()) for rows in texts),
         seen=seen,
         minutes=minutes,
-        sample_minutes=sample_minutes,
         threads=threads,
         seed=seed,
         where=teacher.model.device.type,
