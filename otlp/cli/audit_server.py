@@ -42,13 +42,15 @@ def _field_option(flag: str, help: str) -> Any:
 
 
 _SERVER_OPTIONS = (
-    click.option("--server", metavar="URL", help="In place of RULE: a server, running there."),
+    click.option("--server", metavar="URL", help="In place of RULE: a running server."),
     click.option("--baseline", metavar="URL", help="The server that is right. [default: --server]"),
-    _field_option("--toggle", "A field of requests to the baseline; again for another."),
-    _field_option("--request", "A field of requests to both; again for another."),
+    _field_option("--toggle", "A field of requests to the baseline alone; repeatable."),
+    _field_option("--request", "A field of requests to both sides; repeatable."),
     options.tokens_option(5),
-    click.option("--texts", type=click.IntRange(1), default=2000, help="Of each side, at most."),
-    click.option("--parallel", type=click.IntRange(1), default=1, help="Requests at a time."),
+    click.option("--texts", type=click.IntRange(1), default=2000, help="Texts of a side, at most."),
+    click.option(
+        "--parallel", type=click.IntRange(1), default=1, help="Requests to a side at a time."
+    ),
     click.option(
         "--timeout", type=options.Positive(), default=60.0, help="Seconds that an answer may take."
     ),
