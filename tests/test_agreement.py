@@ -38,7 +38,7 @@ def check(name: str, problem: otlp.Problem, optimum: float) -> None:
 
 
 @given(iid_problems())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_three_exact_solvers_agree_with_subset_selection(problem: otlp.Problem) -> None:
     alpha = otlp.optimal_acceptance(problem)
     for name in ("linear-program", "max-flow", "martingale"):
@@ -50,7 +50,7 @@ def test_three_exact_solvers_agree_with_subset_selection(problem: otlp.Problem) 
 
 @pytest.mark.parametrize("name", SOLVERS)
 @given(problem=problems())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_solver_on_every_scheme(name: str, problem: otlp.Problem) -> None:
     check(name, problem, brute_force_optimum(problem))
 

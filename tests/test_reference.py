@@ -30,6 +30,7 @@ PUBLIC = (
     "otlp.plot",
     "otlp.reductions",
     "otlp.solvers",
+    "otlp.testing",
 )
 """The modules whose `__all__` is what users import."""
 

@@ -70,7 +70,7 @@ Examples:
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
   otlp audit --engine hugging-face --length 3 --vocab-size 4     the verifier of a serving engine
   otlp audit --server http://127.0.0.1:8081 --baseline http://127.0.0.1:8080 --journal texts.jsonl
-  otlp audit --server http://127.0.0.1:8080 --toggle speculative.n_max=0     against itself without
+  otlp audit --server http://127.0.0.1:8080 --toggle cache_prompt=false   its cache off and on
 """
 )
 @click.argument("rule", required=False)
@@ -153,13 +153,8 @@ def command(
         for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
     }
     if serving["server"] is not None:
-        work_of_server = audit_of_server(
-            **serving,
-            temperature=settings["temperature"],
-            seed=seed,
-            time_limit=time_limit,
-            false_alarm_rate=judged["false_alarm_rate"],
-        )
+        how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
+        work_of_server = audit_of_server(serving, settings["temperature"], seed, **how)
         found = _judge(work_of_server, LONGEST)
         _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
         if found.stopped:
@@ -179,7 +174,7 @@ def command(
         else:
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
-        sampler = None if drafts is None else _function(drafts, "--drafts")
+        sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
             _named(audited),
             p,
@@ -303,7 +298,7 @@ def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArra
 def _named(rule: str) -> Callable[..., Any] | Solver:
     """A function by file or module, or a solver by name."""
     if ":" in rule:
-        return _function(rule, "RULE")
+        return load_function(rule, "RULE")
     if rule.endswith(".py"):
         raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
     return make_solver(rule)
@@ -321,8 +316,8 @@ def _functions(path: str) -> str:
     return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
 
 
-def _function(name: str, what: str) -> Callable[..., Any]:
-    """Import a function from a file or a module."""
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import a function from a file or a module; `what` names it in an error."""
     origin, _, attribute = name.rpartition(":")
     path = Path(origin)
     # Neighbours of the file, and modules of the working folder, as `python` itself has them.

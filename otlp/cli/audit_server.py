@@ -6,15 +6,16 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial, reduce, wraps
-from pathlib import Path
+from functools import reduce, wraps
 from typing import Any
 
 import click
 import numpy as np
 
 from otlp.auditing.servers import Completion, Completions, Pair, ServerReport, audit_server, planted
+from otlp.auditing.servers.pairs import Sampler
 from otlp.cli import options
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import limit_option, prompts_option
@@ -41,13 +42,15 @@ def _field_option(flag: str, help: str) -> Any:
 
 
 _SERVER_OPTIONS = (
-    click.option("--server", metavar="URL", help="In place of RULE: a server, running there."),
+    click.option("--server", metavar="URL", help="In place of RULE: a running server."),
     click.option("--baseline", metavar="URL", help="The server that is right. [default: --server]"),
-    _field_option("--toggle", "A field of requests to the baseline; again for another."),
-    _field_option("--request", "A field of requests to both; again for another."),
+    _field_option("--toggle", "A field of requests to the baseline alone; repeatable."),
+    _field_option("--request", "A field of requests to both sides; repeatable."),
     options.tokens_option(5),
-    click.option("--texts", type=click.IntRange(1), default=2000, help="Of each side, at most."),
-    click.option("--parallel", type=click.IntRange(1), default=1, help="Requests at a time."),
+    click.option("--texts", type=click.IntRange(1), default=2000, help="Texts of a side, at most."),
+    click.option(
+        "--parallel", type=click.IntRange(1), default=1, help="Requests to a side at a time."
+    ),
     click.option(
         "--timeout", type=options.Positive(), default=60.0, help="Seconds that an answer may take."
     ),
@@ -63,9 +66,9 @@ _SERVER_OPTIONS = (
 )
 
 SERVER = (
-    "server baseline toggle request tokens texts parallel timeout key_variable plant journal "
-    "limit prompt_file"
-).split()
+    "server baseline toggle request tokens texts parallel timeout key_variable plant journal limit "
+    "prompt_file".split()
+)
 """Their names."""
 
 
@@ -80,75 +83,68 @@ def server_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def audit_of_server(
-    *,
-    server: str,
-    baseline: str | None,
-    toggle: Mapping[str, Any],
-    request: Mapping[str, Any],
-    prompt_file: str | None,
-    limit: int,
-    tokens: int,
-    texts: int,
-    timeout: float,
-    key_variable: str | None,
-    plant: float | None,
-    journal: Path | None,
-    temperature: float,
-    seed: int,
-    **how: Any,
+    serving: Mapping[str, Any], temperature: float, seed: int, **how: Any
 ) -> Callable[[Callable[..., None]], ServerReport]:
-    """The work of auditing a server, for `run_in_child`.
+    """The work of auditing a server by its own options and others, for `run_in_child`.
 
     Raises
     ------
     InvalidInputError
         If there is no baseline or no key, or a temperature at which texts have no law.
     """
-    if baseline is None and not toggle:
+    url, key_variable, journal = (serving[name] for name in ("server", "key_variable", "journal"))
+    if serving["baseline"] is None and not serving["toggle"]:
         raise InvalidInputError(
             "--server has no baseline: add --baseline URL, which may be the same, or --toggle "
-            "FIELD=VALUE, such as speculative.n_max=0, with which the same server is right"
+            "FIELD=VALUE, such as cache_prompt=false, with which the same server is right"
         )
     if not 0.0 < temperature < math.inf:
         raise InvalidInputError(
             f"temperature is {temperature:g}: it must be above 0, where texts have a law"
         )
-    key = "" if key_variable is None else os.environ.get(key_variable, "")
+    key = os.environ.get(key_variable or "", "")
     if key_variable is not None and not key:
         raise InvalidInputError(f"the environment variable {key_variable} holds no key: export it")
-    asked = {"max_tokens": tokens, "temperature": temperature, **request}
+    asked = {"max_tokens": serving["tokens"], "temperature": temperature, **serving["request"]}
     sides = [
-        Completions(url, fields, timeout, key=key)
-        for url, fields in ((server, asked), (baseline or server, {**asked, **toggle}))
+        Completions(address, fields, serving["timeout"], key=key)
+        for address, fields in (
+            (url, asked),
+            (serving["baseline"] or url, {**asked, **serving["toggle"]}),
+        )
     ]
-    read = read_prompts(prompt_file, limit)
+    read = read_prompts(serving["prompt_file"], serving["limit"])
     prompts = [one for one in read if isinstance(one, str)]
     if len(prompts) < len(read):
         raise InvalidInputError(
-            f"{prompt_file} holds chats, and completions go on with text: write each as the "
-            "model's template has it, as a string"
+            f"{serving['prompt_file']} holds chats, and completions go on with text: write each as "
+            "the model's template has it, as a string"
         )
     said = [f"{side.address} {json.dumps(side.fields)}" for side in sides]
-    if plant is not None:
-        said[0] += f", {plant:g} of its texts replaced"
-    heading = {"format": "otlp audit --server", "sides": said, "prompts": prompts}
-    first = sides[0] if plant is None else planted(sides[0], plant, np.random.default_rng(seed))
+    server: Sampler = sides[0]
+    if (share := serving["plant"]) is not None:
+        server = planted(server, share, np.random.default_rng(seed))
+        said[0] += f", {share:g} of its texts replaced"
 
     def work(progress: Callable[..., None]) -> ServerReport:
-        asks = partial(
-            audit_server, first, sides[1], prompts, pairs=texts, names=said, seed=seed, **how
-        )
-        if journal is None:
-            return asks(progress=progress)
-        journal.parent.mkdir(parents=True, exist_ok=True)
-        with Journal(journal, heading) as kept:
-            return asks(
-                earlier=[
-                    Pair(*(Completion(**text) for text in entry["pair"]))
-                    for entry in kept.entries()
-                ],
-                keep=lambda pair: kept.append([{"pair": [asdict(text) for text in pair]}]),
+        with ExitStack() as stack:
+            if journal is not None:
+                journal.parent.mkdir(parents=True, exist_ok=True)
+                heading = {"format": "otlp audit --server", "sides": said, "prompts": prompts}
+                kept = stack.enter_context(Journal(journal, heading))
+                pairs = [[Completion(**text) for text in entry["pair"]] for entry in kept.entries()]
+                how["earlier"] = [Pair(*pair) for pair in pairs]
+                how["keep"] = lambda pair: kept.append([{"pair": [asdict(text) for text in pair]}])
+            return audit_server(
+                server,
+                sides[1],
+                prompts,
+                pairs=serving["texts"],
+                parallel=serving["parallel"],
+                names=said,
+                seed=seed,
                 progress=progress,
+                **how,
             )
 
     return work

@@ -18,7 +18,7 @@ def check(problem: otlp.Problem) -> None:
     assert not subset[~problem.drafts.support].any()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(problem=iid_problems())
 def test_best_of_all_subsets(problem: otlp.Problem) -> None:
     check(problem)
@@ -43,7 +43,7 @@ def test_more_drafts_are_never_worse() -> None:
     assert (np.diff(values) >= -1e-15).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=explicit_problems())
 def test_best_of_all_subsets_for_listed_tuples(problem: otlp.Problem) -> None:
     alpha, subset = subset_selection(problem)

@@ -17,7 +17,7 @@ FIRST, SECOND = [0.15, 0.01, 0.84, 0.0], [0.07, 0.65, 0.07, 0.21]
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_least_of_all_subsets(scheme):
     @given(SCHEMES[scheme])
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     def check(problem):
         alpha, subset = subset_selection(problem)
         assert alpha == problem.dual_value(subset)

@@ -39,7 +39,7 @@ def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
     _, network = network_of(problem)
@@ -59,7 +59,7 @@ def test_empty_and_zero_networks(engine: str) -> None:
         assert not FLOW_ENGINES[engine](network).any()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problem=problems(), exponent=st.integers(-900, 900), bits=st.sampled_from([52, 61]))
 def test_integers_do_not_overflow(problem: otlp.Problem, exponent: int, bits: int) -> None:
     _, network = network_of(problem)

@@ -22,13 +22,13 @@ def check_optimal(problem: otlp.Problem, form: str) -> None:
     check_solution(solution)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_relaxed_form_is_optimal(problem: otlp.Problem) -> None:
     check_optimal(problem, "relaxed")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=problems())
 def test_full_form_is_optimal(problem: otlp.Problem) -> None:
     check_optimal(problem, "full")

@@ -22,7 +22,7 @@ def check_optimal(problem: otlp.Problem, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=problems())
 def test_optimal(engine: str, problem: otlp.Problem) -> None:
     check_optimal(problem, engine)

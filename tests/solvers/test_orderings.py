@@ -24,7 +24,7 @@ EXACT = Orderings(gap=1e-10)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_optimum_of_every_scheme(scheme):
     @given(SCHEMES[scheme])
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     def check(problem):
         solution = EXACT.solve(problem)
         assert solution.guarantee is Guarantee.OPTIMAL
@@ -43,7 +43,7 @@ def test_optimum_at_the_edges(name):
 
 
 @given(problems())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_other_solvers_agree(problem):
     acceptance = EXACT.solve(problem).acceptance
     assert MaxFlow().solve(problem).acceptance == pytest.approx(acceptance, abs=1e-8)
@@ -51,7 +51,7 @@ def test_other_solvers_agree(problem):
 
 
 @given(problems(), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lossless_wherever_it_stops(problem, iterations):
     solution = Orderings(gap=0.0, max_iterations=iterations).solve(problem)
     assert solution.guarantee >= Guarantee.LOSSLESS

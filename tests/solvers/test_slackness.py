@@ -20,7 +20,7 @@ def language_like(k, n, seed=0):
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_exact(problem):
     solution = Slackness().solve(problem)
     assert solution.guarantee is Guarantee.OPTIMAL
@@ -72,7 +72,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
 
 
 @given(iid_problems())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_prepared_slices_are_those_of_the_certified_plan(problem):
     whole, lazy = Slackness().solve(problem).plan, Slackness().prepare(problem)
     tuples = problem.drafts.enumerate_tuples()

@@ -74,7 +74,7 @@ class Completions:
     tries : int
         How often a request is sent that finds nobody, or a server that is busy or failing.
     patience : float
-        Seconds before the second try; twice as many before each further one.
+        Seconds before the second try; before each further one twice as many and so much more.
     key : str
         Sent as a bearer token where it is not empty.
 
@@ -131,8 +131,7 @@ class Completions:
             it was asked for, gives fewer or more tokens, or what is no completion.
         """
         for attempt in range(self.tries):
-            if attempt:
-                time.sleep(self.patience * 2 ** (attempt - 1))
+            time.sleep(self.patience * (2**attempt - 1))
             try:
                 status, body = self._post(prompt)
             except TimeoutError:
@@ -173,7 +172,8 @@ class Completions:
             choice = answer["choices"][0]
             text = choice["text"] if "text" in choice else choice["message"]["content"]
             usage = answer.get("usage") or {}
-            tokens, prompt_tokens = usage.get("completion_tokens"), usage.get("prompt_tokens")
+            counts = (usage.get(f"{what}_tokens") for what in ("completion", "prompt"))
+            tokens, prompt_tokens = (None if count is None else int(count) for count in counts)
             finish, model = str(choice.get("finish_reason")), str(answer.get("model") or "")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             text = None

@@ -21,9 +21,6 @@ from otlp.errors import InvalidInputError, ServerError
 
 Sampler: TypeAlias = Callable[[str], Completion]
 
-FIRST_LOOK = 50
-"""Pairs after which texts that never vary are refused."""
-
 
 class Pair(NamedTuple):
     """A text from each side, for one prompt.
@@ -52,7 +49,7 @@ def planted(sampler: Sampler, share: float, rng: np.random.Generator) -> Sampler
     >>> draw = lambda prompt: servers.Completion(next(numbers))
     >>> stale = servers.planted(draw, 0.5, np.random.default_rng(0))
     >>> "".join(stale("Count:").text for _ in range(6))
-    '113416'
+    '111156'
     """
     check_number("share", share, lambda x: 0.0 <= x <= 1.0, "be a number from 0 to 1")
     first: dict[str, Completion] = {}
@@ -127,8 +124,8 @@ def audit_server(
 
     Notes
     -----
-    About 2 ln(1 / false_alarm_rate) / chi^2 pairs decide on a known difference of chi-squared
-    distance chi^2 small; the bets have to learn it first.
+    About 4 ln(1 / false_alarm_rate) / chi^2 pairs decide between two known laws at a small
+    chi-squared distance; the bets have to learn them first.
 
     The test is that of Ville (1939) with bets on the order of pairs, as in Podkopaev and Ramdas,
     "Sequential predictive two-sample and independence testing" (2023).
@@ -162,7 +159,7 @@ def audit_server(
             taken.append(pair)
             texts[prompt] += map(pieces, pair)
             bets.bet(prompt, *texts[prompt][-2:])
-            if len(taken) in (FIRST_LOOK, pairs) or bets.most >= limit:
+            if len(taken) == pairs or bets.most >= limit:
                 _check_varied(texts)
             progress("asking", len(taken) / pairs)
             if bets.most >= limit:
@@ -197,14 +194,9 @@ def _ask(
     """Pairs in the order of their numbers, which say which prompt it is."""
     pool = ThreadPoolExecutor(2 * parallel)
     try:
-        for start in numbers[::parallel]:
-            chosen = [
-                prompts[number % len(prompts)]
-                for number in numbers[start - numbers.start :][:parallel]
-            ]
-            asked = [(pool.submit(server, text), pool.submit(baseline, text)) for text in chosen]
-            for mine, other in asked:
-                yield Pair(mine.result(), other.result())
+        for start in range(0, len(numbers), parallel):
+            some = [prompts[number % len(prompts)] for number in numbers[start : start + parallel]]
+            yield from map(Pair, pool.map(server, some), pool.map(baseline, some))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

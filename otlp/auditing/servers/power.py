@@ -33,13 +33,15 @@ def rarest(texts: Texts) -> Mask:
 
 
 def half(texts: Texts) -> Mask:
-    """Mark half of the first pieces, dealt out by how frequent they are, with half of the texts."""
+    """Mark half of the first words that vary, dealt out by how frequent they are."""
+    longest = max(map(len, texts))
+    place = next((n for n in range(1, longest) if len({text[:n] for text in texts}) > 1), longest)
     marked, taken = set(), 0
-    for first, count in Counter(text[:1] for text in texts).most_common():
+    for first, count in Counter(text[:place] for text in texts).most_common():
         if 2 * (taken + count) <= len(texts):
             marked.add(first)
             taken += count
-    return np.array([text[:1] in marked for text in texts])
+    return np.array([text[:place] in marked for text in texts])
 
 
 SHAPES: Mapping[str, Callable[[Texts], Mask]] = {

@@ -111,12 +111,10 @@ class ServerReport:
 def furthest_apart(bets: Bets, count: int = 5) -> tuple[Apart, ...]:
     """The first words whose numbers are furthest apart; prompts are counted from 1."""
     found = list[tuple[float, Apart]]()
-    for prompt, top in bets.beginnings.items():
-        pairs = sum(beginning.server for beginning in top.after.values())
-        for word, beginning in top.after.items():
-            deviations = abs(beginning.server - beginning.baseline) / math.sqrt(
-                beginning.server + beginning.baseline
-            )
-            shares = beginning.server / pairs, beginning.baseline / pairs
-            found.append((deviations, (prompt + 1, word, *shares)))
+    for prompt, top in bets.bettors[0].prompts.items():
+        pairs = sum(first.server for first in top.after.values())
+        for word, first in top.after.items():
+            mine, other = first.server, first.baseline
+            deviations = abs(mine - other) / math.sqrt(mine + other)
+            found.append((deviations, (prompt + 1, word, mine / pairs, other / pairs)))
     return tuple(apart for _, apart in sorted(found, reverse=True)[:count])

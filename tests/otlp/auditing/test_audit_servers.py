@@ -75,24 +75,21 @@ def test_equal_laws_are_rejected_as_rarely_as_is_said_sampled() -> None:
     assert alarms <= stats.binom.isf(1e-4, 150, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("runs", "pairs"), [(3, 500), pytest.param(40, 2000, marks=pytest.mark.slow)]
-)
-def test_a_baseline_against_itself_gives_no_alarm(runs: int, pairs: int) -> None:
-    for seed in range(runs):
-        assert play(Law(2 * seed), Law(2 * seed + 1), pairs, prompts=2).most < LIMIT
+def test_a_baseline_against_itself_gives_no_alarm_in_40_runs() -> None:
+    for seed in range(40):
+        assert play(Law(2 * seed), Law(2 * seed + 1), 2000, prompts=2).most < LIMIT
 
 
-@pytest.mark.parametrize(("runs", "least"), [(2, 2), pytest.param(10, 9, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("prompts", [1, 2])
-def test_a_planted_bias_is_found_within_4000_texts(runs: int, least: int, prompts: int) -> None:
+@pytest.mark.parametrize("prompts", [1, 2, 4])
+def test_a_planted_bias_is_found_within_4000_texts(prompts: int) -> None:
+    """In 9 of 10 runs at least."""
     law = Law(0, 0.05)
     assert total_variation(law.law, law.fair) == pytest.approx(0.05, abs=2e-4)
     found = [
         play(Law(2 * seed, 0.05), Law(2 * seed + 1), 2000, LIMIT, prompts).most >= LIMIT
-        for seed in range(runs)
+        for seed in range(10)
     ]
-    assert sum(found) >= least
+    assert sum(found) >= 9
 
 
 # what would have been found
@@ -240,6 +237,14 @@ def test_servers_that_are_no_pair(mine: Completion, other: Completion, message: 
         audit_server(lambda prompt: mine, lambda prompt: other, ["x"], pairs=100)
 
 
+def test_texts_that_are_empty_are_texts() -> None:
+    """One side says nothing at all: found, and reported."""
+    nothing = Completion("", "length", 2, 3, "tiny")
+    report = audit_server(lambda prompt: nothing, Law(1), ["x"], pairs=200)
+    assert report.verdict is Verdict.TEXTS_DIFFER
+    assert (1, "", 1.0, 0.0) in report.furthest
+
+
 def test_a_server_that_does_not_vary_against_one_that_does_is_found() -> None:
     report = audit_server(lambda prompt: SAME, Law(1), ["x"], pairs=200)
     assert report.verdict is Verdict.TEXTS_DIFFER
@@ -274,6 +279,8 @@ FAST: dict[str, Any] = {"tries": 3, "patience": 0.0, "timeout": 0.2}
         (200, [], "no completion"),
         (200, {"choices": []}, "no completion"),
         (200, {"choices": [{"message": {"content": None}}]}, "no completion"),
+        (200, completion("a", usage={"completion_tokens": "many"}), "no completion"),
+        (200, completion("a", usage=[3]), "no completion"),
         (200, completion("a", tokens=1), "1 tokens where 2 were asked for"),
         (200, completion("a b c", tokens=3), "3 tokens where 2 were asked for"),
     ],
@@ -363,4 +370,5 @@ def test_how_a_text_is_cut() -> None:
         " It", "'", "s", " 12", " o", "'", "clock", ",", "\n now", " ",
     )  # fmt: skip
     assert pieces(Completion("extraordinarily", "stop")) == ("extraord", "inarily", "<stop>")
-    assert pieces(Completion("", "length")) == ()
+    assert pieces(Completion("", "length")) == ("",)
+    assert pieces(Completion("", "stop")) == ("<stop>",)

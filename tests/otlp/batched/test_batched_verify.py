@@ -76,7 +76,7 @@ def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(iid_problems())
 def test_conditionals_are_lossless_and_optimal(problem: otlp.Problem) -> None:
     check_enumerated(problem, 1e-11)
@@ -109,7 +109,7 @@ def every_mask(size: int):
     return (np.array(mask, dtype=bool) for mask in product([False, True], repeat=size))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(iid_problems(max_vocab=4, max_n=3), st.sampled_from([0, 2]))
 def test_bins_are_lossless_within_the_certified_loss(problem: otlp.Problem, bits: int) -> None:
     check_bins(problem, bits)
@@ -301,7 +301,7 @@ def test_degenerate_rows_are_verified_as_alone(verify, dtype) -> None:
     assert bool(accepted[0]) and not bool(accepted[1]) and not bool(accepted[7])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_outputs_stay_in_the_support(data) -> None:
     size, n = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 5))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -25,9 +25,6 @@ from otlp.data.captures import builtin, load, save
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 from tests.damaged_files import change_header, files_of_at_most
 from tests.example_captures import DTYPES, MEMORY, bfloat16_values, check_same, example, make
-
-# How long an example takes says nothing about whether it is right.
-untimed = settings(deadline=None)
 
 
 @st.composite
@@ -58,7 +55,6 @@ def captures(draw):
 # --- files ---------------------------------------------------------------------------------------
 
 
-@untimed
 @given(capture=captures())
 def test_what_is_saved_is_what_is_loaded(tmp_path_factory, capture):
     path = tmp_path_factory.mktemp("captures") / "capture.safetensors"
@@ -196,7 +192,6 @@ def test_a_killed_save_leaves_a_whole_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["target_logits", "draft_logits"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@untimed
 @given(row=st.integers(0, 5), token=st.integers(0, 3))
 def test_bad_logits_are_refused_by_row(name, bad, row, token):
     logits = np.zeros((6, 4), dtype=np.float32)
@@ -273,7 +268,6 @@ def test_a_capture_cannot_be_changed():
 # --- rows ----------------------------------------------------------------------------------------
 
 
-@untimed
 @given(capture=captures(), cut=st.slices(6))
 def test_a_slice_is_the_capture_of_those_rows(capture, cut):
     rows = range(len(capture))[cut]
@@ -332,7 +326,6 @@ def exact_softmax(logits, temperature):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@untimed
 @given(data=st.data(), temperature=temperatures, other=temperatures)
 def test_each_temperature_divides_its_logits(dtype, data, temperature, other):
     logits = data.draw(small_logits).astype(MEMORY[dtype])
@@ -346,7 +339,6 @@ def test_each_temperature_divides_its_logits(dtype, data, temperature, other):
     np.testing.assert_allclose(other_q, exact_softmax(logits[::-1], other), rtol=1e-12)
 
 
-@untimed
 @given(logits=small_logits, temperature=temperatures, data=st.data())
 def test_top_k_keeps_exactly_k_tokens_of_the_draft(logits, temperature, data):
     k = data.draw(st.integers(1, logits.size))
@@ -359,7 +351,6 @@ def test_top_k_keeps_exactly_k_tokens_of_the_draft(logits, temperature, data):
     np.testing.assert_allclose(q[kept], full[kept] / full[kept].sum(), rtol=1e-12)
 
 
-@untimed
 @given(logits=small_logits, temperature=temperatures, mass=st.floats(0.01, 1.0))
 def test_top_p_keeps_the_smallest_prefix_that_reaches_the_mass(logits, temperature, mass):
     capture = make(logits[None])

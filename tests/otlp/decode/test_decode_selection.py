@@ -56,7 +56,7 @@ SIZES += [pytest.param(*size, marks=pytest.mark.slow) for size in ((3, 3, 3), (4
 
 
 @given(hard_laws(), st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_intervals_keep_the_mass(laws, paths):
     p, q = laws
     below = Consecutive(whole_interval(paths), p, q)

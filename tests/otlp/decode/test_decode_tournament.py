@@ -253,7 +253,7 @@ def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
 
 
 @given(hard_laws(), st.floats(0.01, 1.0), st.floats(1e-3, 1.0), st.floats(0.0, 1.0))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_tokens_mix_to_the_slot(
     laws: tuple[FloatArray, FloatArray], power: float, share: float, weight: float
 ) -> None:

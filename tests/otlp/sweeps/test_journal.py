@@ -26,7 +26,7 @@ def finish(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 1000))
 def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, cut: int
