@@ -7,7 +7,6 @@ import otlp
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import graph_tool
 from otlp.solvers.max_flow import MaxFlow
-from tests.flow_engines import ENGINES
 from tests.instances import DEGENERATE
 
 
@@ -16,7 +15,6 @@ def large(k: int, n: int, concentration: float = 0.1) -> otlp.Problem:
     return otlp.Problem(p, otlp.IID(q, n))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("k", "n"), [(100, 2), (40, 3), (12, 8)])
 def test_reaches_the_optimum_on_large_networks(k: int, n: int, engine: str) -> None:
     for concentration in (0.1, 3.0):
@@ -29,7 +27,6 @@ def test_reaches_the_optimum_on_large_networks(k: int, n: int, engine: str) -> N
         assert solution.marginal_error <= 1e-12
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
     problem = large(60, 3)
     late = MaxFlow(engine, time_limit=1e-3).solve(problem)
@@ -39,7 +36,6 @@ def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
     assert MaxFlow(engine, time_limit=60.0).solve(problem).guarantee is otlp.Guarantee.OPTIMAL
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_an_infinite_time_limit_is_none(engine: str) -> None:
     solution = MaxFlow(engine, time_limit=float("inf")).solve(DEGENERATE["one draft"])
     assert solution.guarantee is otlp.Guarantee.OPTIMAL
