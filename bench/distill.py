@@ -26,12 +26,14 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from target_texts import CHAT, functions, problems, sample, write_texts
+from target_texts import functions, sample, write_texts
 from torch import Tensor
 from train_pair import Checkpoint, rate_factor
 from transformers import LlamaConfig, LlamaModel
 
 from otlp.cli.output import console, progress
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts
 from otlp.data.whole_file import whole_file
 from otlp.decode.models.frequent_draft import load_frequent_draft, write_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2
@@ -52,9 +54,11 @@ BEGINNING = 0.4
 DISTANCE = 0.9
 """Weight of the total variation distance in the end."""
 
-CHOOSING, MEASURING = range(50, 70), range(70, 100)
-ASKED = "<|im_end|>\n<|im_start|>assistant\n"
-PROMPTS = Path(__file__).parent / "data" / "chat-prompts.txt"
+HELD_OUT = {
+    "HumanEval 50 to 69": "humaneval:50-69",
+    "HumanEval 70 to 99": "humaneval:70-99",
+    "chat": str(Path(__file__).parent / "data" / "chats.jsonl"),
+}
 FOLDER = Path(__file__).parents[1] / "otlp" / "data" / "models" / SMOLLM2_DRAFT
 CARD = Path(__file__).with_name("distilled_card.md")
 TEMPERATURES = (0.3, 0.6, 1.0)
@@ -258,11 +262,11 @@ def overlaps(student: Student, rows: Rows, temperatures: tuple[float, ...]) -> d
     return found
 
 
-def held_out(target: HuggingFaceModel, prompts: list[str], work: Path, name: str) -> Rows:
+def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Rows:
     """Texts of the target's own, `MEASURED` tokens each, after prompts that were not learned."""
     path = work / f"{name}.npz"
     if not path.exists():
-        ids = [target.tokenizer(prompt)["input_ids"] for prompt in prompts]
+        ids = [one.tolist() for one in encode_prompts(target, read_prompts(source, None))]
         generator = torch.Generator(target.model.device).manual_seed(1)
         texts = write_texts(target.model, ids, generator, repeated=1, new=MEASURED, top=WIDE)
         with whole_file(path) as temporary, open(temporary, "wb") as stream:
@@ -277,11 +281,9 @@ def target_texts(
     attention = target.model.config._attn_implementation
     target.model.set_attn_implementation("grouped")
     sample(target, work, seconds, seed)
-    chats = [CHAT + said + ASKED for said in PROMPTS.read_text(encoding="utf-8").splitlines()]
-    sets = {f"HumanEval {part[0]} to {part[-1]}": problems(part) for part in (CHOOSING, MEASURING)}
     found = {
-        name: held_out(target, prompts, work, name.replace(" ", "-").lower())
-        for name, prompts in {**sets, "chat": chats}.items()
+        name: held_out(target, source, work, name.replace(" ", "-").lower())
+        for name, source in HELD_OUT.items()
     }
     target.model.set_attn_implementation(attention)
     return found
@@ -359,8 +361,8 @@ def main(
     seen = learn(student, texts, corpus, work, minutes, seed)
     write_frequent_draft(out, config, student.tensors(), teacher)
     draft = load_frequent_draft(str(out), teacher)
-    # what is measured is what was stored: half precision
-    student.load_state_dict({k: v.half().float() for k, v in student.state_dict().items()})
+    # what is measured is what was stored
+    student.load_state_dict({k: v.bfloat16().float() for k, v in student.state_dict().items()})
     table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, rows in measured.items():
         found = overlaps(student, rows, TEMPERATURES)
@@ -375,7 +377,6 @@ def main(
         sampled=sum(int(rows.live.sum()) for rows in texts),
         seen=seen,
         minutes=minutes,
-        sample_minutes=sample_minutes,
         threads=threads,
         seed=seed,
         where=teacher.model.device.type,

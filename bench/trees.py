@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from rich.table import Table
-from target_texts import problems
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
+from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
@@ -43,9 +43,9 @@ from otlp.studies.style import look
 from otlp.studies.trees import Scheme, blended, gain, schemes, value, write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
-CHOOSING, MEASURING = range(50, 70), range(70, 100)
+CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
 """HumanEval's problems; 0 to 49 are for learning."""
-CHATS = Path(__file__).parent / "data" / "chat-prompts.txt"
+CHATS = Path(__file__).parent / "data" / "chats.jsonl"
 SHARE = 0.6
 """Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
 LEADER = "i.i.d. paths, two-slice"
@@ -62,15 +62,14 @@ def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) ->
 
 def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
     """Problems of HumanEval and chats in turn; those that choose first."""
-    chats = CHATS.read_text(encoding="utf-8").splitlines()
+    chats = read_prompts(str(CHATS), None)
     half = len(chats) // 2
     found: list[IntArray] = []
     for count, numbers, said in (
         (choosing, CHOOSING, chats[:half]),
         (measuring, MEASURING, chats[half:]),
     ):
-        asked = ([{"role": "user", "content": one}] for one in said)
-        both = zip(problems(numbers), asked, strict=False)
+        both = zip(read_prompts(numbers, None), said, strict=False)
         turns = encode_prompts(model, [one for pair in both for one in pair])
         if count > len(turns):
             raise click.UsageError(f"there are {len(turns)} prompts, and {count} are asked for")
@@ -160,6 +159,7 @@ def setting(
     statistics = gather_statistics(
         choosing, draft=draft.name, target=study.pair[1].name, sampling=Sampling(temperature),
         budgets=budgets, length=length, begun=lambda at: begun(texts[0][at]),
+        draft_temperatures=(None, *(part * temperature for part in study.options["sharper"])),
         progress=lambda words: step(words, 0),
     )  # fmt: skip
     used = [np.minimum(t.targets, t.drafts).sum(axis=1).mean() for t in choosing + measuring]
@@ -169,7 +169,7 @@ def setting(
             continue
         rows: list[dict[str, Any]] = []
         renewals: dict[str, Renewal] = {}
-        known: dict[tuple[Any, str], Renewal] = {}
+        known: dict[tuple[Any, str, float | None], Renewal] = {}
         for scheme in schemes(statistics, choosing, nodes, length, rng):
             step(f"{key}: {scheme.name}", 0)
             same = scheme.drafting, scheme.rule
@@ -203,11 +203,14 @@ def check(
         for index, prompt in enumerate(prompts):
             rng = np.random.default_rng([3, index])
             draft = study.draft(pair)
+            if scheme.draft_temperature is not None:
+                draft.sampling = Sampling(scheme.draft_temperature)
             played, _ = decode(
                 draft, study.pair[1], prompt, scheme.drafting, verification, rng, tokens
             )
             decoded.append(sum(one.tokens.size for one in played))
             calls.append(len(played))
+            study.sample(temperature)
             nodes += [one.tree.slots.nodes.size - 1 for one in played]
             distinct += [len(one.tree) - 1 for one in played]
         rows.append({
@@ -230,6 +233,7 @@ def describe(scheme: Scheme) -> dict[str, Any]:
         "nodes": scheme.nodes,
         "depth": scheme.drafting.length,
         "predicted": scheme.predicted,
+        "draft temperature": scheme.draft_temperature,
     }
 
 
@@ -295,6 +299,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
 @click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
 @click.option("--tokens", type=click.IntRange(2), default=60, help="Of a text.")
 @click.option("--length", type=click.IntRange(1), default=10, help="Longest path.")
+@click.option(
+    "--sharper", type=ListOf(float), help="The draft's temperatures beside T, as parts of it."
+)
 @click.option("--json", "json_path", type=OutputFile(), help="Keep everything here, and go on.")
 @figure_option("Draw the table.")
 def main(
@@ -306,10 +313,12 @@ def main(
     checking: int,
     tokens: int,
     length: int,
+    sharper: tuple[float, ...] | None,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
     options = {
+        "sharper": list(sharper or ()),
         "nodes": list(nodes),
         "choosing": choosing,
         "measuring": measuring,

@@ -174,7 +174,7 @@ def command(
         else:
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
-        sampler = None if drafts is None else _function(drafts, "--drafts")
+        sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
             _named(audited),
             p,
@@ -298,7 +298,7 @@ def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArra
 def _named(rule: str) -> Callable[..., Any] | Solver:
     """A function by file or module, or a solver by name."""
     if ":" in rule:
-        return _function(rule, "RULE")
+        return load_function(rule, "RULE")
     if rule.endswith(".py"):
         raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
     return make_solver(rule)
@@ -316,8 +316,8 @@ def _functions(path: str) -> str:
     return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
 
 
-def _function(name: str, what: str) -> Callable[..., Any]:
-    """Import a function from a file or a module."""
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import a function from a file or a module; `what` names it in an error."""
     origin, _, attribute = name.rpartition(":")
     path = Path(origin)
     # Neighbours of the file, and modules of the working folder, as `python` itself has them.

@@ -17,6 +17,7 @@ from otlp.checks import whole_number
 from otlp.data.captures import Capture
 from otlp.decode.design import (
     FAMILIES,
+    Candidate,
     Renewal,
     Statistics,
     WrittenText,
@@ -158,6 +159,8 @@ class Scheme:
         Drafted tokens a round: the most, or for adaptive depth the mean.
     predicted : float or None
         Tokens a target call on the text that it was chosen on.
+    draft_temperature : float or None
+        Of the draft alone; None is that of both models.
     """
 
     name: str
@@ -165,6 +168,7 @@ class Scheme:
     rule: str
     nodes: float
     predicted: float | None = None
+    draft_temperature: float | None = None
 
 
 def schemes(
@@ -187,10 +191,13 @@ def schemes(
     rng : numpy.random.Generator
     """
 
+    def of(name: str, one: Candidate) -> Scheme:
+        return Scheme(
+            name, one.drafting, one.verification, one.nodes, one.efficiency, one.draft_temperature
+        )
+
     def chosen(name: str, *families: str) -> Scheme:
-        found = design(statistics, nodes, families=families)
-        rule = found.verification.name
-        return Scheme(name, found.drafting, rule, found.nodes, found.tokens_per_call)
+        return of(name, design(statistics, nodes, families=families).candidate)
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
     chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
@@ -198,7 +205,7 @@ def schemes(
     shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
     sequoia = tree_shape(shape)
     return [
-        Scheme("chain, block", chain.drafting, "two-slice", chain.nodes, chain.efficiency),
+        of("chain, block", chain),
         chosen("i.i.d. paths, two-slice", "paths"),
         chosen("delayed paths, tournament", "delayed"),
         chosen("prefix tree, tournament", "tree"),
@@ -225,6 +232,7 @@ def value(
     ----------
     scheme : Scheme
     texts : sequence of WrittenText
+        With the draft at the scheme's temperature.
     length : int
         At least the scheme's; schemes valued with the same one are paired.
     rng : numpy.random.Generator

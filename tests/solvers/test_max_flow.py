@@ -2,36 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import otlp
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import graph_tool
 from otlp.solvers.max_flow import MaxFlow
 from tests.flow_engines import ENGINES
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
-
-
-def check_optimal(problem: otlp.Problem, engine: str) -> None:
-    solution = MaxFlow(engine).solve(problem)
-    assert solution.guarantee is otlp.Guarantee.OPTIMAL, str(solution)
-    assert abs(solution.gap) <= 1e-9
-    assert abs(solution.acceptance - brute_force_optimum(problem)) <= 1e-9
-    assert solution.subset is not None and not solution.subset[~problem.drafts.support].any()
-    check_solution(solution)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=80)
-@given(problem=problems())
-def test_optimal(engine: str, problem: otlp.Problem) -> None:
-    check_optimal(problem, engine)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_problems(name: str, engine: str) -> None:
-    check_optimal(DEGENERATE[name], engine)
+from tests.instances import DEGENERATE
 
 
 def large(k: int, n: int, concentration: float = 0.1) -> otlp.Problem:

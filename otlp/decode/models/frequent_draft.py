@@ -81,7 +81,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
 def write_frequent_draft(
     folder: Path, config: LlamaConfig, tensors: dict[str, Tensor], target: HuggingFaceModel
 ) -> None:
-    """Write a draft for a target in float16.
+    """Write a draft for a target in bfloat16.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def write_frequent_draft(
     }
     (folder / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     stored = {
-        name: (tensor.int() if name == "kept" else tensor.half()).contiguous()
+        name: (tensor.int() if name == "kept" else tensor.bfloat16()).contiguous()
         for name, tensor in tensors.items()
     }
     save_file(stored, folder / "model.safetensors")

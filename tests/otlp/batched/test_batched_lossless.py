@@ -6,7 +6,6 @@ a sampler uses.  No test here has a false alarm.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from itertools import product
 
@@ -19,6 +18,8 @@ from otlp.batched.histogram import bin_count  # noqa: E402
 from otlp.batched.rows import CHUNK, prepare  # noqa: E402
 from tests.otlp.batched.rows import RULES, SUBNORMAL, spread, subnormal_pairs  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 P, Q = [0.6, 0.4], [0.4, 0.6]
 
 
@@ -30,13 +31,6 @@ def bins(target, draft, drafts, *numbers):
 
 
 EVERY = {**RULES, "bins": bins}
-
-
-@pytest.fixture(autouse=True)
-def no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 @pytest.fixture(params=EVERY.values(), ids=EVERY)

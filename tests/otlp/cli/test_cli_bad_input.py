@@ -7,13 +7,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from otlp.cli import COMMANDS, main
 from otlp.data import captures
 from otlp.errors import EngineNotFoundError, InvalidInputError
+from tests.example_captures import example
 
 HUGE = "9" * 40
 
@@ -236,19 +236,7 @@ def test_documented_forms_of_prompts(
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
 def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.safetensors"
-    nothing = np.empty((0, 5), dtype=np.float32)
-    captures.save(
-        captures.Capture(
-            target_logits=nothing,
-            draft_logits=nothing,
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source="nothing",
-            synthetic=True,
-        ),
-        path,
-    )
+    captures.save(example(rows=0), path)
     refused(run(command, str(path)))
 
 
