@@ -14,7 +14,7 @@ from otlp.distribution import FloatArray
 from otlp.solvers import GlobalResolution, LinearProgram, MaxFlow, Slackness, Solver
 from tests.instances import check_solution
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 
 MASSES = (0.0, 5e-324, 1e-323, 1e-310, 1e-300, 1e-160, 1e-30, 1e-16, 2.2e-16, 1e-9, 0.1, 0.5, 1.0)
 SOLVERS: dict[str, Solver] = {

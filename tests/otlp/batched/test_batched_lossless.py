@@ -18,7 +18,7 @@ from otlp.batched.histogram import bin_count  # noqa: E402
 from otlp.batched.rows import CHUNK, prepare  # noqa: E402
 from tests.otlp.batched.rows import RULES, SUBNORMAL, spread, subnormal_pairs  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 
 P, Q = [0.6, 0.4], [0.4, 0.6]
 

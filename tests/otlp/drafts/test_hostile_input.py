@@ -173,7 +173,7 @@ def test_temperatures_are_positive_numbers(temperature: Any) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-320, 1e-40, 1e300, np.float32(0.5), 1])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_any_positive_temperature_is_taken(temperature: float) -> None:
     found = otlp.softmax([1.0, 2.0, -np.inf], temperature)
     assert found.sum() == pytest.approx(1.0, abs=1e-15) and found[2] == 0.0
