@@ -46,6 +46,7 @@ def assert_lossless(
     samples: int = 20_000,
     false_alarm_rate: float = 1e-6,
     tolerance: float = 1e-6,
+    max_paths: int = 20_000,
     seed: int = 0,
 ) -> tuple[AuditReport, ...]:
     """Fail unless a verification rule keeps the target's distribution.
@@ -68,7 +69,7 @@ def assert_lossless(
         Total variation that a sample must be able to find: that much is planted in the control.
     sampler, batch
         See `otlp.audit_rounds`; a sampler of one token is not taken.
-    samples, false_alarm_rate, tolerance
+    samples, false_alarm_rate, tolerance, max_paths
         See `otlp.auditing.AuditSettings`.  The rate is that of one audit of the grid.
     seed : int
         Of the problems and of the samples: the outcome is always the same.
@@ -122,6 +123,7 @@ def assert_lossless(
             "samples": samples,
             "false_alarm_rate": false_alarm_rate,
             "tolerance": tolerance,
+            "max_paths": max_paths,
             "rng": np.random.default_rng(seed),
         }
         converted = _converted(tested, dtype)
@@ -208,7 +210,7 @@ def _spoiled(
             if rng.random() < share:
                 return [token] if rounds else token
             return rule(draft_tokens, p, q, rng)
-        answer = np.array(rule(draft_tokens, p, q, rng))
+        answer = np.asarray(rule(draft_tokens, p, q, rng)).copy()
         hit = rng.random(len(answer)) < share
         answer[hit] = PADDING
         answer[hit, 0] = token
