@@ -43,7 +43,7 @@ Examples:
     "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
 )
 @options.temperature_option()
-@options.draft_temperature_option(ListOf(click.FloatRange(0, min_open=True)))
+@options.draft_temperature_option(ListOf(float))
 @options.tokens_option(64)
 @options.length_option(12)
 @options.seed_option()

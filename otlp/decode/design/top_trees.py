@@ -35,6 +35,21 @@ def top_tree_renewal(
     Notes
     -----
     The draft's calls of a round, for every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode import TopTree, random_pair
+    >>> from otlp.decode.design import top_tree_renewal
+    >>> from otlp.studies.trees import write_text
+    >>> draft, target = random_pair(3, 8, np.random.default_rng(0))
+    >>> text = write_text(draft, target, np.array([0]), 6, np.random.default_rng(1))
+    >>> def begun(number):
+    ...     draft.start([0])
+    ...     return draft, text.tokens
+    >>> found = top_tree_renewal(begun, [text], TopTree(nodes=3, most=2), 2)
+    >>> found.efficiency >= 1.0
+    True
     """
     chooser = RandomChooser(np.random.default_rng(0))
     found = []
