@@ -26,7 +26,8 @@ from rich.table import Table
 
 from otlp.cli.options import ListOf, figure_option, json_option
 from otlp.cli.output import console, progress, show, table, write_json, write_whole
-from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode import (
     ALGORITHMS,
     RandomChooser,

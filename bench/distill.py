@@ -26,12 +26,14 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from target_texts import CHAT, functions, problems, sample, write_texts
+from target_texts import functions, sample, write_texts
 from torch import Tensor
 from train_pair import Checkpoint, rate_factor
 from transformers import LlamaConfig, LlamaModel
 
 from otlp.cli.output import console, progress
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts
 from otlp.data.whole_file import whole_file
 from otlp.decode.models.frequent_draft import load_frequent_draft, write_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2
@@ -52,9 +54,11 @@ BEGINNING = 0.4
 DISTANCE = 0.9
 """Weight of the total variation distance in the end."""
 
-CHOOSING, MEASURING = range(50, 70), range(70, 100)
-ASKED = "<|im_end|>\n<|im_start|>assistant\n"
-PROMPTS = Path(__file__).parent / "data" / "chat-prompts.txt"
+HELD_OUT = {
+    "HumanEval 50 to 69": "humaneval:50-69",
+    "HumanEval 70 to 99": "humaneval:70-99",
+    "chat": str(Path(__file__).parent / "data" / "chats.jsonl"),
+}
 FOLDER = Path(__file__).parents[1] / "otlp" / "data" / "models" / SMOLLM2_DRAFT
 CARD = Path(__file__).with_name("distilled_card.md")
 TEMPERATURES = (0.3, 0.6, 1.0)
@@ -138,18 +142,13 @@ def frequent(texts: list[Rows], vocab_size: int, size: int) -> Tensor:
 
 
 class Student(torch.nn.Module):
-    """The draft while it learns: the target's embedding, a projection, Llama, a head."""
+    """The draft while it learns: Llama's layers between two uses of the target's embedding."""
 
     def __init__(self, config: LlamaConfig, embedding: Tensor, kept: Tensor) -> None:
         super().__init__()
         self.register_buffer("embedding", embedding.float(), persistent=False)
         self.register_buffer("kept", kept, persistent=False)
-        # the directions in which the embeddings of the head's tokens differ most, for both ends
-        spread = self.embedding[kept].t() @ self.embedding[kept]
-        axes = torch.linalg.eigh(spread)[1].t()[-config.hidden_size :]
-        unit = axes / (self.embedding[kept] @ axes.t()).std()
-        self.projection = torch.nn.Parameter(unit)
-        self.head = torch.nn.Parameter(self.embedding[kept] @ unit.t() * config.hidden_size**-0.5)
+        self.back = torch.nn.Parameter(0.1 * torch.eye(config.hidden_size))
         self.body = LlamaModel(config)
         del self.body.embed_tokens
         where = torch.full((len(embedding),), len(kept), device=kept.device)
@@ -158,15 +157,16 @@ class Student(torch.nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         """Logarithms of the draft's distributions at the live places, shape (M, K)."""
-        inputs = self.embedding[rows.tokens] @ self.projection.t()
+        inputs = self.embedding[rows.tokens]
         hidden = self.body(inputs_embeds=inputs, use_cache=False).last_hidden_state
         wanted = hidden.gather(1, rows.at[..., None].expand(-1, -1, hidden.shape[-1]))
-        return (wanted[rows.live] @ self.head.t()).float().log_softmax(-1)
+        head = self.embedding[self.kept] @ self.back
+        return (wanted[rows.live] @ head.t()).float().log_softmax(-1)
 
     def tensors(self) -> dict[str, Tensor]:
         """What `write_frequent_draft` stores."""
         found = {name: one.detach() for name, one in self.body.named_parameters()}
-        return found | {"projection": self.projection, "head": self.head, "kept": self.kept}
+        return found | {"back": self.back.detach(), "kept": self.kept}
 
 
 def losses(student: Student, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -192,17 +192,16 @@ def learn(
     seed: int,
 ) -> int:
     """Train until the time is spent; returns how many tokens were learned from, repeats counted."""
-    matrices = [one for one in student.body.parameters() if one.ndim == 2]
+    matrices = [one for one in student.parameters() if one.ndim == 2]
     others = [one for one in student.parameters() if one.ndim != 2]
-    ends = [student.projection, student.head]
     steps: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=5e-3, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(ends + others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
+        torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
     ]
     peaks = [group["lr"] for optimiser in steps for group in optimiser.param_groups]
     learning = {"student": student, "matrices": steps[0], "others": steps[1]}
     checkpoint = Checkpoint(work / "draft.pt", 1.0)
-    kept = checkpoint.load(str(student.head.device))
+    kept = checkpoint.load(str(student.back.device))
     for name in learning.keys() & kept:
         learning[name].load_state_dict(kept[name])
     elapsed, step, seen = (kept.get(name, 0) for name in ("seconds", "steps", "seen"))
@@ -219,11 +218,11 @@ def learn(
             source = corpus if share < BEGINNING and step % 2 else texts
             rows = source[rng.integers(len(source))]
             chosen = rows[torch.from_numpy(rng.permutation(len(rows.tokens))[:BATCH])]
-            chosen = chosen.to(student.head.device)
+            chosen = chosen.to(student.back.device)
             weight = DISTANCE * min(max((share - BEGINNING) / 0.2, 0.0), 1.0)
             for peak, optimiser in zip(peaks, steps, strict=True):
                 optimiser.param_groups[0]["lr"] = peak * rate_factor(share)
-            with torch.autocast(student.head.device.type, torch.bfloat16):
+            with torch.autocast(student.back.device.type, torch.bfloat16):
                 likelihood, distance = losses(student, chosen)
             ((1 - weight) * likelihood + weight * distance).backward()
             torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -248,7 +247,7 @@ def overlaps(student: Student, rows: Rows, temperatures: tuple[float, ...]) -> d
 
     Of the target its `WIDE` likeliest tokens are known.
     """
-    rows = rows.to(student.head.device)
+    rows = rows.to(student.back.device)
     p, ids = rows.mass[rows.live].double(), student.where[rows.ids[rows.live]]
     log_q = student(rows).double()
     known = ids < log_q.shape[1]
@@ -263,11 +262,11 @@ def overlaps(student: Student, rows: Rows, temperatures: tuple[float, ...]) -> d
     return found
 
 
-def held_out(target: HuggingFaceModel, prompts: list[str], work: Path, name: str) -> Rows:
+def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Rows:
     """Texts of the target's own, `MEASURED` tokens each, after prompts that were not learned."""
     path = work / f"{name}.npz"
     if not path.exists():
-        ids = [target.tokenizer(prompt)["input_ids"] for prompt in prompts]
+        ids = [one.tolist() for one in encode_prompts(target, read_prompts(source, None))]
         generator = torch.Generator(target.model.device).manual_seed(1)
         texts = write_texts(target.model, ids, generator, repeated=1, new=MEASURED, top=WIDE)
         with whole_file(path) as temporary, open(temporary, "wb") as stream:
@@ -282,25 +281,24 @@ def target_texts(
     attention = target.model.config._attn_implementation
     target.model.set_attn_implementation("grouped")
     sample(target, work, seconds, seed)
-    chats = [CHAT + said + ASKED for said in PROMPTS.read_text(encoding="utf-8").splitlines()]
-    sets = {f"HumanEval {part[0]} to {part[-1]}": problems(part) for part in (CHOOSING, MEASURING)}
     found = {
-        name: held_out(target, prompts, work, name.replace(" ", "-").lower())
-        for name, prompts in {**sets, "chat": chats}.items()
+        name: held_out(target, source, work, name.replace(" ", "-").lower())
+        for name, source in HELD_OUT.items()
     }
     target.model.set_attn_implementation(attention)
     return found
 
 
-def narrow(config: Any, width: int, layers: int) -> LlamaConfig:
-    """Configuration of the draft's layers, for a target's."""
+def narrow(config: Any, layers: int, heads: int, inner: int) -> LlamaConfig:
+    """Configuration of the draft's layers, for a target's; their heads share one of keys."""
     return LlamaConfig(
         vocab_size=config.vocab_size,
-        hidden_size=width,
-        intermediate_size=width * 8 // 3,
+        hidden_size=config.hidden_size,
+        intermediate_size=inner,
         num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        num_key_value_heads=width // 64,
+        num_attention_heads=heads,
+        num_key_value_heads=1,
+        head_dim=64,
         max_position_embeddings=config.max_position_embeddings,
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
@@ -330,9 +328,10 @@ def call_cost(model: HuggingFaceModel) -> float:
 @click.option("--device", default="auto")
 @click.option("--threads", default=2, help="CPU threads.")
 @click.option("--seed", default=0)
-@click.option("--width", default=192, help="Of the layers.")
 @click.option("--layers", default=2)
-@click.option("--head", default=6144, help="How many tokens the head knows.")
+@click.option("--heads", default=3, help="Of a layer's attention, of width 64.")
+@click.option("--inner", default=512, help="Width inside a layer's other half.")
+@click.option("--known", default=4096, help="How many tokens the head knows.")
 def main(
     target: str,
     out: Path,
@@ -342,9 +341,10 @@ def main(
     device: str,
     threads: int,
     seed: int,
-    width: int,
     layers: int,
-    head: int,
+    heads: int,
+    inner: int,
+    known: int,
 ) -> None:
     """Sample, learn, measure, and write the draft with its card."""
     torch.set_num_threads(threads)
@@ -353,31 +353,30 @@ def main(
     teacher = load_model(target, device=device, dtype="bfloat16")
     measured = target_texts(teacher, work, 60 * sample_minutes, seed)
     texts = read_texts(work)
-    config = narrow(teacher.model.config, width, layers)
+    config = narrow(teacher.model.config, layers, heads, inner)
     embedding = teacher.model.get_input_embeddings().weight.detach()
-    kept = frequent(texts, teacher.vocab_size, head)
+    kept = frequent(texts, teacher.vocab_size, known)
     student = Student(config, embedding, kept.to(embedding.device)).to(embedding.device)
     corpus = read_corpus(teacher, np.random.default_rng(seed))
     seen = learn(student, texts, corpus, work, minutes, seed)
     write_frequent_draft(out, config, student.tensors(), teacher)
     draft = load_frequent_draft(str(out), teacher)
-    # what is measured is what was stored: half precision
-    student.load_state_dict({k: v.half().float() for k, v in student.state_dict().items()})
+    # what is measured is what was stored
+    student.load_state_dict({k: v.bfloat16().float() for k, v in student.state_dict().items()})
     table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, rows in measured.items():
         found = overlaps(student, rows, TEMPERATURES)
         table.append(f"| {name} | " + " | ".join(f"{found[one]:.3f}" for one in COLUMNS) + " |")
     card = CARD.read_text(encoding="utf-8").format(
         layers=layers,
-        width=width,
-        inner=config.intermediate_size,
-        head=head,
+        heads=heads,
+        inner=inner,
+        known=known,
         parameters=sum(one.numel() for one in student.parameters()),
         size=(out / "model.safetensors").stat().st_size / 1e6,
         sampled=sum(int(rows.live.sum()) for rows in texts),
         seen=seen,
         minutes=minutes,
-        sample_minutes=sample_minutes,
         threads=threads,
         seed=seed,
         where=teacher.model.device.type,

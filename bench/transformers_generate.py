@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import transformers
 
-from otlp.cli.prompts import read_prompts
+from otlp.cli.prompt_files import read_prompts
 from otlp.decode import generate
 from otlp.decode.models.loading import load_pair
 

@@ -1,10 +1,13 @@
 """Which tree to draft: every scheme at 8, 16 and 32 nodes, on the trained pair and an aligned one.
 
     python bench/trees.py --json bench/results/trees.json --figure docs/figures/trees.svg
+    python bench/trees.py --pair smollm2 --json bench/results/trees_smollm2.json
 
 The target writes text after held-out prompts; the first prompts choose every scheme's setting, the
 others measure it, by text renewal, all schemes on the same text.  The well-aligned pair has the
-target mixed into the draft.  Then the recommended design and its rivals decode for themselves, as a
+target mixed into the draft.  The published pair, in bfloat16, goes on with HumanEval's problems and
+answers chats, in turn: problems 50 to 69 and the first half of the chats choose, problems 70 to 99
+and the other half measure.  Then the recommended design and its rivals decode for themselves, as a
 check of the predictions.  Each finished setting is written at once; the same command goes on.
 """
 
@@ -14,7 +17,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -22,11 +25,15 @@ from rich.table import Table
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
-from otlp.cli.prompts import open_pair
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
 from otlp.decode.design import Renewal, WrittenText, gather_statistics
+from otlp.decode.design.text_renewal import without_undrafted
+from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import IntArray
 from otlp.studies.canvas import figure
@@ -36,28 +43,59 @@ from otlp.studies.style import look
 from otlp.studies.trees import Scheme, blended, gain, schemes, value, write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
+CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"
+"""HumanEval's problems; 0 to 49 are for learning."""
+CHATS = Path(__file__).parent / "data" / "chats.jsonl"
 SHARE = 0.6
 """Of the target in the well-aligned draft: overlap 1 - 0.4 (1 - that of the pair), about .8."""
 LEADER = "i.i.d. paths, two-slice"
 CHECKED = (LEADER, "recommended", "Sequoia's tree, traversal")
 
 
-def prompts_of(model: HuggingFaceModel) -> list[IntArray]:
+def held_out_passages(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
     """The text before the first row of each passage of the large capture, held out in training."""
     capture = load(CAPTURE)
     positions = np.asarray(capture.positions)
-    firsts = np.flatnonzero(np.append(True, np.diff(positions) != 1))
+    firsts = np.flatnonzero(np.append(True, np.diff(positions) != 1))[: choosing + measuring]
     return [model.encode(capture.contexts[int(row)]) for row in firsts]
+
+
+def problems_and_chats(model: HuggingFaceModel, choosing: int, measuring: int) -> list[IntArray]:
+    """Problems of HumanEval and chats in turn; those that choose first."""
+    chats = read_prompts(str(CHATS), None)
+    half = len(chats) // 2
+    found: list[IntArray] = []
+    for count, numbers, said in (
+        (choosing, CHOOSING, chats[:half]),
+        (measuring, MEASURING, chats[half:]),
+    ):
+        both = zip(read_prompts(numbers, None), said, strict=False)
+        turns = encode_prompts(model, [one for pair in both for one in pair])
+        if count > len(turns):
+            raise click.UsageError(f"there are {len(turns)} prompts, and {count} are asked for")
+        found += turns[:count]
+    return found
+
+
+class Written(NamedTuple):
+    """A prompt, the token ids that the target wrote after it, and what both models said."""
+
+    prompt: IntArray
+    tokens: IntArray
+    text: WrittenText
 
 
 class Study:
     """The pair, its texts at one temperature, and what is already known."""
 
-    def __init__(self, options: dict[str, Any], path: Path | None) -> None:
+    def __init__(self, options: dict[str, Any], path: Path | None, real: bool) -> None:
         self.options, self.path = options, path
-        self.pair = open_pair("trained:draft", "trained:target", "cpu", "auto", Sampling())
+        names = (SMOLLM2_DRAFT, SMOLLM2) if real else TRAINED_PAIR[::-1]
+        dtype = "bfloat16" if real else "auto"
+        self.pair = open_pair(*names, "cpu", dtype, Sampling())
         self.second = HuggingFaceModel(self.pair[1].model, self.pair[1].tokenizer)
-        self.prompts = prompts_of(self.pair[1])
+        choose = problems_and_chats if real else held_out_passages
+        self.prompts = choose(self.pair[1], options["choosing"], options["measuring"])
         self.found: dict[str, Any] = {"options": options, "settings": {}, "checks": {}}
         if path is not None and path.exists():
             known = json.loads(path.read_text(encoding="utf-8"))
@@ -76,57 +114,67 @@ class Study:
         for model in (*self.pair, self.second):
             model.sampling = Sampling(temperature)
 
-    def draft(self, aligned: bool) -> Model:
+    def draft(self, pair: str) -> Model:
         """The draft model of one of the pairs."""
-        if not aligned:
+        if pair != "aligned":
             return self.pair[0]
         return Mixture([self.pair[0], self.second], [1.0 - SHARE, SHARE])
 
-    def texts(self, step: Callable[..., None]) -> list[WrittenText]:
-        """Let the target write after each prompt."""
-        found = []
-        count = self.options["choosing"] + self.options["measuring"]
-        for index, prompt in enumerate(self.prompts[:count]):
+    def texts(self, step: Callable[..., None]) -> tuple[list[Written], list[Written]]:
+        """Let the target write after each prompt: texts to choose on, and to measure on.
+
+        Those that end before a round of the longest path are left out.
+        """
+        found: tuple[list[Written], list[Written]] = [], []
+        for index, prompt in enumerate(self.prompts):
             rng = np.random.default_rng([1, index])
-            found.append(write_text(*self.pair, prompt, self.options["tokens"], rng))
+            text = write_text(*self.pair, prompt, self.options["tokens"], rng)
+            if len(text) > self.options["length"]:
+                one = Written(prompt, text.tokens, without_undrafted(text))
+                found[index >= self.options["choosing"]].append(one)
             step(f"T = {self.pair[0].sampling.temperature:g}: text {index}", 0)
         return found
 
 
 def setting(
-    study: Study, texts: Sequence[WrittenText], temperature: float, aligned: bool,
+    study: Study, texts: tuple[list[Written], list[Written]], temperature: float, pair: str,
     step: Callable[..., None],
 ) -> None:  # fmt: skip
     """Choose every scheme's setting on some texts, and value it on the others."""
-    first, length = study.options["choosing"], study.options["length"]
+    length, budgets = study.options["length"], study.options["nodes"]
     rng = np.random.default_rng(2)
-    used = [blended(text, SHARE) for text in texts] if aligned else list(texts)
-    budgets = study.options["nodes"]
-    keys = {nodes: key_of(aligned, temperature, nodes) for nodes in budgets}
+    keys = {nodes: key_of(pair, temperature, nodes) for nodes in budgets}
     if all(key in study.found["settings"] for key in keys.values()):
         return
-    draft = study.draft(aligned)
+    choosing, measuring = (
+        [blended(one.text, SHARE) if pair == "aligned" else one.text for one in part]
+        for part in texts
+    )
+    draft = study.draft(pair)
+
+    def begun(one: Written) -> tuple[Model, IntArray]:
+        draft.start(one.prompt)
+        return draft, one.tokens
+
     statistics = gather_statistics(
-        used[:first], draft=draft.name, target=study.pair[1].name, sampling=Sampling(temperature),
-        budgets=budgets, length=length, progress=lambda words: step(words, 0),
+        choosing, draft=draft.name, target=study.pair[1].name, sampling=Sampling(temperature),
+        budgets=budgets, length=length, begun=lambda at: begun(texts[0][at]),
+        draft_temperatures=(None, *(part * temperature for part in study.options["sharper"])),
+        progress=lambda words: step(words, 0),
     )  # fmt: skip
-
-    def model(text: int) -> Model:
-        draft.start(study.prompts[first + text])
-        return draft
-
-    overlap = float(np.mean([np.minimum(t.targets, t.drafts).sum(axis=1).mean() for t in used]))
+    used = [np.minimum(t.targets, t.drafts).sum(axis=1).mean() for t in choosing + measuring]
+    overlap = float(np.mean(used))
     for nodes, key in keys.items():
         if key in study.found["settings"]:
             continue
         rows: list[dict[str, Any]] = []
         renewals: dict[str, Renewal] = {}
-        known: dict[tuple[Any, str], Renewal] = {}
-        for scheme in schemes(statistics, used[:first], nodes, length, rng):
+        known: dict[tuple[Any, str, float | None], Renewal] = {}
+        for scheme in schemes(statistics, choosing, nodes, length, rng):
             step(f"{key}: {scheme.name}", 0)
             same = scheme.drafting, scheme.rule
             if same not in known:
-                known[same] = value(scheme, used[first:], length, rng, model)
+                known[same] = value(scheme, measuring, length, rng, lambda at: begun(texts[1][at]))
             renewals[scheme.name] = known[same]
             rows.append({**describe(scheme), "renewal": asdict(known[same])})
         for row in rows:
@@ -135,12 +183,12 @@ def setting(
             row["gain"] = gain(renewal, renewals[LEADER]).record()
         study.keep("settings", key, {"overlap": overlap, "rows": rows})
         if nodes == 16:
-            chosen = [s for s in schemes(statistics, used[:first], nodes, length, rng)]
-            check(study, [s for s in chosen if s.name in CHECKED], temperature, aligned, step)
+            chosen = schemes(statistics, choosing, nodes, length, rng)
+            check(study, [s for s in chosen if s.name in CHECKED], temperature, pair, step)
 
 
 def check(
-    study: Study, wanted: Sequence[Scheme], temperature: float, aligned: bool,
+    study: Study, wanted: Sequence[Scheme], temperature: float, pair: str,
     step: Callable[..., None],
 ) -> None:  # fmt: skip
     """Decode for real with some schemes, after the prompts that they were measured on."""
@@ -154,12 +202,15 @@ def check(
         decoded, calls, nodes, distinct = [], [], [], []
         for index, prompt in enumerate(prompts):
             rng = np.random.default_rng([3, index])
-            draft = study.draft(aligned)
+            draft = study.draft(pair)
+            if scheme.draft_temperature is not None:
+                draft.sampling = Sampling(scheme.draft_temperature)
             played, _ = decode(
                 draft, study.pair[1], prompt, scheme.drafting, verification, rng, tokens
             )
             decoded.append(sum(one.tokens.size for one in played))
             calls.append(len(played))
+            study.sample(temperature)
             nodes += [one.tree.slots.nodes.size - 1 for one in played]
             distinct += [len(one.tree) - 1 for one in played]
         rows.append({
@@ -167,11 +218,11 @@ def check(
             "slots": float(np.mean(nodes)), "most slots": max(nodes),
             "distinct": float(np.mean(distinct)),
         })  # fmt: skip
-    study.keep("checks", key_of(aligned, temperature, 16), rows)
+    study.keep("checks", key_of(pair, temperature, 16), rows)
 
 
-def key_of(aligned: bool, temperature: float, nodes: int) -> str:
-    return f"{'aligned' if aligned else 'trained'} T={temperature:g} N={nodes}"
+def key_of(pair: str, temperature: float, nodes: int) -> str:
+    return f"{pair} T={temperature:g} N={nodes}"
 
 
 def describe(scheme: Scheme) -> dict[str, Any]:
@@ -182,6 +233,7 @@ def describe(scheme: Scheme) -> dict[str, Any]:
         "nodes": scheme.nodes,
         "depth": scheme.drafting.length,
         "predicted": scheme.predicted,
+        "draft temperature": scheme.draft_temperature,
     }
 
 
@@ -238,13 +290,18 @@ def draw(found: dict[str, Any], path: Path) -> None:
 @click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
 @click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
 @click.option(
-    "--pair", type=ListOf(click.Choice(["trained", "aligned"])), default="trained,aligned"
+    "--pair",
+    type=ListOf(click.Choice(["trained", "aligned", "smollm2"])),
+    default="trained,aligned",
 )
 @click.option("--choosing", type=click.IntRange(2), default=12, help="Texts that choose.")
 @click.option("--measuring", type=click.IntRange(2), default=24, help="Texts that measure.")
 @click.option("--checking", type=click.IntRange(2), default=12, help="Prompts to decode.")
 @click.option("--tokens", type=click.IntRange(2), default=60, help="Of a text.")
 @click.option("--length", type=click.IntRange(1), default=10, help="Longest path.")
+@click.option(
+    "--sharper", type=ListOf(float), help="The draft's temperatures beside T, as parts of it."
+)
 @click.option("--json", "json_path", type=OutputFile(), help="Keep everything here, and go on.")
 @figure_option("Draw the table.")
 def main(
@@ -256,10 +313,12 @@ def main(
     checking: int,
     tokens: int,
     length: int,
+    sharper: tuple[float, ...] | None,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
     options = {
+        "sharper": list(sharper or ()),
         "nodes": list(nodes),
         "choosing": choosing,
         "measuring": measuring,
@@ -267,17 +326,18 @@ def main(
         "tokens": tokens,
         "length": length,
     }
-    study = Study(options, json_path)
-    pairs = [name == "aligned" for name in pair]
-    with progress("trees", len(temperature) * len(pairs)) as step:
+    if "smollm2" in pair and len(pair) > 1:
+        raise click.UsageError("--pair smollm2 has texts of its own: run it by itself")
+    study = Study(options, json_path, "smollm2" in pair)
+    with progress("trees", len(temperature) * len(pair)) as step:
         for value_of in temperature:
             study.sample(value_of)
-            keys = [key_of(a, value_of, n) for a in pairs for n in nodes]
+            keys = [key_of(one, value_of, n) for one in pair for n in nodes]
             if all(key in study.found["settings"] for key in keys):
                 continue
             texts = study.texts(step)
-            for aligned in pairs:
-                setting(study, texts, value_of, aligned, step)
+            for one in pair:
+                setting(study, texts, value_of, one, step)
                 step(f"T = {value_of:g}")
     console.print(show(study.found), soft_wrap=True)
     if figure_path:

@@ -12,7 +12,7 @@ of them.  What is above the limits, its worst round included, is marked, and nam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,8 @@ from measuring import repeated, report
 
 from otlp.cli.options import json_option
 from otlp.cli.output import console, progress
-from otlp.cli.prompts import encode_prompts, open_pair, read_prompts
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
@@ -33,6 +34,7 @@ from otlp.decode import (
     RandomChooser,
     Sampling,
     TabularModel,
+    Verification,
     iid_paths,
 )
 from otlp.distribution import FloatArray, softmax
@@ -68,15 +70,16 @@ def shares(prompts: int, rounds: int, step: Callable[[str], None]) -> dict[str, 
 
 
 def milliseconds(
-    names: Sequence[str], trees: Sequence[tuple[DraftTree, FloatArray]], repeats: int
+    rules: Mapping[str, Verification], trees: Sequence[tuple[DraftTree, FloatArray]], repeats: int
 ) -> dict[str, list[float]]:
     """Mean, largest and processor milliseconds of a round, the least of `repeats` runs of each."""
     found = {}
-    for name in names:
+    for name, rule in rules.items():
 
-        def verify(tree: DraftTree, laws: FloatArray, seed: int, name: str = name) -> object:
-            chooser = RandomChooser(np.random.default_rng(seed))
-            return ALGORITHMS[name].verify(tree, laws, chooser)
+        def verify(
+            tree: DraftTree, laws: FloatArray, seed: int, rule: Verification = rule
+        ) -> object:
+            return rule.verify(tree, laws, RandomChooser(np.random.default_rng(seed)))
 
         clocks = perf_counter, process_time
         rounds = [
@@ -113,7 +116,14 @@ def measure(
     rng = np.random.default_rng(2)
     drafted = [synthetic_round(iid_paths(paths, length), vocab_size, rng) for _ in range(trees)]
     single = [synthetic_round(iid_paths(1, length), vocab_size, rng) for _ in range(trees)]
-    return milliseconds(MULTIPLE, drafted, repeats) | milliseconds(SINGLE, single, repeats)
+    return milliseconds(named(MULTIPLE), drafted, repeats) | milliseconds(
+        named(SINGLE), single, repeats
+    )
+
+
+def named(names: Sequence[str]) -> dict[str, Verification]:
+    """The library's algorithms of these names."""
+    return {name: ALGORITHMS[name] for name in names}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})

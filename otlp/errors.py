@@ -19,6 +19,7 @@ __all__ = [
     "OTLPError",
     "RowOutOfRangeError",
     "SchedulerError",
+    "ServerError",
     "SizeLimitError",
     "TaskError",
     "TokenOutOfRangeError",
@@ -299,6 +300,17 @@ class SchedulerError(OTLPError, ConnectionError):
     --------
     >>> from otlp.errors import OTLPError, SchedulerError
     >>> issubclass(SchedulerError, OTLPError), issubclass(SchedulerError, ConnectionError)
+    (True, True)
+    """
+
+
+class ServerError(OTLPError, ConnectionError):
+    """A server that is audited is gone, slow, refuses, or is no pair with its baseline.
+
+    Examples
+    --------
+    >>> from otlp.errors import OTLPError, ServerError
+    >>> issubclass(ServerError, OTLPError), issubclass(ServerError, ConnectionError)
     (True, True)
     """
 

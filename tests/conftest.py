@@ -9,11 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", derandomize=False, deadline=None)
+# How long an example takes says nothing about whether it is right.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings.get_profile("untimed")
+settings.register_profile("repeatable", untimed, derandomize=True)
+settings.register_profile("explore", untimed, derandomize=False)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
@@ -21,9 +24,19 @@ CORE = ("solvers", "reductions", "otlp/certificate", "otlp/problem")
 CORE += tuple(f"otlp/{name}" for name in ("data", "drafts", "export", "numerics", "plan", "sweeps"))
 
 
+def of_core(path: Path) -> bool:
+    """Whether a file of tests lies in a folder of the core."""
+    return path.relative_to(TESTS).as_posix().replace("/test_", "/").startswith(CORE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only the core is asked for, import nothing else: PyTorch takes seconds."""
+    other = collection_path.is_file() and not of_core(collection_path)
+    return True if other and config.option.markexpr == "core" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the fast tests of the core as such, by the folder they lie in."""
     for item in items:
-        where = item.path.relative_to(TESTS).as_posix().replace("/test_", "/")
-        if where.startswith(CORE) and not item.get_closest_marker("slow"):
+        if of_core(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.core)

@@ -189,31 +189,37 @@ DEGENERATE = _degenerate()
 
 
 def brute_force_optimum(problem: otlp.Problem) -> float:
-    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4)."""
-    masks = product([False, True], repeat=problem.vocab_size)
-    return min(problem.dual_value(np.array(mask)) for mask in masks)
+    """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4).
+
+    p(H) and the mass of the tuples that are not all in H, which are listed.
+    """
+    subsets = np.array([*product([False, True], repeat=problem.vocab_size)])
+    tuples = problem.drafts.enumerate_tuples()
+    leaving = ~subsets[:, tuples.tokens].all(axis=2)
+    return min(1.0, float((subsets @ problem.target + leaving @ tuples.mass).min()))
+
+
+def enumerated(plan: otlp.Plan, tolerance: float = TOLERANCE) -> tuple[FloatArray, FloatArray]:
+    """Law of the output, and of the accepted output, tuple by tuple; slices are distributions."""
+    tuples = plan.problem.drafts.enumerate_tuples()
+    conditionals = np.array([plan.conditional(row) for row in tuples.tokens])
+    assert conditionals.shape == (len(tuples.mass), plan.problem.vocab_size)
+    assert conditionals.min() >= 0.0
+    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
+    joint = tuples.mass[:, None] * conditionals
+    drafted = np.zeros(joint.shape, dtype=bool)
+    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
+    return joint.sum(axis=0), np.where(drafted, joint, 0.0).sum(axis=0)
 
 
 def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> None:
     """Enumerate the plan: distributions, whose output is the target, the acceptance as claimed."""
     assert solution.plan is not None, str(solution)
     problem = solution.plan.problem
-    tuples = problem.drafts.enumerate_tuples()
-    conditionals = np.array([solution.plan.conditional(row) for row in tuples.tokens])
-    assert conditionals.shape == (len(tuples.mass), problem.vocab_size)
-    assert conditionals.min() >= 0.0
-    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=tolerance)
-    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= tolerance
-    drafted = np.zeros(conditionals.shape, dtype=bool)
-    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    acceptance = float((tuples.mass[:, None] * conditionals)[drafted].sum())
-    assert abs(acceptance - solution.acceptance) <= tolerance
-    assert solution.upper_bound >= acceptance - tolerance
+    output, accepted = enumerated(solution.plan, tolerance)
+    assert np.abs(output - problem.target).sum() <= tolerance
+    assert abs(accepted.sum() - solution.acceptance) <= tolerance
+    assert solution.upper_bound >= accepted.sum() - tolerance
     if solution.subset is not None:
         assert solution.upper_bound == problem.dual_value(solution.subset)
-    np.testing.assert_allclose(
-        solution.plan.acceptance_vector,
-        np.where(drafted, tuples.mass[:, None] * conditionals, 0.0).sum(axis=0),
-        rtol=0.0,
-        atol=tolerance,
-    )
+    np.testing.assert_allclose(solution.plan.acceptance_vector, accepted, rtol=0.0, atol=tolerance)

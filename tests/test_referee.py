@@ -8,10 +8,26 @@ import numpy as np
 import pytest
 
 from bench.rivals import HSD, RULES, ReleasedHSD, ReleasedSpecTrGBV
-from otlp.decode import ALGORITHMS, Block, TabularModel, iid_paths, random_pair
+from otlp.decode import (
+    ALGORITHMS,
+    Block,
+    BottomUp,
+    Drafting,
+    TabularModel,
+    TopDown,
+    Tournament,
+    Traversal,
+    delayed_paths,
+    iid_paths,
+    mixed_tree,
+    prefix_tree,
+    random_pair,
+    without_replacement,
+)
 from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
-from tests.otlp.decode.test_decode_list_sampling import PAIRS, make_pair, total_variation
+from tests.otlp.decode.test_decode_list_sampling import PAIRS, SIZES, make_pair, total_variation
 
 HALVES = np.array([0.5, 0.5])
 
@@ -69,3 +85,50 @@ def test_where_the_released_rules_keep_the_law(seed: int) -> None:
 
 def test_no_table_of_the_library_has_them() -> None:
     assert not {rule.name for rule in RULES} & set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(("sizes", "kind"), list(product(SIZES, PAIRS)))
+def test_bottom_up_is_lossless_and_below_the_program(sizes, kind: str) -> None:  # type: ignore[no-untyped-def]
+    size, length, paths = sizes
+    draft, target = make_pair(kind, size, length)
+    drafting = iid_paths(paths, length)
+    law = round_law(draft, target, drafting, BottomUp())
+    assert total_variation(law, target) <= 1e-10
+    best = drafting_optimum(draft, target, drafting)
+    assert law.block_efficiency <= best + 1e-6
+    if 1 in (length, paths):  # one token, or one path: the best there is
+        assert law.block_efficiency == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(
+    "drafting",
+    [delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)])],
+    ids=str,
+)
+def test_bottom_up_on_trees_is_lossless(drafting: Drafting, kind: str) -> None:
+    draft, target = make_pair(kind, 3, drafting.length)
+    assert total_variation(prefix_law(draft, target, drafting, BottomUp()), target) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["random", "same", "target cut"])
+def test_bottom_up_of_recursive_rejection_is_traversal(kind: str) -> None:
+    for drafting in (iid_paths(2, 2), without_replacement([2, 1])):
+        draft, target = make_pair(kind, 3, drafting.length)
+        laws = [
+            prefix_law(draft, target, drafting, rule)
+            for rule in (BottomUp(TopDown("recursive-rejection")), Traversal())
+        ]
+        np.testing.assert_allclose(laws[0].tokens, laws[1].tokens, rtol=0.0, atol=1e-12)
+        np.testing.assert_allclose(laws[0].lengths, laws[1].lengths, rtol=0.0, atol=1e-12)
+
+
+def test_where_bottom_up_is_ahead_of_tournament_and_where_behind() -> None:
+    """Neither is best on every tree: nobody may say so."""
+    gains = []
+    for seed in range(20):
+        pair = random_pair(3, 4, np.random.default_rng(seed))
+        laws = [prefix_law(*pair, iid_paths(2, 2), rule) for rule in (BottomUp(), Tournament())]
+        gains.append(laws[0].block_efficiency - laws[1].block_efficiency)
+    assert max(gains) > 1e-3
+    assert min(gains) < -1e-3

@@ -16,6 +16,7 @@ from tests.test_docs import ROOT, names_a_missing_part
 PUBLIC = (
     "otlp",
     "otlp.auditing",
+    "otlp.auditing.servers",
     "otlp.batched",
     "otlp.data.captures",
     "otlp.data.synthetic",
@@ -29,6 +30,7 @@ PUBLIC = (
     "otlp.plot",
     "otlp.reductions",
     "otlp.solvers",
+    "otlp.testing",
 )
 """The modules whose `__all__` is what users import."""
 

@@ -35,6 +35,7 @@ class Verdict(Enum):
     RULE_FAILED = "The rule raises an error, or gives what is no token or no distribution."
     DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
     SAMPLE_DIFFERS = "The plan's sample does not follow its conditional."
+    TEXTS_DIFFER = "The server's texts do not follow those of the baseline."
 
     @property
     def passed(self) -> bool:

@@ -12,6 +12,9 @@ from otlp.studies.points import SweepPoint, by_panel
 Cell = Callable[[SweepPoint, SweepPoint], str]
 """What a table says of a rule, beside the optimum at the same setting."""
 
+LOSSY = "NOT LOSSLESS"
+"""What the reason of a rule begins with that is measured, and should not be used."""
+
 
 def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
     """Print a table for each panel: a line a rule, a column for each value of an axis."""

@@ -22,9 +22,11 @@ from otlp._solve import optimal_acceptance
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import CandidateReport
+from otlp.auditing.servers import ServerReport
 from otlp.auditing.subject import one_line
 from otlp.cli import options
 from otlp.cli.audit_engine import audit_engine
+from otlp.cli.audit_server import SERVER, audit_of_server, server_options
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import open_capture
 from otlp.cli.output import console, fail, progress, write_result
@@ -42,11 +44,19 @@ LONGEST = 1e6
 MOST_NAMES = 5
 """Functions of a file that are named, where none was given."""
 
-_FOR_ENGINES = frozenset(
-    "engine length vocab_size seed json_path samples false_alarm_rate tolerance max_paths "
-    "time_limit".split()
-)
-"""Options that say something of an engine's audit."""
+_SHARED = {"seed", "json_path", "false_alarm_rate", "time_limit"}
+
+_KINDS = {
+    "engine": (
+        "the verifier of an engine on random models",
+        {"engine", "length"},
+        {"vocab_size", "samples", "tolerance", "max_paths", *_SHARED},
+    ),
+    "server": ("the texts of a running server", set(SERVER), {"temperature", *_SHARED}),
+}
+"""What is audited in place of a rule: what that is, its own options, and others that it takes."""
+
+_NO_DRAFTS = dict.fromkeys(("capture", "row", "scheme", "n"))
 
 
 @click.command(
@@ -59,6 +69,8 @@ Examples:
   otlp audit package.module:verify --row 0 --temperature 0.6
   otlp audit recursive-rejection --scheme iid --n 3          one of the solvers of otlp
   otlp audit --engine hugging-face --length 3 --vocab-size 4     the verifier of a serving engine
+  otlp audit --server http://127.0.0.1:8081 --baseline http://127.0.0.1:8080 --journal texts.jsonl
+  otlp audit --server http://127.0.0.1:8080 --toggle cache_prompt=false   its cache off and on
 """
 )
 @click.argument("rule", required=False)
@@ -98,6 +110,7 @@ Examples:
 @options.seed_option()
 @options.time_limit_option(300.0)
 @options.json_option("Write the report to a file.")
+@server_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -114,6 +127,7 @@ def command(
     seed: int,
     json_path: Path | None,
     time_limit: float,
+    serving: Mapping[str, Any],
     **settings: Any,
 ) -> None:
     """Say whether a verification rule is lossless.
@@ -125,6 +139,9 @@ def command(
     Exit status 0: nothing was found wrong.  1: something is wrong.  2: it could not be judged
     (wrong options, a file that cannot be loaded, the time limit, a process that ended).
 
+    Or the texts of a running server with OpenAI's interface are compared with those of a baseline,
+    until they are found to differ or --texts are there; requests go to these addresses alone.
+
     Without a capture and a row, p and q are made up over --vocab-size tokens: 5, or 3 for an
     engine, whose drafts are paths of --length tokens, at most 8.
 
@@ -135,11 +152,18 @@ def command(
         name: settings.pop(name)
         for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
     }
+    if serving["server"] is not None:
+        how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
+        work_of_server = audit_of_server(serving, settings["temperature"], seed, **how)
+        found = _judge(work_of_server, LONGEST)
+        _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
+        if found.stopped:
+            fail("not judged to the end: with --journal FILE the same command goes on from there")
+        return
     if engine is not None:
         work_of_engine = audit_engine(engine, length, vocab_size or 3, seed, **judged)
         report, candidates = _judge(work_of_engine, time_limit)
-        nothing = dict.fromkeys(("capture", "row", "scheme", "n"))
-        _tell(report, {"audited": engine, **nothing}, json_path, candidates=candidates)
+        _tell(report, {"audited": engine, **_NO_DRAFTS}, json_path, candidates=candidates)
         return
     assert rule is not None
     audited, made_up = rule, capture is None and row is None
@@ -150,7 +174,7 @@ def command(
         else:
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
-        sampler = None if drafts is None else _function(drafts, "--drafts")
+        sampler = None if drafts is None else load_function(drafts, "--drafts")
         report = audit(
             _named(audited),
             p,
@@ -183,18 +207,21 @@ def _check(context: click.Context) -> None:
         raise click.UsageError(
             f"--length {asked['length']}: paths of at most 8 tokens can be audited"
         )
-    if asked["engine"] is not None:
-        if others := given - _FOR_ENGINES:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(others - {"rule"}))
-            raise click.UsageError(
-                "--engine audits the verifier of an engine on random models: leave out "
-                + (names or "RULE")
-            )
-        return
+
+    def named(found: set[str]) -> str:
+        options = [p for p in context.command.params if p.name in found]
+        return ", ".join(sorted("RULE" if p.name == "rule" else p.opts[0] for p in options))
+
+    for kind, (what, own, others) in _KINDS.items():
+        if asked[kind] is not None:
+            if odd := given - own - others:
+                raise click.UsageError(f"--{kind} audits {what}: leave out {named(odd)}")
+            return
     if asked["rule"] is None:
-        raise click.UsageError("missing RULE: what is audited, or --engine NAME")
-    if "length" in given:
-        raise click.UsageError("--length is for --engine")
+        raise click.UsageError("missing RULE: what is audited, or --engine NAME, or --server URL")
+    for kind, (_, own, _) in _KINDS.items():
+        if given & own:
+            raise click.UsageError(f"{named(given & own)}: for --{kind}")
     made_up = asked["capture"] is None and asked["row"] is None
     if asked["vocab_size"] is not None and not made_up:
         raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
@@ -207,7 +234,7 @@ def _check(context: click.Context) -> None:
 
 
 def _tell(
-    report: AuditReport,
+    report: AuditReport | ServerReport,
     asked: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
@@ -271,7 +298,7 @@ def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArra
 def _named(rule: str) -> Callable[..., Any] | Solver:
     """A function by file or module, or a solver by name."""
     if ":" in rule:
-        return _function(rule, "RULE")
+        return load_function(rule, "RULE")
     if rule.endswith(".py"):
         raise InvalidInputError(f"RULE: {rule!r} is a file without a function: {_functions(rule)}")
     return make_solver(rule)
@@ -289,8 +316,8 @@ def _functions(path: str) -> str:
     return "write " + " or ".join(f"{path}:{name}" for name in found[:MOST_NAMES])
 
 
-def _function(name: str, what: str) -> Callable[..., Any]:
-    """Import a function from a file or a module."""
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import a function from a file or a module; `what` names it in an error."""
     origin, _, attribute = name.rpartition(":")
     path = Path(origin)
     # Neighbours of the file, and modules of the working folder, as `python` itself has them.
@@ -318,8 +345,10 @@ def _function(name: str, what: str) -> Callable[..., Any]:
     return function
 
 
-def _record(report: AuditReport) -> dict[str, object]:
+def _record(report: AuditReport | ServerReport) -> dict[str, object]:
     """The report for JSON: the texts that are furthest off in place of its laws."""
     record = asdict(report)
+    if isinstance(report, ServerReport):
+        return record
     del record["target"], record["output"]
     return {**record, "worst_texts": report.worst_texts()}

@@ -11,7 +11,8 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, model_options, passages
+from otlp.cli.prompt_files import Prompt, passages
+from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.model import Sampling
 from otlp.studies.cascade_curve import METHODS, Point, curve, observe
 from otlp.studies.figures import draw_cascades
@@ -66,7 +67,7 @@ def command(
         for alpha in threshold or ():
             METHODS[method](alpha)  # refuses a threshold that is none
     if models.prompt_file is None:
-        texts = [whole for _, whole in passages()][: models.limit]
+        texts: Sequence[Prompt] = [whole for _, whole in passages()][: models.limit]
     else:
         texts = models.texts()
     pair = models.open(Sampling(temperature))

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from otlp.cli import options
-from otlp.cli.acceptances import note_missing, note_partial, print_points
+from otlp.cli.acceptances import LOSSY, note_missing, note_partial, print_points
 from otlp.cli.options import workers
-from otlp.cli.output import console, progress, write_result, write_whole
+from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES
@@ -29,6 +29,7 @@ Examples:
   otlp compare mine.safetensors --temperature 0.6 --json accepted.json --figure accepted.png
   otlp compare --rows 160 --jobs 4                       four processes, the same numbers
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
+  otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own, audited first
 """
 )
 @options.capture_argument
@@ -36,7 +37,7 @@ Examples:
 @options.rows_option(10)
 @options.row_options()
 @options.schemes_option(",".join(SCHEMES))
-@options.rules_option(",".join(RULES))
+@options.own_rules_option(",".join(RULES))
 @options.time_limit_option(10.0)
 @options.workers_options
 @options.json_option("Write the acceptance on every row to a file.")
@@ -64,13 +65,18 @@ def command(
     A row of 4,096 tokens takes about half a second.  All of it is exact, but for recursive
     rejection without replacement, whose acceptance is estimated where a million sequences of
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
+
+    A rule of yours is called as `otlp audit` calls it, in a process of its own.  It is audited on
+    five tokens first, under each scheme and n, and marked ! where it is not lossless; then 2,000
+    drafts are verified on each row.  The file is run: compare only what you trust.
     """
     chosen = ChosenRows.spread(capture, rows)
     chosen.capture.check_top_k(cut["top_k"])
     same = {name: cut[name] for name in ("draft_temperature", "top_p")}
-    grid = Grid(
-        *(n, (cut["temperature"],), (cut["top_k"],), schemes, rules), **same, time_limit=time_limit
-    )
+    solvers = tuple(rule for rule in rules if ":" not in rule)
+    own = tuple(dict.fromkeys(rule for rule in rules if ":" in rule))
+    where_and_what = n, (cut["temperature"],), (cut["top_k"],), schemes, solvers
+    grid = Grid(*where_and_what, **same, time_limit=time_limit)
     source = CaptureRows(chosen.capture, chosen.numbers)
     total = len(chosen.numbers) * len(grid.settings)
     results: list[dict[str, Any]] = []
@@ -78,6 +84,13 @@ def command(
         points = sweep(
             source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), **where
         )
+    for rule in own:
+        from otlp.cli.own_rules import measure_own
+
+        with progress(rule, len(grid.settings)) as step:
+            for point, records in measure_own(rule, source, grid, step):
+                points.append(point)
+                results += records
     content = {**chosen.chosen, **cut, "time_limit_seconds": time_limit, "results": results}
     write_result(json_path, "compare", content)
     if figure_path:
@@ -88,6 +101,8 @@ def command(
     chosen.say_truncations(chosen.truncations(**cut))
     note_missing(points)
     note_partial(points)
+    if any(point.reason.startswith(LOSSY) for point in points):
+        note("!: the rule changes the target's distribution; more is no better.")
 
 
 def _flat(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -104,4 +119,5 @@ def _cell(found: SweepPoint, best: SweepPoint) -> str:
     if found.rule in (OPTIMUM, BOUND) or best.partial:
         return f"{mean:.4f}"
     share = mean / best.acceptance.mean
-    return f"{mean:.4f} " + ("100%" if share > 0.9995 else f"{share:.1%}")
+    shown = f"{mean:.4f} " + ("100%" if abs(share - 1.0) < 0.0005 else f"{share:.1%}")
+    return f"{shown} !" if found.reason.startswith(LOSSY) else shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -19,7 +19,8 @@ from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, 
 from otlp.decode.design.gathering import passes
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.growing import check_slots
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import DECODED
 from otlp.studies.trees import captured_texts, long_texts, write_text
@@ -31,6 +32,7 @@ Examples:
   otlp design                                   the trained pair, 8, 16 and 32 nodes
   otlp design --nodes 24 --temperature 0.3 --statistics pair.json
   otlp design --target my/model --draft my/small-model --device cuda --prompts prompts.txt
+  otlp design --draft-temperature 0.6,1         and how sharply the draft should sample
   otlp design --draft-cost 0.05 --node-cost 0.002    by tokens a second
   otlp capture mine.safetensors && otlp design mine.safetensors
 """
@@ -41,6 +43,7 @@ Examples:
     "--nodes", type=ListOf(click.IntRange(1)), default="8,16,32", help="Budgets N of drafted nodes."
 )
 @options.temperature_option()
+@options.draft_temperature_option(ListOf(float))
 @options.tokens_option(64)
 @options.length_option(12)
 @options.seed_option()
@@ -57,6 +60,7 @@ def command(
     models: Models,
     nodes: tuple[int, ...],
     temperature: float,
+    draft_temperature: tuple[float, ...] | None,
     tokens: int,
     length: int,
     seed: int,
@@ -70,6 +74,7 @@ def command(
     The target writes text after each prompt, or has written the CAPTURE; what every way of drafting
     would give follows from what both models say along it, by text renewal, without decoding. The
     best of each family is shown, with its standard error over the texts; a star marks the choice.
+    Deterministic trees (top) are drafted along the text: they need the draft, not a CAPTURE.
     """
     check_slots(max(nodes))
     if capture is None and tokens <= length:
@@ -81,9 +86,16 @@ def command(
         each = node_cost or 0.0
         calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
         costs = CostCurve(calls, draft_cost or 0.0)
+    drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
     statistics = _known(kept, capture, models, Sampling(temperature))
+    if statistics is not None and drafted:
+        raise InvalidInputError(
+            f"{kept} holds statistics already, at the draft's temperatures that they were gathered "
+            "for: leave --draft-temperature out, or name another file"
+        )
     if statistics is None:
-        statistics = _gather(capture, models, Sampling(temperature), nodes, tokens, length, seed)
+        trees = Trees(nodes, length, tuple(drafted) or (None,))
+        statistics = _gather(capture, models, Sampling(temperature), trees, tokens, seed)
         if kept is not None:
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
@@ -116,8 +128,18 @@ def command(
         + ("; and in the time of one target call." if costs else ".")
     )
     for budget, found in zip(nodes, chosen, strict=True):
-        best = found[0]
-        console.print(f"N = {budget}: {best.candidate}, {best.verification.name}")
+        best = found[0].candidate
+        drawn = best.draft_temperature
+        sharper = "" if drawn is None else f", the draft at temperature {drawn:g}"
+        console.print(f"N = {budget}: {best}, {best.verification}{sharper}")
+
+
+class Trees(NamedTuple):
+    """What is looked at."""
+
+    budgets: Sequence[int]
+    length: int
+    draft_temperatures: Sequence[float | None]
 
 
 def _said(one: Design) -> dict[str, Any]:
@@ -126,6 +148,7 @@ def _said(one: Design) -> dict[str, Any]:
         "family": one.candidate.family,
         "candidate": str(one.candidate),
         "verification": one.verification.name,
+        "draft_temperature": one.candidate.draft_temperature,
         "nodes": one.nodes,
         "length": one.drafting.length,
         "tokens_per_call": one.tokens_per_call,
@@ -157,34 +180,43 @@ def _gather(
     capture: str | None,
     models: Models,
     sampling: Sampling,
-    nodes: Sequence[int],
+    trees: Trees,
     tokens: int,
-    length: int,
     seed: int,
 ) -> Statistics:
+    begun = None
     if capture is not None:
         rows = open_capture(capture)
-        texts = _captured(rows, sampling.temperature, length)
+        texts = _captured(rows, sampling.temperature, trees.length)
         names = rows.draft_model, rows.target_model
     else:
-        prompts = models.texts()
         pair = models.open(sampling)
-        texts = []
+        prompts = encode_prompts(pair[1], models.texts())
+        written = []
         with progress("writing text", len(prompts)) as step:
-            for index, prompt in enumerate(encode_prompts(pair[1], prompts)):
+            for index, prompt in enumerate(prompts):
                 rng = np.random.default_rng([seed, index])
-                texts.append(write_text(*pair, prompt, tokens, rng))
+                written.append(write_text(*pair, prompt, tokens, rng))
                 step("writing text")
-        texts = long_texts(texts, length, 1, warn)
+        texts = long_texts(written, trees.length, 1, warn)
         names = models.draft, models.target
-    with progress("text renewal", passes(nodes)) as step:
+        after = [one for one, text in zip(prompts, written, strict=True) if text in texts]
+
+        def begun(number: int) -> tuple[Model, IntArray]:
+            pair[0].start(after[number])
+            return pair[0], texts[number].tokens
+
+    steps = passes(trees.budgets, len(trees.draft_temperatures), begun is not None)
+    with progress("text renewal", steps) as step:
         return gather_statistics(
             texts,
             draft=names[0],
             target=names[1],
             sampling=sampling,
-            budgets=nodes,
-            length=length,
+            budgets=trees.budgets,
+            length=trees.length,
+            draft_temperatures=trees.draft_temperatures,
+            begun=begun,
             progress=step,
         )
 
@@ -214,15 +246,28 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
     return [found[at] for at in np.argsort(-np.array(worth), kind="stable")]
 
 
+def _drawn(one: Design) -> str:
+    own = one.candidate.draft_temperature
+    return "" if own is None else f"{own:g}"
+
+
 def _table(nodes: Sequence[int], chosen: Sequence[Sequence[Design]]) -> Table:
     timed = chosen[0][0].tokens_per_second is not None
-    heads = ("nodes", "depth", "tokens\na call", *(["in its\ntime"] if timed else []))
+    drafted = any(one.candidate.draft_temperature for found in chosen for one in found)
+    heads = (
+        *(["draft\nT"] if drafted else []),
+        "nodes",
+        "depth",
+        "tokens\na call",
+        *(["in its\ntime"] if timed else []),
+    )
     made = table("family", "N", *heads, "verification")
     for budget, found in zip(nodes, chosen, strict=True):
         for rank, one in enumerate(found):
             made.add_row(
                 f"{one.candidate.family}{'' if rank else ' *'}",
                 str(budget),
+                *([_drawn(one)] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
                 f"{one.tokens_per_call:.2f} ±{one.error:.2f}",

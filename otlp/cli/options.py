@@ -76,6 +76,21 @@ class SolverName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return [CompletionItem(name) for name in SOLVERS if name.startswith(incomplete)]
 
 
+class RuleName(SolverName):
+    """The name of a solver, or FILE.py:FUNCTION, which is read later."""
+
+    name = "rule"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a name that is none."""
+        file, _, function = str(value).rpartition(":")
+        if not file or not function:
+            return super().convert(value, param, ctx)
+        if file.endswith(".py") and not Path(file).is_file():
+            self.fail(f"there is no file {file}: write FILE.py:FUNCTION", param, ctx)
+        return str(value)
+
+
 class Positive(click.FloatRange):
     """A number above zero; infinity is one."""
 
@@ -156,6 +171,13 @@ def figure_option(help: str, flag: str = "--figure") -> Decorator:
     return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
 
 
+journal_option = click.option(
+    "--journal",
+    type=OutputFile(),
+    help="Keep what is finished here; the same command goes on from it, and adds what it lacks.",
+)
+
+
 def _option(
     flag: str, part: Any, help: str, usual: Any = None, unset: str = "", **more: Any
 ) -> Callable[..., Decorator]:
@@ -211,6 +233,9 @@ schemes_option = _option(
     "--schemes", ListOf(click.Choice(list(SCHEMES))), "How the n tokens are drafted, each in turn."
 )
 rules_option = _option("--rules", _NAMES, "Solvers by their names.")
+own_rules_option = _option(
+    "--rules", ListOf(RuleName()), "Solvers by their names, and rules of yours as FILE.py:FUNCTION."
+)
 solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")
 time_limit_option = _option(
     "--time-limit", Positive(), "Seconds after which a solve, or an audit, is ended."

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from otlp.cli.output import progress
-from otlp.data.captures import builtin
+from otlp.cli.prompt_files import Prompt, read_prompts
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR, load_pair
 from otlp.decode.models.model import Model, Sampling
@@ -48,9 +45,30 @@ class Models:
             "dtype": self.dtype,
         }
 
-    def texts(self) -> list[str]:
+    def texts(self) -> Sequence[Prompt]:
         """Read the prompts, by default those of the built-in capture."""
         return read_prompts(self.prompt_file, self.limit)
+
+
+prompts_option = click.option(
+    "--prompts",
+    "prompt_file",
+    type=click.Path(),
+    help='A prompt a line; .json: a list of strings; .jsonl: a string, or an object with "prompt" '
+    'or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. [default: '
+    "passages of the built-in capture]",
+)
+
+
+def limit_option(default: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add ``--limit``, None where all prompts are taken."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1),
+        default=default,
+        show_default="all" if default is None else True,
+        help="How many prompts.",
+    )
 
 
 def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -70,30 +88,19 @@ def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callabl
             chosen = {field.name: options.pop(field.name) for field in fields(Models)}
             command(models=Models(**chosen), **options)
 
+        made: Callable[..., None] = decorated
         for option in (
-            click.option(
-                "--limit",
-                type=click.IntRange(1),
-                default=limit,
-                show_default="all" if limit is None else True,
-                help="How many prompts.",
-            ),
+            limit_option(limit),
             click.option(
                 "--dtype",
                 default="auto",
                 help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
             ),
             click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
-            click.option(
-                "--prompts",
-                "prompt_file",
-                type=click.Path(),
-                help="A prompt a line; .json: a list of strings; .jsonl: a string, or an object "
-                'with "prompt", a line. [default: passages of the built-in capture]',
-            ),
+            prompts_option,
         ):
-            decorated = option(decorated)
-        return decorated
+            made = option(made)
+        return made
 
     return decorate
 
@@ -132,27 +139,11 @@ def open_pair(
     return load_pair(draft, target, device=device, dtype=dtype, sampling=sampling)
 
 
-def read_prompts(path: str | None, most: int | None) -> list[str]:
-    """Read at most so many prompts, by default those of the built-in capture.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, is not of its kind, or holds no prompt.
-    """
-    if path is None:
-        return [first for first, _ in passages()][:most]
-    prompts = _read(Path(path))
-    if not prompts:
-        raise InvalidInputError(f"{path} holds no prompt: write one a line")
-    return prompts[:most]
-
-
-def encode_prompts(model: HuggingFaceModel, prompts: list[str]) -> list[IntArray]:
-    """Encode prompts; an error names the prompt."""
+def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[IntArray]:
+    """Encode texts, and chats by the tokenizer's template; an error names the prompt."""
     encoded = []
-    for number, text in enumerate(prompts, start=1):
-        tokens = model.encode(text)
+    for number, one in enumerate(prompts, start=1):
+        tokens = model.encode(one) if isinstance(one, str) else model.encode_chat(one)
         if model.context_limit is not None and tokens.size >= model.context_limit:
             raise InvalidInputError(
                 f"prompt {number} has {tokens.size} tokens and the context of {model.name} is "
@@ -160,42 +151,3 @@ def encode_prompts(model: HuggingFaceModel, prompts: list[str]) -> list[IntArray
             )
         encoded.append(tokens)
     return encoded
-
-
-def passages() -> list[tuple[str, str]]:
-    """Each passage of the built-in capture: the text before its first row and before its last."""
-    capture = builtin()
-    starts = np.flatnonzero(np.diff(capture.passages, prepend=0))
-    ends = np.flatnonzero(np.diff(capture.passages, append=0))
-    contexts = capture.contexts
-    return [(contexts[int(a)], contexts[int(b)]) for a, b in zip(starts, ends, strict=True)]
-
-
-def _read(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidInputError(f"cannot read the prompts {path}: {reason}") from error
-    lines = [line for line in text.splitlines() if line.strip()]
-    if path.suffix not in (".json", ".jsonl"):
-        return lines
-    try:
-        found = json.loads(text) if path.suffix == ".json" else [json.loads(x) for x in lines]
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path} is no {path.suffix} file ({error})") from error
-    if not isinstance(found, list):
-        raise InvalidInputError(
-            f"{path} holds one {type(found).__name__}: a .json file of prompts is a list of "
-            "strings; an object a line makes a .jsonl file"
-        )
-    prompts: list[str] = []
-    for number, one in enumerate(found, start=1):
-        prompt = one.get("prompt") if isinstance(one, dict) else one
-        if not isinstance(prompt, str):
-            raise InvalidInputError(
-                f"{path}: prompt {number} is {one!s:.60}: write a string, or an object with the "
-                'string "prompt"'
-            )
-        prompts.append(prompt)
-    return prompts

@@ -10,7 +10,7 @@ import click
 
 from otlp.cli import options
 from otlp.cli.acceptances import note_missing, note_partial, print_points
-from otlp.cli.options import OutputFile, workers
+from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
@@ -45,11 +45,7 @@ Examples:
 @options.rules_option(",".join(Grid().rules))
 @options.time_limit_option(10.0)
 @options.workers_options
-@click.option(
-    "--journal",
-    type=OutputFile(),
-    help="Keep every finished row and setting here; what it lacks of the lists is added.",
-)
+@options.journal_option
 @click.option(
     "--over",
     type=click.Choice([axis.replace("_", "-") for axis in AXES]),

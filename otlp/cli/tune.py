@@ -30,7 +30,8 @@ from otlp.cli.tuning_result import PromptedDraft, TuningResult, TuningSource, fa
 from otlp.decode.design import WrittenText
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate
 from otlp.studies.figures import draw_tuning
@@ -226,8 +227,14 @@ def _predicted(
     best = fastest(found, 1)[0].setting
     with progress("other rules", None):
         own, rng = source.texts[best.draft_temperature], np.random.default_rng(seed)
-        draft = source.draft.at(best.draft_temperature) if source.draft else None
-        others = other_rules(best, own, rng, draft)
+        begun = None
+        if source.draft is not None:
+            start = source.draft.at(best.draft_temperature)
+
+            def begun(text: int) -> tuple[Model, IntArray]:
+                return start(text), own[text].tokens
+
+        others = other_rules(best, own, rng, begun)
     return TuningResult(source, found, None, curve, elsewhere, clock, best, others)
 
 

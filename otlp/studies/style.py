@@ -58,6 +58,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "optimal": (GREEN, "s", "-"),
     "greedy-multipath": (ORANGE, "D", "-"),
     "traversal": (RED, "^", "-"),
+    "bottom-up": (BLUE, "h", "-"),
     "tournament": (BLACK, "*", "-"),
     # cascades
     "lossy": (BLUE, "o", "-"),

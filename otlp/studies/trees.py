@@ -15,14 +15,15 @@ import numpy as np
 
 from otlp.checks import whole_number
 from otlp.data.captures import Capture
-from otlp.decode.choosing import RandomChooser
 from otlp.decode.design import (
     FAMILIES,
+    Candidate,
     Renewal,
     Statistics,
     WrittenText,
     best_static_tree,
     design,
+    top_tree_renewal,
     tournament_profile,
 )
 from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
@@ -158,6 +159,8 @@ class Scheme:
         Drafted tokens a round: the most, or for adaptive depth the mean.
     predicted : float or None
         Tokens a target call on the text that it was chosen on.
+    draft_temperature : float or None
+        Of the draft alone; None is that of both models.
     """
 
     name: str
@@ -165,6 +168,7 @@ class Scheme:
     rule: str
     nodes: float
     predicted: float | None = None
+    draft_temperature: float | None = None
 
 
 def schemes(
@@ -187,10 +191,13 @@ def schemes(
     rng : numpy.random.Generator
     """
 
+    def of(name: str, one: Candidate) -> Scheme:
+        return Scheme(
+            name, one.drafting, one.verification, one.nodes, one.efficiency, one.draft_temperature
+        )
+
     def chosen(name: str, *families: str) -> Scheme:
-        found = design(statistics, nodes, families=families)
-        rule = "two-slice" if found.candidate.family == "paths" else "tournament"
-        return Scheme(name, found.drafting, rule, found.nodes, found.tokens_per_call)
+        return of(name, design(statistics, nodes, families=families).candidate)
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
     chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
@@ -198,8 +205,9 @@ def schemes(
     shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
     sequoia = tree_shape(shape)
     return [
-        Scheme("chain, block", chain.drafting, "two-slice", chain.nodes, chain.efficiency),
+        of("chain, block", chain),
         chosen("i.i.d. paths, two-slice", "paths"),
+        chosen("delayed paths, tournament", "delayed"),
         chosen("prefix tree, tournament", "tree"),
         chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
         chosen("adaptive branching, tournament", "adaptive-branching"),
@@ -216,7 +224,7 @@ def value(
     texts: Sequence[WrittenText],
     length: int,
     rng: np.random.Generator,
-    models: Callable[[int], Model],
+    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
 ) -> Renewal:
     """Tokens and calls of a scheme along texts.
 
@@ -224,20 +232,17 @@ def value(
     ----------
     scheme : Scheme
     texts : sequence of WrittenText
+        With the draft at the scheme's temperature.
     length : int
         At least the scheme's; schemes valued with the same one are paired.
     rng : numpy.random.Generator
-    models : callable
-        From the number of a text to the draft model at its beginning; asked for deterministic
-        trees only.
+    begun : callable, optional
+        See `gather_statistics`; deterministic trees need it.
     """
     drafting = scheme.drafting
     if scheme.rule == "target-only":
-        assert isinstance(drafting, TopTree)
-        found = [
-            top_tree_renewal(models(at), text, drafting, length) for at, text in enumerate(texts)
-        ]
-        return Renewal(*(tuple(some) for some in zip(*found, strict=True)))
+        assert isinstance(drafting, TopTree) and begun is not None
+        return top_tree_renewal(begun, texts, drafting, length)
     if scheme.rule in ("tournament", "two-slice"):
         return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
     assert isinstance(drafting, ShapedDrafting)
@@ -249,39 +254,6 @@ def value(
     assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
     rule = scheme.rule
     return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
-
-
-def top_tree_renewal(
-    draft: Model, text: WrittenText, drafting: TopTree, length: int
-) -> tuple[float, float]:
-    """Tokens and calls of a deterministic tree with target-only verification along a text.
-
-    Given the text nothing is random: a round accepts as much of it as was drafted.
-
-    Parameters
-    ----------
-    draft : Model
-        At the beginning of the text.
-    text : WrittenText
-    drafting : TopTree
-    length : int
-        See `value`.
-    """
-    chooser = RandomChooser(np.random.default_rng(0))
-    starts, place, calls = text.starts(length), 0, 0
-    while place < starts:
-        tree = drafting.draft(draft, chooser)
-        node, accepted, more = 0, 0, True
-        while more:
-            more = False
-            for child in tree.draws.get(node, ()):
-                if tree.tokens[child] == text.tokens[place + accepted]:
-                    node, accepted, more = int(child), accepted + 1, True
-                    break
-        draft.advance(tree, node, int(text.tokens[place + accepted]))
-        place += accepted + 1
-        calls += 1
-    return float(place), float(calls)
 
 
 def gain(one: Renewal, other: Renewal) -> Estimate:

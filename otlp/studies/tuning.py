@@ -20,7 +20,7 @@ from otlp.decode.design import WrittenText, tournament_profile
 from otlp.decode.design.text_renewal import renew
 from otlp.decode.drafting import Drafting, TopTree, iid_paths, prefix_tree, without_replacement
 from otlp.decode.models.model import Model
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
 from otlp.studies.loop_setting import PLAIN, LoopSetting
@@ -182,7 +182,7 @@ def other_rules(
     setting: LoopSetting,
     texts: Sequence[WrittenText],
     rng: np.random.Generator,
-    models: Callable[[int], Model] | None = None,
+    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
 ) -> dict[str, Estimate]:
     """What rules that the loop does not run would give, over what a setting gives on the same text.
 
@@ -194,9 +194,8 @@ def other_rules(
         With the draft at the setting's temperature.
     rng : numpy.random.Generator
         For the siblings that rules reject, or choose among.
-    models : callable, optional
-        From the number of a text to the draft at its beginning; without it deterministic trees are
-        left out.
+    begun : callable, optional
+        See `gather_statistics`; without it deterministic trees are left out.
 
     Returns
     -------
@@ -214,21 +213,17 @@ def other_rules(
         "recursive-rejection": distinct,
         "traversal": distinct,
     }
-    if models is not None:
+    if begun is not None:
         draftings["target-only"] = TopTree(nodes, length)
 
     def renewed(rule: str, drafting: Drafting) -> list[FloatArray]:
-        found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, models or _none)
+        found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, begun)
         return [np.array(part) for part in (found.tokens, found.calls)]
 
     own = renewed("tournament", drawn)  # on paths the two-slice rule, on one block verification
     return {
         rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
     }
-
-
-def _none(text: int) -> Model:
-    raise AssertionError(f"text {text} was asked for a model")
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

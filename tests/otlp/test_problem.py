@@ -65,7 +65,7 @@ def test_a_problem_cannot_be_changed_afterwards() -> None:
         problem.drafts = DRAFTS  # type: ignore[misc]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=problems(), data=st.data())
 def test_no_subset_bounds_below_what_it_allows(problem: otlp.Problem, data: st.DataObject) -> None:
     """p(H) + P(some draft outside H), summed tuple by tuple."""

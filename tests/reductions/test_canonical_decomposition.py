@@ -44,7 +44,7 @@ def check_feasible(relaxed, solution):
 
 
 @given(problems(), reductions)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_beta_from_s_reaches_the_optimum(problem, reduction):
     relaxed, _ = reduction.apply(problem)
     weights = weights_from_solution(relaxed, relaxed_solution(relaxed))
@@ -54,7 +54,7 @@ def test_beta_from_s_reaches_the_optimum(problem, reduction):
 
 
 @given(problems(), reductions, st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_s_from_any_beta_is_feasible_and_of_equal_value(problem, reduction, seed):
     relaxed, _ = reduction.apply(problem)
     groups = relaxed.groups

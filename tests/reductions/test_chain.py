@@ -20,7 +20,7 @@ from otlp.solvers.engines import FLOW_ENGINES, highs
 from tests.instances import brute_force_optimum, problems
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)

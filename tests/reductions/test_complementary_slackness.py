@@ -27,7 +27,7 @@ def solve_relaxed(relaxed):
 
 
 @given(st.one_of(iid_problems(max_vocab=5, max_n=3), problems()))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
     subset = inverse.subset
@@ -50,7 +50,7 @@ def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
 
 
 @given(iid_problems(max_vocab=5, max_n=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_eq_8_rejects_inside_h_star_only_and_replaces_by_tokens_outside(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
     answer = solve_relaxed(systems.outer), solve_relaxed(systems.inner)

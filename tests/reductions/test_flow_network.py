@@ -10,7 +10,7 @@ from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import DEGENERATE, brute_force_optimum, problems
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     relaxed, _ = MergeTuples().apply(problem)
@@ -42,7 +42,7 @@ def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
     assert all(c == min(sources[a][2], sinks[b - tokens][2]) for a, b, c in middle)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_the_cut_proves_the_flow_optimal(problem: otlp.Problem) -> None:
     for reduction in (MergeTuples(), Relaxation()):

@@ -42,7 +42,7 @@ def check_theorem_6_1(masses, p, q, n, subset):
 
 
 @given(iid_problems(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_feasible_for_every_subset(problem, random):
     p, q, n, subset = parts(problem)
     order = np.flatnonzero(~subset).tolist()
@@ -61,7 +61,7 @@ def test_feasible_at_the_edges(name):
 
 
 @given(iid_problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_cumulative_minima_agree_with_one_search_a_token(problem):
     """The fast order is Theorem 6.2 in the order of q/p ascending."""
     p, q, n, subset = parts(problem)
@@ -85,7 +85,7 @@ def test_cumulative_minima_agree_with_one_search_a_token(problem):
 
 
 @given(iid_problems(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
     p, q, n, _ = parts(problem)
     sides = st.lists(st.sampled_from("iof"), min_size=p.size, max_size=p.size)
@@ -101,7 +101,7 @@ def test_lemma_6_3_finds_the_least_psi_between_two_sets(problem, data):
 
 
 @given(iid_problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_residuals_are_zero_exactly_where_eq_7_says(problem):
     """Residuals vanish on H*, and are what the rejected tuples inside H* need: -psi(H*)."""
     p, q, n, subset = parts(problem)

@@ -21,7 +21,7 @@ def cut(problem):
 
 
 @given(independent_problems().filter(lambda problem: problem.n == 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_cut_is_the_optimum_for_two_different_drafts(problem):
     alpha, subset = cut(problem)
     best = brute_force_optimum(problem)
@@ -30,7 +30,7 @@ def test_the_cut_is_the_optimum_for_two_different_drafts(problem):
 
 
 @given(iid_problems(min_n=2, max_n=2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_cut_is_the_optimum_for_two_equal_drafts(problem):
     assert problem.dual_value(cut(problem)[1]) == pytest.approx(
         subset_selection(problem)[0], abs=1e-12

@@ -23,7 +23,7 @@ def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
 
 
 @BOTH
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> None:
     assert reduction.accepts(problem)
@@ -38,7 +38,7 @@ def test_value_and_plan_survive(reduction: Reduction, problem: otlp.Problem) -> 
 
 
 @BOTH
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_any_flow_gives_a_lossless_plan(
     reduction: Reduction, problem: otlp.Problem, data: st.DataObject
@@ -63,7 +63,7 @@ def test_no_flow_draws_from_the_target(reduction: Reduction) -> None:
     np.testing.assert_allclose(plan.conditional([1]), problem.target, atol=1e-16)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=iid_problems())
 def test_merging_keeps_the_masses(problem: otlp.Problem) -> None:
     """A set's mass is the sum over its tuples, and no set is listed twice."""

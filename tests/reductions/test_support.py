@@ -11,7 +11,7 @@ from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, problems
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=problems())
 def test_value_plan_and_dual_survive(problem: otlp.Problem) -> None:
     reduction = Support()

@@ -13,7 +13,7 @@ taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
 
 
 @given(iid_problems(), taus)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
     q, n, subset = problem.drafts.draft, problem.n, split(problem).subset
     sides = [(outer_truncation, ~subset, subset, 1.0), (inner_truncation, subset, None, None)]
@@ -33,7 +33,7 @@ def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
 
 
 @given(iid_problems(max_vocab=6), taus, st.integers(1, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_buckets_partition_and_say_their_mismatch(problem, tau, limit):
     q, parts = problem.drafts.draft, split(problem)
     wanted = parts.outer_wanted

@@ -29,7 +29,6 @@ from otlp.solvers.engines import FLOW_ENGINES, highs
 from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import deadline
-from tests.flow_engines import ENGINES
 from tests.instances import problems
 
 
@@ -38,8 +37,7 @@ def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
     return relaxed, NetworkReduction().apply(relaxed)[0]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
     _, network = network_of(problem)
@@ -51,7 +49,6 @@ def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
     np.testing.assert_allclose(arriving[: network.source], leaving[: network.source], atol=1e-15)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_empty_and_zero_networks(engine: str) -> None:
     no_groups = FlowNetwork(np.array([1]), np.array([0]), np.array([0.5]), tokens=1, groups=0)
     zeros = FlowNetwork(np.array([2, 0, 1]), np.array([0, 1, 3]), np.zeros(3), tokens=1, groups=1)
@@ -59,7 +56,7 @@ def test_empty_and_zero_networks(engine: str) -> None:
         assert not FLOW_ENGINES[engine](network).any()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problem=problems(), exponent=st.integers(-900, 900), bits=st.sampled_from([52, 61]))
 def test_integers_do_not_overflow(problem: otlp.Problem, exponent: int, bits: int) -> None:
     _, network = network_of(problem)

@@ -2,42 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import otlp
 from otlp.solvers.cvxpy_reference import cvxpy_problem
 from otlp.solvers.linear_program import LinearProgram
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
+from tests.instances import DEGENERATE, check_solution
 
 FORMS = ("relaxed", "full")
-
-
-def check_optimal(problem: otlp.Problem, form: str) -> None:
-    solution = LinearProgram(form).solve(problem)
-    assert solution.guarantee is otlp.Guarantee.OPTIMAL, str(solution)
-    assert solution.status is otlp.Status.SOLVED
-    assert abs(solution.gap) <= 1e-9
-    assert abs(solution.acceptance - brute_force_optimum(problem)) <= 1e-9
-    assert solution.subset is not None and not solution.subset[~problem.drafts.support].any()
-    check_solution(solution)
-
-
-@settings(max_examples=60, deadline=None)
-@given(problem=problems())
-def test_relaxed_form_is_optimal(problem: otlp.Problem) -> None:
-    check_optimal(problem, "relaxed")
-
-
-@settings(max_examples=40, deadline=None)
-@given(problem=problems())
-def test_full_form_is_optimal(problem: otlp.Problem) -> None:
-    check_optimal(problem, "full")
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_problems(name: str, form: str) -> None:
-    check_optimal(DEGENERATE[name], form)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -82,13 +82,13 @@ def check_exactly(problem: otlp.Problem) -> None:
     np.testing.assert_allclose(plan.selection_distribution, realised, rtol=0.0, atol=1e-13)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(problem=iid_problems())
 def test_optimal_and_lossless_on_every_tuple(problem: otlp.Problem) -> None:
     check_exactly(problem)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(problem=iid_problems(max_vocab=3, min_n=5, max_n=8))
 def test_optimal_and_lossless_with_many_drafts(problem: otlp.Problem) -> None:
     check_exactly(problem)
@@ -99,7 +99,7 @@ def test_degenerate_problems(name: str) -> None:
     check_exactly(IID_CASES[name])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problem=iid_problems(max_vocab=12, max_n=9))
 def test_the_score_of_a_random_draft_is_uniform(problem: otlp.Problem) -> None:
     """Each cell holds as much as it is long; swaps are few, ordered and no more than all."""
@@ -324,7 +324,7 @@ FROM_THE_ISSUE = normalised(
 
 
 @example(problem=FROM_THE_ISSUE)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(problem=tiny_problems())
 @pytest.mark.filterwarnings("error")
 def test_draws_follow_the_conditional_however_rare_the_tuple(problem: otlp.Problem) -> None:

@@ -2,36 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import otlp
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import graph_tool
 from otlp.solvers.max_flow import MaxFlow
-from tests.flow_engines import ENGINES
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
-
-
-def check_optimal(problem: otlp.Problem, engine: str) -> None:
-    solution = MaxFlow(engine).solve(problem)
-    assert solution.guarantee is otlp.Guarantee.OPTIMAL, str(solution)
-    assert abs(solution.gap) <= 1e-9
-    assert abs(solution.acceptance - brute_force_optimum(problem)) <= 1e-9
-    assert solution.subset is not None and not solution.subset[~problem.drafts.support].any()
-    check_solution(solution)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=80, deadline=None)
-@given(problem=problems())
-def test_optimal(engine: str, problem: otlp.Problem) -> None:
-    check_optimal(problem, engine)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_problems(name: str, engine: str) -> None:
-    check_optimal(DEGENERATE[name], engine)
+from tests.instances import DEGENERATE
 
 
 def large(k: int, n: int, concentration: float = 0.1) -> otlp.Problem:
@@ -39,7 +15,6 @@ def large(k: int, n: int, concentration: float = 0.1) -> otlp.Problem:
     return otlp.Problem(p, otlp.IID(q, n))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("k", "n"), [(100, 2), (40, 3), (12, 8)])
 def test_reaches_the_optimum_on_large_networks(k: int, n: int, engine: str) -> None:
     for concentration in (0.1, 3.0):
@@ -52,7 +27,6 @@ def test_reaches_the_optimum_on_large_networks(k: int, n: int, engine: str) -> N
         assert solution.marginal_error <= 1e-12
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
     problem = large(60, 3)
     late = MaxFlow(engine, time_limit=1e-3).solve(problem)
@@ -62,7 +36,6 @@ def test_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
     assert MaxFlow(engine, time_limit=60.0).solve(problem).guarantee is otlp.Guarantee.OPTIMAL
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_an_infinite_time_limit_is_none(engine: str) -> None:
     solution = MaxFlow(engine, time_limit=float("inf")).solve(DEGENERATE["one draft"])
     assert solution.guarantee is otlp.Guarantee.OPTIMAL

@@ -26,7 +26,7 @@ def correlated(size, seed, scale=3.0):
 
 
 @given(SCHEMES["without replacement"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_optimum_by_enumeration(problem):
     if problem.n == 1:
         return
@@ -42,7 +42,7 @@ def test_the_optimum_by_enumeration(problem):
     st.integers(0, 2**32 - 1),
     st.integers(1, 4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
     drafts = problem.drafts
     if drafts.n == 1:

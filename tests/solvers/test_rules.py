@@ -20,6 +20,7 @@ from tests.instances import (
     DEGENERATE,
     SCHEMES,
     brute_force_optimum,
+    enumerated,
     iid_problems,
     without_replacement_problems,
 )
@@ -31,25 +32,20 @@ def check_rule(solution):
     """Enumerate all tuples: the output is the target, the acceptance is what was claimed."""
     plan = solution.plan
     problem = plan.problem
-    tuples = problem.drafts.enumerate_tuples()
-    conditionals = np.array([plan.conditional(row) for row in tuples.tokens])
-    assert conditionals.min() >= 0.0
-    np.testing.assert_allclose(conditionals.sum(axis=1), 1.0, rtol=0.0, atol=1e-12)
-    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= 1e-9
-    drafted = np.zeros(conditionals.shape, dtype=bool)
-    np.put_along_axis(drafted, tuples.tokens, True, axis=1)
-    accepted = np.where(drafted, tuples.mass[:, None] * conditionals, 0.0)
+    output, accepted = enumerated(plan, 1e-12)
+    assert np.abs(output - problem.target).sum() <= 1e-9
     assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
-    np.testing.assert_allclose(plan.acceptance_vector, accepted.sum(axis=0), rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(plan.acceptance_vector, accepted, rtol=0.0, atol=1e-12)
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
     assert solution.status is Status.SOLVED
-    assert plan.accepted(int(tuples.tokens[0, 0]), tuples.tokens[0])
+    first = problem.drafts.enumerate_tuples().tokens[0]
+    assert plan.accepted(int(first[0]), first)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_rule_is_lossless_and_exact(scheme):
     @given(SCHEMES[scheme])
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     def check(problem):
         optimum = brute_force_optimum(problem)
         for rule in RULES:
@@ -81,7 +77,7 @@ def test_every_rule_at_the_edges(name):
 
 
 @given(iid_problems())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_k_seq_is_within_its_factor_of_the_optimum(problem):
     n = problem.n
     solution = KSeq().solve(problem)
@@ -91,7 +87,7 @@ def test_k_seq_is_within_its_factor_of_the_optimum(problem):
 
 
 @given(iid_problems(), st.floats(1.0, 8.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_k_seq_with_a_given_division_factor(problem, rho):
     least = least_division_factor(problem.target, problem.drafts.draft, problem.n)
     assert 1.0 <= least <= problem.n
@@ -206,7 +202,7 @@ def sequential_acceptance(problem):
 
 
 @given(without_replacement_problems(max_vocab=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rejection_without_replacement_is_the_algorithm(problem):
     acceptance = RecursiveRejection().solve(problem).acceptance
     assert acceptance == pytest.approx(sequential_acceptance(problem), abs=1e-11)

@@ -6,6 +6,7 @@ from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.design.text_renewal import Renewal, WrittenText
+from otlp.decode.design.top_trees import top_tree_renewal
 
 __all__ = [
     "FAMILIES",
@@ -18,5 +19,6 @@ __all__ = [
     "best_static_tree",
     "design",
     "gather_statistics",
+    "top_tree_renewal",
     "tournament_profile",
 ]

@@ -77,7 +77,8 @@ class Design:
     ----------
     drafting : Drafting
     verification : Verification
-        That the prediction is of: `two-slice` for paths, else `tournament`.
+        That the prediction is of: `two-slice` for paths, `target-only` for deterministic trees,
+        else `tournament`.
     nodes : float
         Drafted tokens a round: the most, or for adaptive depth the mean.
     tokens_per_call, error : float
@@ -179,7 +180,7 @@ def design(
     best = max(fitting, key=worth)
     return Design(
         best.drafting,
-        ALGORITHMS["two-slice" if best.family == "paths" else "tournament"],
+        ALGORITHMS[best.verification],
         best.nodes,
         best.efficiency,
         best.error,

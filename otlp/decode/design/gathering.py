@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from otlp.checks import is_a, whole_number
+from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.node_acceptance import (
     MOST_CERTAIN,
     MOST_DRAWN,
@@ -19,12 +20,13 @@ from otlp.decode.design.node_acceptance import (
 from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
-from otlp.decode.design.text_renewal import Renewal, WrittenText
-from otlp.decode.drafting import iid_paths
+from otlp.decode.design.text_renewal import Renewal, WrittenText, without_undrafted
+from otlp.decode.design.top_trees import top_tree_renewal
+from otlp.decode.drafting import TopTree, delayed_paths, iid_paths
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import count_slots
-from otlp.decode.models.model import Sampling
-from otlp.distribution import FloatArray, invert_cdf
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.errors import InvalidInputError
 
 PATHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
@@ -35,14 +37,19 @@ COVERAGES = (0.5, 0.85)
 """Of adaptive branching."""
 AHEAD = (1.0, 1.3)
 """See `best_mixed_shape`."""
+TRUNKS, BELOW = (1, 2, 3), (2, 3, 4, 6, 8)
+"""Tokens before delayed paths branch, and into how many."""
 STAND_INS = 32
 """Paths that are imitated from each place, for the mean number of drafted nodes."""
 
 
-def passes(budgets: Sequence[int]) -> int:
+def passes(budgets: Sequence[int], temperatures: int = 1, top: bool = True) -> int:
     """How often `gather_statistics` calls `progress`."""
     trees = 2 + len(AHEAD) + len(COVERAGES)
-    return 1 + sum(paths <= max(budgets) for paths in PATHS) + trees * len(set(budgets))
+    most = max(budgets)
+    paths = sum(k <= most for k in PATHS) + len(list(_delays(most)))
+    every = temperatures * (1 + paths + trees * len(set(budgets)))
+    return every + top * len(set(budgets))
 
 
 def gather_statistics(
@@ -53,6 +60,8 @@ def gather_statistics(
     sampling: Sampling,
     budgets: Sequence[int] = (8, 16, 32),
     length: int = 12,
+    draft_temperatures: Sequence[float | None] = (None,),
+    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Statistics:
     """Predict what draftings give from texts that the target wrote.
@@ -68,6 +77,11 @@ def gather_statistics(
         Numbers of nodes to find trees for; paths are tried up to the greatest.
     length : int
         Longest path.
+    draft_temperatures : sequence of float or None
+        At which the draft may sample; None is the sampling's own.
+    begun : callable, optional
+        From the number of a text to the draft model at its beginning, and the text's token ids.
+        Deterministic trees are drafted by it; without it they are left out.
     progress : callable, optional
         Called with what is looked at next.
 
@@ -102,17 +116,74 @@ def gather_statistics(
     """
     say = progress or (lambda _: None)
     most = _checked(texts, budgets, length)
-    say("nodes")
+    texts = [without_undrafted(text) for text in texts]
     acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
     candidates: list[Candidate] = []
+    for one in draft_temperatures:
+        drafted = texts if one is None else [at_temperature(text, sampling, one) for text in texts]
+        candidates += (
+            replace(candidate, draft_temperature=one)
+            for candidate in _sampled(drafted, budgets, length, say)
+        )
+    for nodes in sorted(set(budgets)) if begun is not None else ():
+        assert begun is not None
+        say(f"top, {nodes} nodes")
+        deep = min(length, nodes)
+        renewal = top_tree_renewal(begun, texts, TopTree(nodes, deep), length)
+        candidates.append(_candidate("top", (nodes, deep), nodes, deep, renewal))
+    tokens = sum(len(text) for text in texts)
+    found = len(texts), tokens, tuple(acceptance), tuple(candidates)
+    return Statistics(draft, target, sampling, *found)
+
+
+def at_temperature(text: WrittenText, sampling: Sampling, temperature: float) -> WrittenText:
+    """The same text with the draft at a temperature of its own.
+
+    Raises
+    ------
+    InvalidInputError
+        If either temperature is not positive, or the sampling cuts by top-p, whose cut is
+        another at another temperature.
+    """
+    own = number(temperature, "the draft's temperature", 0.0)
+    if not own or not sampling.temperature or sampling.top_p < 1.0:
+        raise InvalidInputError(
+            f"the draft's temperature is {own:g} and the sampling {sampling}: drafts at another "
+            "temperature follow from those along the text where both temperatures are positive "
+            "and there is no top-p"
+        )
+    # the largest is 1: no row vanishes
+    scaled = text.drafts / text.drafts.max(axis=1, keepdims=True)
+    sharper = scaled ** (sampling.temperature / own)
+    return replace(text, drafts=sharper / sharper.sum(axis=1, keepdims=True))
+
+
+def _sampled(
+    texts: Sequence[WrittenText], budgets: Sequence[int], length: int, say: Callable[[str], None]
+) -> Iterator[Candidate]:
+    """Everything that draws tokens."""
+    most = max(budgets)
+    say("nodes")
+    acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
+    longest = min(length, most)
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
-        longest = min(length, most)
         longer = iid_paths(paths, longest)
         profiles = [tournament_profile(text, longer, longest) for text in texts]
         worths = [_worths(text, longest) for text in texts]
-        candidates += _paths(profiles, paths, most)
-        candidates += _deep(profiles, worths, texts, paths, longest, most)
+        yield from _paths(profiles, paths, most)
+        yield from _deep(profiles, worths, texts, paths, longest, most)
+    for trunk, paths in _delays(most):
+        say(f"{paths} paths after {trunk}")
+        below = min((most - trunk) // paths, length - trunk)
+        if below < 1:
+            continue
+        longer = delayed_paths(trunk, paths, below)
+        profiles = [tournament_profile(text, longer, length) for text in texts]
+        for deep in range(1, below + 1):
+            renewal = Renewal.of(profile[:, : trunk + deep + 1] for profile in profiles)
+            parameters = trunk, paths, deep
+            yield _candidate("delayed", parameters, trunk + paths * deep, trunk + deep, renewal)
     mixed = mean_acceptance(texts, MOST_CERTAIN, MOST_DRAWN)
     for nodes in sorted(set(budgets)):
         for family, parameters in _trees(acceptance, mixed, nodes, min(length, nodes)):
@@ -120,10 +191,12 @@ def gather_statistics(
             drafting = FAMILIES[family](*parameters)
             renewal = Renewal.of(tournament_profile(text, drafting, length) for text in texts)
             used = _most_nodes(family, parameters)
-            candidates.append(_candidate(family, parameters, used, drafting.length, renewal))
-    tokens = sum(len(text) for text in texts)
-    found = len(texts), tokens, tuple(acceptance), tuple(candidates)
-    return Statistics(draft, target, sampling, *found)
+            yield _candidate(family, parameters, used, drafting.length, renewal)
+
+
+def _delays(most: int) -> Iterator[tuple[int, int]]:
+    """Trunks, and numbers of paths below them, of at most so many nodes."""
+    return ((trunk, paths) for trunk in TRUNKS for paths in BELOW if trunk + paths <= most)
 
 
 def _checked(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) -> int:

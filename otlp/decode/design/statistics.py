@@ -17,9 +17,11 @@ from otlp.decode.drafting import (
     Drafting,
     adaptive_branching,
     adaptive_depth,
+    delayed_paths,
     iid_paths,
     mixed_shape,
     mixed_tree,
+    top_tree,
     tree_shape,
 )
 from otlp.decode.json_files import from_json, read_text, to_json
@@ -28,11 +30,13 @@ from otlp.errors import InvalidInputError
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
+    "delayed": delayed_paths,
     "tree": lambda *parents: tree_shape(parents, "iid"),
     "mixed": lambda *branching: mixed_tree(branching),
     "mixed-shape": lambda *shape: mixed_shape(shape),
     "adaptive-branching": adaptive_branching,
     "adaptive-depth": adaptive_depth,
+    "top": top_tree,
 }
 """From the parameters of a candidate to the drafting.
 
@@ -62,6 +66,8 @@ class Candidate:
         Length of the longest path, so the number of draft calls.
     efficiency, error : float
         Tokens a target call by text renewal, and its standard error over the texts.
+    draft_temperature : float or None
+        Of the draft where it samples; None is that of both models.
 
     Examples
     --------
@@ -77,6 +83,12 @@ class Candidate:
     depth: int
     efficiency: float
     error: float
+    draft_temperature: float | None = None
+
+    @property
+    def verification(self) -> str:
+        """Name of the rule that the prediction is of."""
+        return {"paths": "two-slice", "top": "target-only"}.get(self.family, "tournament")
 
     @property
     def drafting(self) -> Drafting:
@@ -93,6 +105,8 @@ class Candidate:
             "mixed-shape": f"mixed_shape({self.parameters})",
             "adaptive-branching": f"adaptive_branching({plain})",
             "adaptive-depth": f"adaptive_depth({plain})",
+            "delayed": f"delayed_paths({plain})",
+            "top": f"top_tree({plain})",
         }[self.family]
 
 

@@ -91,6 +91,31 @@ class WrittenText:
         return starts
 
 
+def without_undrafted(text: WrittenText) -> WrittenText:
+    """The same text over fewer tokens: those that are nowhere drafted, nor written, are made one.
+
+    Acceptance depends on them by the target's mass of all of them alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp.decode.design.text_renewal import WrittenText, without_undrafted
+    >>> target, draft = np.tile([0.4, 0.2, 0.2, 0.2], (2, 1)), np.tile([0.5, 0.5, 0.0, 0.0], (2, 1))
+    >>> without_undrafted(WrittenText(np.array([0, 1]), target, draft)).targets[0].tolist()
+    [0.4, 0.2, 0.4]
+    """
+    kept = np.isin(np.arange(text.drafts.shape[1]), text.tokens) | text.drafts.any(axis=0)
+    if np.count_nonzero(~kept) < 2:
+        return text
+    rest = text.targets[:, ~kept].sum(axis=1, keepdims=True)
+    columns = np.cumsum(kept) - 1
+    return WrittenText(
+        columns[text.tokens],
+        np.concatenate([text.targets[:, kept], rest], axis=1),
+        np.concatenate([text.drafts[:, kept], np.zeros_like(rest)], axis=1),
+    )
+
+
 @dataclass(frozen=True)
 class Renewal:
     """Tokens and target calls that texts of one length are expected to take.

@@ -38,10 +38,10 @@ from otlp.decode.verification.greedy_multipath import (
     PathInterval,
     whole_interval,
 )
+from otlp.decode.verification.post_order import PostOrder
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
-from otlp.decode.verification.traversal import Traversal, attempts
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
 
@@ -70,8 +70,8 @@ def prefix_law(
         if isinstance(drafting.rule, Hashable) and isinstance(drafting.rule.root(), Hashable):
             if isinstance(verification, (TopDown, TargetOnly)):
                 return top_down_law(draft, target, drafting, verification)
-            if isinstance(verification, Traversal):
-                return traversal_law(draft, target, drafting)
+            if isinstance(verification, PostOrder):
+                return post_order_law(draft, target, drafting, verification)
     return round_law(draft, target, drafting, verification)
 
 
@@ -114,10 +114,13 @@ def top_down_law(
     return tally.law
 
 
-def traversal_law(
-    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting | RuledDrafting
+def post_order_law(
+    draft: TabularModel,
+    target: TabularModel,
+    drafting: ShapedDrafting | RuledDrafting,
+    rule: PostOrder,
 ) -> RoundLaw:
-    """Law of a round of traversal verification.
+    """Law of a round of a rule that tries the leaves first.
 
     A subtree that is tried with weight w accepts with probability w on average over its draws, and
     nothing outside it depends on these: what follows a rejection needs no look into it.  (Were that
@@ -134,7 +137,9 @@ def traversal_law(
         for (prefix, below, weight), mass in level.items():
             for star, under, chance in stars(prefix, below):
                 reached = mass * chance
-                for child, share, left in attempts(star, 0, target.distribution(prefix), weight):
+                for child, share, left in rule.attempts(
+                    star, 0, target.distribution(prefix), weight
+                ):
                     if child == 0:
                         tally.add(prefix, reached * share, left)
                     elif share > 0.0:

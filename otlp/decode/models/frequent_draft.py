@@ -1,8 +1,9 @@
-"""A draft network for one target: its embedding, a narrow Llama, a head over frequent tokens alone.
+"""A draft network for one target: its embedding at both ends, few narrow layers in between.
 
-Most of a small draft would be its embedding and its head over the whole vocabulary.  The embedding
-is the target's own, projected once when the draft is loaded; tokens that the head does not know
-have probability 0, which every rule of verification takes as it is.
+Most of a small draft would be its embedding and its head over the whole vocabulary.  Both are the
+target's own here: the head reads rows of the embedding, after one matrix that was learned, for
+frequent tokens alone; the others have probability 0, which every rule of verification takes as it
+is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from otlp.errors import InvalidInputError
 KIND = "otlp-frequent-draft"
 """The `model_type` in config.json that says that a folder holds such a draft."""
 
-APART = ("projection", "head", "kept")
+APART = ("back", "kept")
 """Tensors of the file that belong to none of the layers."""
 
 
@@ -80,28 +81,28 @@ def tokenizer_hash(tokenizer: Any) -> str:
 def write_frequent_draft(
     folder: Path, config: LlamaConfig, tensors: dict[str, Tensor], target: HuggingFaceModel
 ) -> None:
-    """Write a draft for a target in float16.
+    """Write a draft for a target in bfloat16.
 
     Parameters
     ----------
     folder : Path
     config : LlamaConfig
-        Of the narrow layers; its vocabulary is the target's.
+        Of the layers; its vocabulary and its width are the target's.
     tensors : dict of Tensor
-        The layers and the last norm, named as in `LlamaModel`; `projection`, shape (width, the
-        target's width); `head`, shape (K, width); `kept`, shape (K,), the tokens of the head.
+        The layers and the last norm, named as in `LlamaModel`; `kept`, shape (K,), the tokens of
+        the head; `back`, shape (width, width): the head's weight is the embedding of `kept`
+        times it.
     target : HuggingFaceModel
     """
     folder.mkdir(parents=True, exist_ok=True)
     said = config.to_dict() | {
         "model_type": KIND,
         "target": target.name,
-        "target_hidden_size": _embedding(target).shape[1],
         "tokenizer_sha256": target.tokenizer and tokenizer_hash(target.tokenizer),
     }
     (folder / "config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     stored = {
-        name: (tensor.int() if name == "kept" else tensor.half()).contiguous()
+        name: (tensor.int() if name == "kept" else tensor.bfloat16()).contiguous()
         for name, tensor in tensors.items()
     }
     save_file(stored, folder / "model.safetensors")
@@ -131,10 +132,10 @@ def load_frequent_draft(
     """
     try:
         said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        width, tokenizer = said.pop("target_hidden_size"), said.pop("tokenizer_sha256")
+        tokenizer = said.pop("tokenizer_sha256")
         config = LlamaConfig(**{**said, "model_type": "llama", "tie_word_embeddings": False})
         tensors = load_file(Path(folder) / "model.safetensors")
-        projection, head, kept = (tensors.pop(name) for name in APART)
+        back, kept = (tensors.pop(name) for name in APART)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).strip()
         raise InvalidInputError(
@@ -146,9 +147,9 @@ def load_frequent_draft(
             f"the draft in {folder} was made for {said.get('target')}, whose tokenizer is not that "
             f"of {target.name}: speculative decoding needs one tokenizer for both models"
         )
-    if embedding.shape[1] != width:
+    if embedding.shape[1] != config.hidden_size:
         raise InvalidInputError(
-            f"the draft in {folder} reads an embedding of width {width}, and that of "
+            f"the draft in {folder} reads an embedding of width {config.hidden_size}, and that of "
             f"{target.name} has {embedding.shape[1]}: give the target that it was made for"
         )
     kept = kept.long()
@@ -158,19 +159,20 @@ def load_frequent_draft(
             f"and {target.name} has {target.vocab_size}: it may know fewer, not more"
         )
     config.vocab_size = target.vocab_size
-    model: Any = LlamaForCausalLM(config)
     try:
-        with torch.no_grad():
-            table = embedding.float().cpu() @ projection.float().t()
-            body = {name: tensor.float() for name, tensor in tensors.items()}
-            model.model.load_state_dict({**body, "embed_tokens.weight": table})
-        if len(set(kept.tolist())) != len(head) or head.shape[1] != config.hidden_size:
-            raise RuntimeError(f"a head of shape {tuple(head.shape)} for {len(kept)} tokens")
-    except RuntimeError as error:
+        model: Any = LlamaForCausalLM(config)
+        body = {name: tensor.float() for name, tensor in tensors.items()}
+        model.model.load_state_dict({**body, "embed_tokens.weight": embedding.float()})
+        if len(set(kept.tolist())) != len(kept):
+            raise RuntimeError("its head names a token twice")
+        head = embedding[kept.to(embedding.device)].float() @ back.to(embedding.device).float()
+    except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidInputError(f"the draft in {folder} is damaged: {reason:.200}") from error
-    model.lm_head = FrequentHead(head.float(), kept, target.vocab_size)
+    model.lm_head = FrequentHead(head.cpu(), kept, target.vocab_size)
     model = model.to(device=target.model.device, dtype=target.model.dtype).eval()
+    # no second copy of the largest matrix
+    model.model.embed_tokens.weight = target.model.get_input_embeddings().weight
     model.requires_grad_(False)
     return HuggingFaceModel(model, target.tokenizer, sampling, name or folder)
 

@@ -84,3 +84,32 @@ class HuggingFaceModel(CachedModel):
         if not ids.size:
             raise InvalidInputError(f"{what} is empty: give at least one token")
         return ids
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> IntArray:
+        """Token ids of a chat up to the answer, shape (T,), by the tokenizer's template.
+
+        Parameters
+        ----------
+        messages : list of dict
+            Each with `role` and `content`.
+
+        Raises
+        ------
+        InvalidInputError
+            If the model came without a tokenizer or a template, or the template refuses the chat.
+        """
+        if getattr(self.tokenizer, "chat_template", None) is None:
+            raise InvalidInputError(
+                f"{self.name} has no chat template: give the prompt as text, as it was trained"
+            )
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # templates are programs, and raise what they like
+            raise InvalidInputError(
+                f"the chat template of {self.name} refuses the messages: {error!s:.200}"
+            ) from error
+        # the template has written what a text begins with
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return np.asarray(ids, dtype=np.int64)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
+from otlp.decode.verification.bottom_up import BottomUp
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.list_sampling import ListSampling
 from otlp.decode.verification.speculative import Speculative
@@ -18,6 +19,7 @@ __all__ = [
     "ALGORITHMS",
     "Autoregressive",
     "Block",
+    "BottomUp",
     "GreedyMultipath",
     "ListSampling",
     "Outcome",
@@ -44,6 +46,7 @@ ALGORITHMS: Mapping[str, Verification] = {
     "global-resolution": TopDown("global-resolution"),
     "greedy-multipath": GreedyMultipath(),
     "traversal": Traversal(),
+    "bottom-up": BottomUp(),
     "two-slice": TwoSlicePaths(),
     "tournament": Tournament(),
 }

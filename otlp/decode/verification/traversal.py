@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.decode.choosing import Chooser
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.block import next_weight
-from otlp.decode.verification.verification import OfTrees, Outcome
+from otlp.decode.verification.post_order import PostOrder
+from otlp.decode.verification.verification import OfTrees
 from otlp.distribution import FloatArray
 from otlp.numerics.positive_part import positive_part
 
 
 @dataclass(frozen=True)
-class Traversal(OfTrees):
+class Traversal(PostOrder, OfTrees):
     """Block verification on a tree, from the leaves to the root (Weng et al. 2025).
 
     A node with weight w must be accepted, itself or below, with probability w.  Its draws are
@@ -48,54 +48,19 @@ class Traversal(OfTrees):
 
     name: ClassVar[str] = "traversal"
 
-    def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
-        """Try the root, which has weight 1; see `Verification.verify`."""
-        outcome = _try(tree, targets, chooser, 0, 1.0)
-        return Outcome(0, targets[0]) if outcome is None else outcome
-
-
-def attempts(
-    tree: DraftTree, node: int, p: FloatArray, weight: float
-) -> Iterator[tuple[int, float, FloatArray]]:
-    """Yield what a node tries, in order: its draws, each as the child it led to, then itself.
-
-    Parameters
-    ----------
-    tree : DraftTree
-    node : int
-    p : ndarray, shape (V,)
-        The target's distribution at the node.
-    weight : float
-        Probability w that the node, or a prefix below it, must be accepted with.
-
-    Yields
-    ------
-    node, weight, p : int, float, ndarray of shape (V,)
-        What is tried, the probability to accept it with given that all before was rejected, and
-        what the node has left to give: the distribution of the correction once it tries itself.
-    """
-    children = tree.draws.get(node, np.empty(0, dtype=np.int64))
-    for at, child in enumerate(children.tolist()):
-        q = tree.schemes[node].next_distribution(tree.tokens[children[:at]])
-        assert q is not None, "the draft drew this token"
-        token = int(tree.tokens[child])
-        yield child, next_weight(weight, float(p[token]), float(q[token])), p
-        left, total = positive_part(weight, p, 1.0, q)
-        if total <= 0.0:
-            return
-        p = left / total
-        weight = total / (total + (1.0 - weight))
-    yield node, weight, p
-
-
-def _try(
-    tree: DraftTree, targets: FloatArray, chooser: Chooser, node: int, weight: float
-) -> Outcome | None:
-    """Accept the node or a prefix below it, with probability `weight` in all."""
-    for tried, chance, p in attempts(tree, node, targets[node], weight):
-        if tried == node:
-            return Outcome(node, p) if chooser.accept(chance) else None
-        outcome = _try(tree, targets, chooser, tried, chance) if chance > 0.0 else None
-        if outcome is not None:
-            return outcome
-    return None
+    def attempts(
+        self, tree: DraftTree, node: int, p: FloatArray, weight: float
+    ) -> Iterator[tuple[int, float, FloatArray]]:
+        """Try the draws in order; see `PostOrder.attempts`."""
+        children = tree.draws.get(node, np.empty(0, dtype=np.int64))
+        for at, child in enumerate(children.tolist()):
+            q = tree.schemes[node].next_distribution(tree.tokens[children[:at]])
+            assert q is not None, "the draft drew this token"
+            token = int(tree.tokens[child])
+            yield child, next_weight(weight, float(p[token]), float(q[token])), p
+            left, total = positive_part(weight, p, 1.0, q)
+            if total <= 0.0:
+                return
+            p = left / total
+            weight = total / (total + (1.0 - weight))
+        yield node, weight, p

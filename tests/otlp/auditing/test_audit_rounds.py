@@ -98,7 +98,7 @@ def recursive_rejection(x: Any, p: Any, q: Any, rng: Any, renormalised: bool = T
             return [token]
         law = left(law, told)
         told[token] = 0.0
-        if renormalised:
+        if renormalised and told.any():
             told = told / told.sum()
     return [rng.choice(law.size, p=law)]
 
@@ -136,34 +136,158 @@ def test_target_only_verification_needs_different_siblings() -> None:
     assert repeated.total_variation > 0.01
 
 
+def coarse_race(tables: Any, rng: Any) -> Any:
+    """Sequoia's sampler in half precision: a race of numbers with few bits, some of them 0."""
+    coarse = rng.integers(8, size=tables[0].size) / 8
+    with np.errstate(divide="ignore"):
+        return [np.argmax(np.log(coarse) / tables[0])]
+
+
 def test_drafts_of_too_few_bits_do_not_follow_q() -> None:
-    """As Sequoia's sampler in half precision: a race of numbers with few bits, some of them 0."""
-
-    def sampler(tables: Any, rng: Any) -> Any:
-        coarse = rng.integers(8, size=3) / 8
-        with np.errstate(divide="ignore"):
-            return [np.argmax(np.log(coarse) / tables[0])]
-
     target, draft = models(3, 2)
-    report = audit_rounds(token_rule, target, draft, DraftedPaths(1, 1), sampler=sampler)
+    report = audit_rounds(token_rule, target, draft, DraftedPaths(1, 1), sampler=coarse_race)
     assert report.method == "enumeration"
     assert report.verdict is Verdict.DRAFTS_DIFFER
     assert report.drafts is not None
     assert report.drafts.total_variation > 0.01
 
 
+MEMORY = np.array([0.3, 1.7])
+
+
+def unwritten_temperature(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """vLLM's sampling on a CPU, whose temperature is memory that was never written."""
+    scaled = p.copy()
+    scaled[0, :2] **= 1.0 / MEMORY[:, None]
+    return token_rule(x, scaled / scaled.sum(-1, keepdims=True), q, rng)
+
+
 def test_a_temperature_that_is_thrown_away() -> None:
-    """As vLLM's sampling on a CPU, whose temperature is memory that was never written."""
-    memory = np.array([0.3, 1.7])
-
-    def rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
-        scaled = p.copy()
-        scaled[0, :2] **= 1.0 / memory[:, None]
-        return token_rule(x, scaled / scaled.sum(-1, keepdims=True), q, rng)
-
-    report = audit_rounds(rule, *models(3, 3), DraftedPaths(1, 2))
+    report = audit_rounds(unwritten_temperature, *models(3, 3), DraftedPaths(1, 2))
     assert report.method == "enumeration"
     assert report.verdict is Verdict.NOT_LOSSLESS
+
+
+def in_turn(x: Any, p: Any, q: Any, rng: Any, updated: bool = True) -> Any:
+    """Siblings in turn; TensorRT-LLM's dynamicTreeKernels.cu did not update the residual."""
+    law = p[0]
+    for token in x:
+        if rng.random() * q[0][token] < law[token]:
+            return [token]
+        if updated:
+            law = left(law, q[0])
+    return [rng.choice(law.size, p=law if updated else left(p[0], q[0]))]
+
+
+def test_siblings_that_are_all_held_against_the_target() -> None:
+    """As TensorRT-LLM's kernel of trees at 16f02671."""
+    target, draft = models(3, 2, seed=4)
+    tree = DraftedTree([0, 0], "iid")
+    assert audit_rounds(in_turn, target, draft, tree).verdict is Verdict.LOSSLESS
+    wrong = audit_rounds(lambda *given: in_turn(*given, updated=False), target, draft, tree)
+    assert (wrong.method, wrong.verdict) == ("enumeration", Verdict.NOT_LOSSLESS)
+
+
+def own_token_alone(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """A residual that subtracts the drafted token's q and no other's, as a small head's was."""
+    token = x[0, 0]
+    if rng.random() * q[0, 0, token] < p[0, 0, token]:
+        return [token]
+    law = p[0, 0].copy()
+    law[token] = 0.0
+    return [rng.choice(law.size, p=law / law.sum())]
+
+
+def test_a_residual_without_the_drafted_token_alone() -> None:
+    """As xLLM with a small draft vocabulary (#2175): right for a draft of one token only."""
+    target, draft = models(3, 2, seed=4)
+    wrong = audit_rounds(own_token_alone, target, draft, DraftedPaths(1, 1))
+    assert (wrong.method, wrong.verdict) == ("enumeration", Verdict.NOT_LOSSLESS)
+    sure = [np.array([0.0, 1.0, 0.0])]
+    right = audit_rounds(own_token_alone, target, sure, DraftedPaths(1, 1))
+    assert right.verdict is Verdict.LOSSLESS
+
+
+def rounded_draft(tables: Any, rng: Any) -> Any:
+    """Drafts of a q that was rounded to four bits, as bfloat16 is to eight."""
+    mantissa, exponent = np.frexp(tables[0])
+    law = np.ldexp(np.round(mantissa * 16) / 16, exponent)
+    return [rng.choice(law.size, p=law / law.sum())]
+
+
+def test_drafts_of_a_rounded_q_beside_the_whole_one() -> None:
+    """As DeepSpec (#31): samples from bfloat16, laws in float32; four bits, that it is seen."""
+    target, draft = models(3, 2)
+    report = audit_rounds(token_rule, target, draft, DraftedPaths(1, 1), sampler=rounded_draft)
+    assert (report.method, report.verdict) == ("enumeration", Verdict.DRAFTS_DIFFER)
+
+
+def looks_first(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """A path that is cut where the token that was drawn is unlikely."""
+    if q[0, 0, x[0, 0]] < 0.5:
+        return [rng.choice(p.shape[-1], p=p[0, 0])]
+    return token_rule(x, p, q, rng)
+
+
+def test_a_path_that_is_cut_by_a_look_at_what_was_drawn() -> None:
+    """With p = (1/2, 1/2) and q = (4/5, 1/5) the text begins (3/5, 2/5).
+
+    The repair: "no draft" is a token of its own, with p = 0 and the mass of what was cut.
+    """
+    target, draft = [np.array([0.5, 0.5]), np.full((2, 2), 0.5)], [np.array([0.8, 0.2])]
+    wrong = audit_rounds(looks_first, target, draft, DraftedPaths(1, 1))
+    assert wrong.verdict is Verdict.NOT_LOSSLESS
+    np.testing.assert_allclose(wrong.output.sum(axis=1), [0.6, 0.4], atol=1e-12)
+
+    def cut(tables: Any, rng: Any) -> Any:
+        return [0 if rng.random() < 0.8 else 2]
+
+    wide = np.array([[0.5, 0.5, 0.0]] * 3)
+    for told, verdict in (
+        ([0.8, 0.2, 0.0], Verdict.DRAFTS_DIFFER),
+        ([0.8, 0.0, 0.2], Verdict.LOSSLESS),
+    ):
+        given = [wide[0], wide], [np.array(told)]
+        found = audit_rounds(token_rule, *given, DraftedPaths(1, 1), sampler=cut)
+        assert found.verdict is verdict
+
+
+def not_renormalised(*given: Any) -> Any:
+    return recursive_rejection(*given, renormalised=False)
+
+
+def never_updated(*given: Any) -> Any:
+    return in_turn(*given, updated=False)
+
+
+ONE, PAIR = DraftedPaths(1, 1), DraftedTree([0, 0], "iid")
+DIFFERENT = DraftedTree([0, 0], "without replacement")
+
+SHIPPED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "vllm-ascend's block verification": (products_of_uniforms, DraftedPaths(1, 2), {}),
+    "greedy multi-path's traversal": (
+        late_drafts_against_the_first_residual, DraftedPaths(3, 1), {},
+    ),
+    "SpecHub's EAGLE code": (not_renormalised, DIFFERENT, {}),
+    "SGLang's kernel of trees": (target_only, PAIR, {}),
+    "Sequoia in fp16": (token_rule, ONE, {"sampler": coarse_race}),
+    "vLLM's sampling on a CPU": (unwritten_temperature, DraftedPaths(1, 2), {}),
+    "TensorRT-LLM's kernel of trees": (never_updated, PAIR, {}),
+    "xLLM's residual": (own_token_alone, ONE, {}),
+    "DeepSpec's bfloat16": (token_rule, ONE, {"sampler": rounded_draft}),
+    "a path cut by a look": (looks_first, ONE, {}),
+}  # fmt: skip
+"""Rule, what it verifies, and what drafts."""
+
+MENDED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "greedy multi-path's traversal": (in_turn, DraftedTree([0, 0, 0], "iid"), {}),
+    "SpecHub's EAGLE code": (recursive_rejection, DIFFERENT, {}),
+    "SGLang's kernel of trees": (target_only, DraftedTree([0, 0], "most likely"), {}),
+    "vLLM's sampling on a CPU": (token_rule, DraftedPaths(1, 2), {}),
+    "TensorRT-LLM's kernel of trees": (in_turn, PAIR, {}),
+    "one drafted token": (token_rule, ONE, {}),
+}
+"""The same without the mistake."""
 
 
 def test_a_sample_finds_a_mistake_in_batches() -> None:

@@ -13,17 +13,9 @@ from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfR
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
+from tests.otlp.batched.rows import DIFFERENT, RULES  # noqa: E402
 
-VERIFIERS = [
-    batched.verify,
-    batched.verify_histogram,
-    batched.speculative_sampling,
-    batched.recursive_rejection,
-    batched.recursive_rejection_without_replacement,
-    batched.verify_without_replacement,
-    batched.k_seq,
-    batched.verify_paths,
-]
+VERIFIERS = [*RULES.values(), *DIFFERENT.values(), batched.verify_paths]
 OTHERS = [
     batched.acceptance,
     batched.acceptance_histogram,
@@ -67,6 +59,8 @@ def test_kinds_of_tensors(function: Callable, name: str) -> None:
     for value in (rows[0], rows[None], rows[..., :0]):
         with pytest.raises(InvalidInputError, match=f"{name} has shape"):
             function(**arguments(function) | {name: value})
+    with pytest.raises(InvalidInputError, match="has shape"):
+        function(**arguments(function) | {name: rows[..., :-1]})
 
 
 @pytest.mark.parametrize("function", [*VERIFIERS, *OTHERS])
@@ -133,6 +127,8 @@ def test_fineness_of_bins(bits: object) -> None:
 def test_logits(logits: object) -> None:
     with pytest.raises(InvalidInputError, match="logits"):
         batched.softmax(logits)
+    with pytest.raises(InvalidInputError, match="temperature is 0"):
+        batched.softmax(torch.zeros(2, 3), temperature=0.0)
 
 
 # --- paths ------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ a sampler uses.  No test here has a false alarm.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from itertools import product
 
@@ -17,6 +16,9 @@ torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.histogram import bin_count  # noqa: E402
 from otlp.batched.rows import CHUNK, prepare  # noqa: E402
+from tests.otlp.batched.rows import RULES, SUBNORMAL, spread, subnormal_pairs  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 
 P, Q = [0.6, 0.4], [0.4, 0.6]
 
@@ -28,30 +30,12 @@ def bins(target, draft, drafts, *numbers):
     return batched.verify_histogram(target, draft, drafts, *numbers, fraction_bits=0)
 
 
-RULES = {
-    "verify": batched.verify,
-    "verify_histogram": batched.verify_histogram,
-    "bins": bins,
-    "speculative_sampling": batched.speculative_sampling,
-    "recursive_rejection": batched.recursive_rejection,
-    "k_seq": batched.k_seq,
-}
+EVERY = {**RULES, "bins": bins}
 
 
-@pytest.fixture(autouse=True)
-def no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-@pytest.fixture(params=RULES.values(), ids=RULES)
+@pytest.fixture(params=EVERY.values(), ids=EVERY)
 def rule(request: pytest.FixtureRequest) -> Callable:
     return request.param
-
-
-def spread(values, count: int, dtype=torch.float64):
-    return torch.tensor(values, dtype=dtype).expand(count, len(values))
 
 
 def grid(count: int, width: int, axes: tuple[int, ...]):
@@ -192,13 +176,11 @@ def test_chunks_make_no_difference(rule) -> None:
         assert torch.equal(found[0][some], alone[0]) and torch.equal(found[1][some], alone[1])
 
 
-@pytest.mark.parametrize("tiny", [5e-324, 1e-322, 1e-310, 1e-300])
-@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize(("tiny", "position"), SUBNORMAL)
 def test_subnormal_masses(tiny: float, position: int) -> None:
     """Two drafts of three tokens, one of subnormal mass: the plan is finite and sums to p."""
-    pair = [np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7])]
     drafts = torch.tensor([*product(range(3), repeat=2)])
-    for p, q in [(pair[0], pair[0]), pair, pair[::-1]]:
+    for p, q in subnormal_pairs(tiny, position):
         rows = [torch.tensor(law).expand(9, -1) for law in (p, q)]
         chances = rows[1][0][drafts].prod(1)
         law = chances @ batched.conditional(*rows, drafts)

@@ -187,14 +187,3 @@ def test_bad_input_is_named() -> None:
     never[0, 0, 0] = int((draft[0, 0, 0] == 0).nonzero()[0])
     with pytest.raises(ZeroProbabilityError, match="row 0, path 0, level 0"):
         batched.verify_paths(target, draft, never)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_compiled_without_graph_breaks() -> None:
-    target, draft, tokens = round_input()
-    numbers = torch.rand(1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    compiled = torch.compile(batched.verify_paths, fullgraph=True, backend="aot_eager")
-    found = compiled(target, draft, tokens, numbers)
-    for one, other in zip(found, batched.verify_paths(target, draft, tokens, numbers), strict=True):
-        assert torch.equal(one, other)

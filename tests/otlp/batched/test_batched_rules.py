@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -12,30 +13,35 @@ from otlp.auditing.gtest import g_test
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
+from tests.otlp.batched.rows import DTYPES, RULES, spread  # noqa: E402
 
-RATE = 1e-6 / 64
-COUNT = 8_000
+RATE = 1e-6 / 80
+COUNT = 20_000
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    "verify", [batched.speculative_sampling, batched.recursive_rejection, batched.k_seq]
-)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_output_law(verify, dtype, padded: bool) -> None:
+def test_output_law(name: str, dtype, padded: bool) -> None:
+    """Five tokens, and so many masked ones that coarse bins are used."""
     generator = torch.Generator().manual_seed(11)
-    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1]).to(dtype)
-    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0]).to(dtype)
-    drafts = batched.sample(q, 3 * COUNT, generator)
-    drafts = drafts.view(COUNT, 3)
+    verify = partial(RULES[name], fraction_bits=2) if name == "verify_histogram" else RULES[name]
+    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1] + 100 * [0.0]).to(dtype)
+    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0] + 100 * [0.0]).to(dtype)
+    drafts = batched.sample(q, 3 * COUNT, generator).view(COUNT, 3)
     if padded:
-        drafts = drafts.clone()
         drafts[:, 0] = batched.PADDING
-    tokens, accepted = verify(p.repeat(COUNT, 1), q.repeat(COUNT, 1), drafts, generator)
+    tokens, accepted = verify(spread(p, COUNT), spread(q, COUNT), drafts, generator)
     law = p.double().numpy() / p.double().numpy().sum()
-    counts = torch.bincount(tokens, minlength=6).numpy()
+    counts = torch.bincount(tokens, minlength=106).numpy()
     assert not g_test(counts, law, RATE).rejects(RATE)
     assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
+    if name == "verify":
+        alpha = float(batched.acceptance(p[None], q[None], drafts[:1]).acceptance)
+        hits = int(accepted.sum())
+        observed = np.array([hits, COUNT - hits])
+        assert not g_test(observed, np.array([alpha, 1.0 - alpha]), RATE).rejects(RATE)
+        assert (tokens[accepted, None] == drafts[accepted]).any(1).all()
 
 
 def test_acceptance_of_one_draft() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from otlp.auditing.gtest import g_test
 from otlp.decode import (
     Drafting,
     RandomChooser,
+    ShapedDrafting,
     TabularModel,
     Tournament,
     adaptive_branching,
@@ -33,15 +35,17 @@ from otlp.errors import (
     ZeroProbabilityError,
 )
 from otlp.numerics.score_chains import slices
-from tests.otlp.decode.test_decode_tournament import (
-    GRID,
-    LARGE,
+from tests.otlp.decode.tabular_rounds import (
+    EXTREME,
     STAIRS,
+    TINY,
     UNWANTED,
     Pair,
+    assert_law_of,
     cut,
     hardly_wanted,
 )
+from tests.otlp.decode.test_decode_tournament import GRID, LARGE
 from tests.tiny_models import name_of
 
 torch = pytest.importorskip("torch")
@@ -57,7 +61,6 @@ from otlp.batched.score_chains import cut as chain_cut  # noqa: E402
 from otlp.batched.trees import _nodes, play  # noqa: E402
 from tests.otlp.batched.batched_trees import Trees, as_score, pack, tree_law  # noqa: E402
 
-TOLERANCE = 1e-10
 SOME: list[tuple[Drafting, int]] = [
     (iid_paths(2, 2), 3),
     (prefix_tree([2, 1]), 3),
@@ -72,8 +75,7 @@ SOME: list[tuple[Drafting, int]] = [
 
 def assert_lossless(pair: Pair, drafting: Drafting, dtype: Any = torch.float64) -> np.ndarray:
     law = tree_law(*pair, drafting, dtype)
-    assert np.abs(law.tokens - pair[1].joint(drafting.length + 1)).sum() <= TOLERANCE
-    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
+    assert_law_of(pair[1], law)
     return law.lengths
 
 
@@ -108,39 +110,28 @@ def test_the_lengths_are_those_of_the_cpu(drafting: Drafting, size: int) -> None
     np.testing.assert_allclose(found, known, atol=1e-8)
 
 
-@pytest.mark.parametrize("drafting", [SOME[1][0], SOME[3][0], SOME[5][0], SOME[7][0]], ids=name_of)
-def test_equal_models_and_disjoint_ones(drafting: Drafting) -> None:
-    _, target = random_pair(3, drafting.length + 1, np.random.default_rng(3))
-    lengths = assert_lossless((target, target), drafting)
-    if isinstance(drafting, type(iid_paths(1, 1))):
-        assert lengths[-1] == pytest.approx(1.0, abs=1e-12)
-    one, other = np.zeros((2, 3)), np.zeros((2, 3))
-    one[:, 0], other[:, 1:] = 1.0, 0.5
-    tables = [[np.broadcast_to(row[0], (3,) * t + (3,)) for t in range(3)] for row in (one, other)]
-    assert_lossless((TabularModel(tables[0]), TabularModel(tables[1])), drafting)
-
-
-@pytest.mark.parametrize("tiny", [1e-12, 1e-300, 5e-324])
-@pytest.mark.parametrize("drafting", [prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 2)])],
-                         ids=name_of)  # fmt: skip
-def test_tiny_probabilities(drafting: Drafting, tiny: float) -> None:
-    draft = TabularModel([[tiny, 1.0 - tiny], [[tiny, 1.0], [0.5, 0.5]], np.full((2, 2, 2), 0.5)])
-    target = TabularModel([[0.5, 0.5], [[0.5, 0.5], [tiny, 1.0]], np.full((2, 2, 2), 0.5)])
-    assert_lossless((draft, target), drafting)
-    assert_lossless((target, draft), drafting)
-
-
-@pytest.mark.parametrize("tiny", [(1e-8, 0.1), (1e-14, 1e-14)], ids=str)
-@pytest.mark.parametrize("drafting", UNWANTED, ids=name_of)
-def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
-    assert_lossless(hardly_wanted(*tiny), drafting)
+EXTREMES = product([SOME[at][0] for at in (0, 1, 3, 5, 7)], EXTREME)
 
 
 @pytest.mark.parametrize(
-    "tiny", [(0.1, 1e-14, 0.1), (1e-14, 1e-14, 1e-14), (1e-300, 1e-20, 5e-324)], ids=str
-)
-@pytest.mark.parametrize("drafting", STAIRS, ids=["one", "two"])
-def test_three_levels_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
+    ("drafting", "name"), [*EXTREMES, *product([prefix_tree([2, 2]), UNWANTED[0]], TINY)],
+    ids=name_of,
+)  # fmt: skip
+def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, name: str) -> None:
+    lengths = assert_lossless((EXTREME | TINY)[name], drafting)
+    if name == "equal" and isinstance(drafting, ShapedDrafting):
+        assert lengths[-1] == pytest.approx(1.0, abs=1e-12)
+
+
+TWO_LEVELS = [(1e-8, 0.1), (1e-14, 1e-14)]
+THREE_LEVELS = [(0.1, 1e-14, 0.1), (1e-14, 1e-14, 1e-14), (1e-300, 1e-20, 5e-324)]
+
+
+@pytest.mark.parametrize(
+    ("drafting", "tiny"), [*product(UNWANTED, TWO_LEVELS), *product(STAIRS, THREE_LEVELS)],
+    ids=name_of,
+)  # fmt: skip
+def test_a_certain_token_that_is_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
     assert_lossless(hardly_wanted(*tiny), drafting)
 
 
@@ -326,11 +317,17 @@ def arguments() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def changed(name: str, place: tuple[int, ...], value: float) -> dict[str, Any]:
+def changed(name: str, values: dict[tuple[int, ...], float]) -> dict[str, Any]:
     given = arguments()
     given[name] = given[name].clone()
-    given[name][place] = value
+    for place, value in values.items():
+        given[name][place] = value
     return given
+
+
+def all_certain() -> dict[str, Any]:
+    parents = arguments()["shape"].parents
+    return arguments() | {"shape": batched.TreeShape(parents, torch.ones(1, 5, dtype=torch.bool))}
 
 
 REFUSED: list[tuple[Callable[[], dict[str, Any]], type[OTLPError], str]] = [
@@ -355,51 +352,43 @@ REFUSED: list[tuple[Callable[[], dict[str, Any]], type[OTLPError], str]] = [
     (lambda: arguments() | {"validate": 1}, InvalidInputError, "validate is"),
     (lambda: arguments() | {"generator": torch.zeros(1, 9, dtype=torch.float64)},
      InvalidInputError, r"must be \(1, 10\)"),
-    (lambda: changed("target", (0, 4, 0), torch.nan), InvalidDistributionError, "target row 0, 4"),
-    (lambda: changed("draft", (0, 0, 0), torch.nan), InvalidDistributionError, "draft row 0, 0"),
-    (lambda: changed("draft", (0, 1, 0), 0.5), InvalidDistributionError, "draft row 0, 1"),
-    (lambda: changed("draft_tokens", (0, 4), 4), TokenOutOfRangeError, "slot 4: token id 4"),
-    (lambda: changed("draft_tokens", (0, 2), -1), TokenOutOfRangeError, "slot 2: token id -1"),
-    (lambda: changed("draft_tokens", (0, 3), 0), ZeroProbabilityError,
+    (lambda: changed("target", {(0, 4, 0): torch.nan}), InvalidDistributionError,
+     "target row 0, 4"),
+    (lambda: changed("draft", {(0, 0, 0): torch.nan}), InvalidDistributionError, "draft row 0, 0"),
+    (lambda: changed("draft", {(0, 1, 0): 0.5}), InvalidDistributionError, "draft row 0, 1"),
+    (lambda: changed("draft_tokens", {(0, 4): 4}), TokenOutOfRangeError, "slot 4: token id 4"),
+    (lambda: changed("draft_tokens", {(0, 2): -1}), TokenOutOfRangeError, "slot 2: token id -1"),
+    (lambda: changed("draft_tokens", {(0, 3): 0}), ZeroProbabilityError,
      "slot 3: token 0 is also that of a certain sibling"),
+    (lambda: changed("draft", {(0, 0, 1): 0.0, (0, 0, 2): 0.5}), ZeroProbabilityError,
+     "slot 2: token 1 has draft probability 0"),
+    (all_certain, ZeroProbabilityError, "name certain tokens once"),
+    (lambda: changed("target", {(0, 3, 0): 0.0, (0, 3, 1): 0.5}), InvalidInputError,
+     "nodes 2 and 3 have the same prefix"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "kind", "message"), REFUSED, ids=[m for *_, m in REFUSED])
 def test_bad_input_is_named(given: Any, kind: type[OTLPError], message: str) -> None:
     batched.verify_tree(**arguments())
+    batched.verify_tree(**changed("draft", {(0, 4, 0): torch.nan}))  # nothing was drawn there
     with pytest.raises(kind, match=message):
         batched.verify_tree(**given())
 
 
-def test_tokens_and_rows_that_cannot_have_been_drafted() -> None:
-    given = changed("draft", (0, 0, 1), 0.0)
-    given["draft"][0, 0, 2] = 0.5
-    with pytest.raises(ZeroProbabilityError, match="slot 2: token 1 has draft probability 0"):
-        batched.verify_tree(**given)
-    given = arguments()
-    given["shape"] = batched.TreeShape(given["shape"].parents, torch.ones(1, 5, dtype=torch.bool))
-    with pytest.raises(ZeroProbabilityError, match="name certain tokens once"):
-        batched.verify_tree(**given)
-    given = changed("target", (0, 3, 0), 0.0)
-    given["target"][0, 3, 1] = 0.5
-    with pytest.raises(InvalidInputError, match="nodes 2 and 3 have the same prefix"):
-        batched.verify_tree(**given)
-    batched.verify_tree(**changed("draft", (0, 4, 0), torch.nan))  # nothing was drawn there
+PARENTS, FLAGS = torch.tensor([[-1, 0, 1]]), torch.tensor([[False, True, False]])
+NO_TREES: list[tuple[tuple[Any, ...], str]] = [
+    *(((torch.tensor(wrong),), r"row 0, slot . has parent")
+      for wrong in ([[0, 0]], [[-1, 1]], [[-1, 0, 3, 0]], [[-1, -2]], [[-1, -1, 1]])),
+    ((PARENTS, None, FLAGS), "only drawn slots with nothing below"),
+    ((PARENTS[:, :2], FLAGS[:, :2], FLAGS[:, :2]), "only drawn slots with nothing below"),
+    *(((part,), "parents")
+      for part in (None, [[-1]], PARENTS[0], PARENTS.double(), PARENTS[:, :0])),
+    *(((PARENTS, part), "certain") for part in (PARENTS, FLAGS[:, :2], [True])),
+]  # fmt: skip
 
 
-def test_shapes_that_are_no_trees() -> None:
-    for wrong in ([[0, 0]], [[-1, 1]], [[-1, 0, 3, 0]], [[-1, -2]], [[-1, -1, 1]]):
-        with pytest.raises(InvalidInputError, match=r"row 0, slot . has parent"):
-            batched.TreeShape(torch.tensor(wrong))
-    parents, flags = torch.tensor([[-1, 0, 1]]), torch.tensor([[False, True, False]])
-    with pytest.raises(InvalidInputError, match="only drawn slots with nothing below"):
-        batched.TreeShape(parents, last=flags)
-    with pytest.raises(InvalidInputError, match="only drawn slots with nothing below"):
-        batched.TreeShape(parents[:, :2], flags[:, :2], flags[:, :2])
-    for part in (None, [[-1]], parents[0], parents.double(), parents[:, :0]):
-        with pytest.raises(InvalidInputError, match="parents"):
-            batched.TreeShape(part)
-    for part in (parents, flags[:, :2], [True]):
-        with pytest.raises(InvalidInputError, match="certain"):
-            batched.TreeShape(parents, part)
+@pytest.mark.parametrize(("parts", "message"), NO_TREES)
+def test_shapes_that_are_no_trees(parts: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        batched.TreeShape(*parts)

@@ -7,6 +7,7 @@ probability at most 1e-6, for fixed seeds.
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from otlp.auditing.gtest import g_test
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
+    OTLPError,
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
@@ -31,26 +33,19 @@ from otlp.batched.histogram import FRACTION_BITS, binned_plan  # noqa: E402
 from otlp.batched.martingale import martingale_plan, ranks, sort_rows  # noqa: E402
 from otlp.batched.numerics import before, best_of, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
+from tests.otlp.batched.rows import DIFFERENT, DTYPES, RULES, spread  # noqa: E402
 
-G_TESTS = 64
+G_TESTS = 80
 """At least as many G-tests as there are in both files."""
 
 RATE = 1e-6 / G_TESTS
 VERIFIERS = [batched.verify, batched.verify_histogram]
 COARSE = {batched.verify: {}, batched.verify_histogram: {"fraction_bits": 2}}
-WIDE = 100
-"""Tokens that are more than the coarse bins."""
-
-DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def all_tuples(q: np.ndarray, n: int):
     support = np.flatnonzero(q)
     return torch.tensor(list(product(support.tolist(), repeat=n)))
-
-
-def spread(law, count: int):
-    return law.reshape(1, -1).repeat(count, 1)
 
 
 def random_instance(seed: int):
@@ -81,7 +76,7 @@ def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(iid_problems())
 def test_conditionals_are_lossless_and_optimal(problem: otlp.Problem) -> None:
     check_enumerated(problem, 1e-11)
@@ -114,7 +109,7 @@ def every_mask(size: int):
     return (np.array(mask, dtype=bool) for mask in product([False, True], repeat=size))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(iid_problems(max_vocab=4, max_n=3), st.sampled_from([0, 2]))
 def test_bins_are_lossless_within_the_certified_loss(problem: otlp.Problem, bits: int) -> None:
     check_bins(problem, bits)
@@ -233,28 +228,6 @@ def test_sampled_scores_follow_their_laws(seed: int) -> None:
 # --- the output, sampled -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("verify", VERIFIERS)
-def test_output_law(verify, dtype) -> None:
-    generator = torch.Generator().manual_seed(20)
-    count, n = 20_000, 3
-    p = torch.tensor([0.02, 0.4, 0.0, 0.18, 0.3, 0.1] + WIDE * [0.0]).to(dtype)
-    q = torch.tensor([0.5, 0.1, 0.15, 0.2, 0.05, 0.0] + WIDE * [0.0]).to(dtype)
-    exact = p.double().numpy() / p.double().numpy().sum()
-    drafts = batched.sample(q, count * n, generator)
-    tokens, accepted = verify(
-        spread(p, count), spread(q, count), drafts.view(count, n), generator, **COARSE[verify]
-    )
-    counts = torch.bincount(tokens, minlength=6 + WIDE).numpy()
-    assert not g_test(counts, exact, RATE).rejects(RATE)
-    hits = int(accepted.sum())
-    if verify is batched.verify:
-        alpha = float(batched.acceptance(p[None], q[None], drafts.view(count, n)[:1]).acceptance)
-        observed = np.array([hits, count - hits])
-        assert not g_test(observed, np.array([alpha, 1.0 - alpha]), RATE).rejects(RATE)
-    assert (tokens[accepted, None] == drafts.view(count, n)[accepted]).any(1).all()
-
-
 @pytest.mark.parametrize("verify", VERIFIERS)
 def test_output_law_at_size(verify) -> None:
     """Wide rows, coarse bins; rare tokens are pooled by the test."""
@@ -328,7 +301,7 @@ def test_degenerate_rows_are_verified_as_alone(verify, dtype) -> None:
     assert bool(accepted[0]) and not bool(accepted[1]) and not bool(accepted[7])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_outputs_stay_in_the_support(data) -> None:
     size, n = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 5))
@@ -337,12 +310,7 @@ def test_outputs_stay_in_the_support(data) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
     draft = spread(torch.tensor(q), 8)
     drafts = batched.sample(draft, n, generator)
-    for verify in [
-        *VERIFIERS,
-        batched.speculative_sampling,
-        batched.recursive_rejection,
-        batched.k_seq,
-    ]:
+    for verify in RULES.values():
         tokens, accepted = verify(spread(torch.tensor(p), 8), draft, drafts, generator)
         assert (torch.tensor(p)[tokens] > 0).all()
         assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
@@ -351,99 +319,66 @@ def test_outputs_stay_in_the_support(data) -> None:
 # --- bad input --------------------------------------------------------------------------------
 
 
-def good():
-    target = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
-    draft = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.5, 0.0]])
-    return target, draft, torch.tensor([[0, 2], [1, 0]])
+def good() -> dict[str, Any]:
+    return {
+        "target": torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]),
+        "draft": torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.5, 0.0]]),
+        "draft_tokens": torch.tensor([[0, 2], [1, 0]]),
+    }
 
 
-@pytest.mark.parametrize("entry", [float("nan"), float("inf"), -0.5, 0.9])
-def test_bad_rows_are_named(entry: float) -> None:
-    for place in (0, 1):
-        inputs = list(good())
-        inputs[place][1, 0] = entry
-        with pytest.raises(InvalidDistributionError, match=r"row 1 sums to"):
-            batched.verify(*inputs)
+def changed(name: str, place: tuple[int, int], value: float) -> dict[str, Any]:
+    given = good()
+    given[name][place] = value
+    return given
 
 
-def test_all_masked_logits_are_named() -> None:
-    _, draft, tokens = good()
-    target = batched.softmax(torch.tensor([[0.0, 1.0, 2.0], [float("-inf")] * 3]))
-    with pytest.raises(InvalidDistributionError, match=r"target row 1"):
-        batched.verify(target, draft, tokens)
+MASKED = batched.softmax(torch.tensor([[0.0, 1.0, 2.0], [float("-inf")] * 3]))
+REFUSED: dict[str, tuple[dict[str, Any], type[OTLPError], str]] = {
+    **{f"{name} of {entry}": (changed(name, (1, 0), entry), InvalidDistributionError,
+                              f"{name} row 1 sums to")
+       for name in ("target", "draft") for entry in (float("nan"), float("inf"), -0.5, 0.9)},
+    "masked everywhere": (good() | {"target": MASKED}, InvalidDistributionError, "target row 1"),
+    **{f"token {token}": (changed("draft_tokens", (1, 1), token), TokenOutOfRangeError,
+                          f"row 1: token id {token} ")
+       for token in (3, -2, 10**9)},
+    "a token of probability 0": (changed("draft_tokens", (1, 0), 2), ZeroProbabilityError,
+                                 "row 1: token 2 has draft probability 0"),
+    "a draft elsewhere": (good() | {"draft": good()["draft"].to("meta"), "validate": False},
+                          InvalidInputError, r"draft on meta.*one device"),
+    "numbers elsewhere": (good() | {"generator": torch.empty(2, 8, device="meta").double()},
+                          InvalidInputError, r"generator on meta.*one device"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("token", [3, -2, 10**9])
-def test_tokens_outside_the_vocabulary_are_named(token: int) -> None:
-    target, draft, tokens = good()
-    tokens[1, 1] = token
-    with pytest.raises(TokenOutOfRangeError, match=f"row 1: token id {token} "):
-        batched.verify(target, draft, tokens)
-
-
-def test_tokens_of_probability_zero_are_named() -> None:
-    target, draft, tokens = good()
-    tokens[1, 0] = 2
-    with pytest.raises(ZeroProbabilityError, match=r"row 1: token 2 has draft probability 0"):
-        batched.verify(target, draft, tokens)
-
-
-def test_devices_are_named() -> None:
-    target, draft, tokens = good()
-    with pytest.raises(InvalidInputError, match=r"draft on meta.*one device"):
-        batched.verify(target, draft.to("meta"), tokens, validate=False)
-    with pytest.raises(InvalidInputError, match=r"generator on meta.*one device"):
-        batched.verify(target, draft, tokens, torch.empty(2, 8, device="meta").double())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t, d, x: (t[0], d, x),
-        lambda t, d, x: (t, d[:, :2], x),
-        lambda t, d, x: (t.long(), d, x),
-        lambda t, d, x: (t, d, x.float()),
-        lambda t, d, x: (t, d, x[:1]),
-        lambda t, d, x: (t, d, x[:, :0]),
-        lambda t, d, x: (t, d, x, torch.rand(2, 6, dtype=torch.float64)),
-        lambda t, d, x: (t, d, x, torch.rand(2, 8)),
-    ],
-)
-def test_shapes_and_types(change) -> None:
-    with pytest.raises(InvalidInputError, match="shape"):
-        batched.verify(*change(*good()))
-
-
-def test_temperature() -> None:
-    with pytest.raises(InvalidInputError, match="temperature is 0"):
-        batched.softmax(torch.zeros(2, 3), temperature=0.0)
+@pytest.mark.parametrize(("given", "kind", "words"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_named(given: dict[str, Any], kind: type[OTLPError], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        batched.verify(**given)
 
 
 # --- compiled ---------------------------------------------------------------------------------
 
 
-TRACED = [
-    *VERIFIERS,
-    batched.speculative_sampling,
-    batched.recursive_rejection,
-    batched.recursive_rejection_without_replacement,
-    batched.k_seq,
-]
+TRACED = [*RULES, *DIFFERENT, "verify_paths"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("verify", "backend"),
-    [*((verify, "aot_eager") for verify in TRACED), (batched.verify, "inductor")],
+    ("name", "backend"), [*((name, "aot_eager") for name in TRACED), ("verify", "inductor")]
 )
-def test_compiled_without_graph_breaks(verify, backend: str) -> None:
+def test_compiled_without_graph_breaks(name: str, backend: str) -> None:
     target, draft, generator = synthetic_rows(5, 300, torch.float32, seed=8)
     drafts = batched.sample_without_replacement(draft, 3, generator)
+    if name == "verify_paths":  # three paths of a token
+        target, draft = target[:, None, None].repeat(1, 3, 2, 1), draft[:, None, None]
+        draft, drafts = draft.repeat(1, 3, 1, 1), drafts[..., None]
     numbers = batched.uniforms(drafts, generator)
+    verify = getattr(batched, name)
     try:
         compiled = torch.compile(verify, fullgraph=True, backend=backend)
-        found, accepted = compiled(target, draft, drafts, numbers)
+        found = compiled(target, draft, drafts, numbers)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         pytest.skip(f"torch.compile has no working compiler here: {error}")
-    tokens, hits = verify(target, draft, drafts, numbers)
-    assert torch.equal(found, tokens) and torch.equal(accepted, hits)
+    for one, other in zip(found, verify(target, draft, drafts, numbers), strict=True):
+        assert torch.equal(one, other)

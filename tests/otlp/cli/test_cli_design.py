@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from otlp.cli import main
-from otlp.data.captures import Capture, save
+from otlp.data.captures import save
 from otlp.decode import Sampling, random_pair
 from otlp.decode.design import Statistics
 from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.trees import write_text
+from tests.example_captures import of_texts
 
 
 def run(*arguments: object) -> Result:
@@ -24,20 +25,7 @@ def save_pair(path: Path, source: str) -> Path:
     draft, target = random_pair(3, 9, np.random.default_rng(0))
     rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
     texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
-    save(
-        Capture(
-            target_logits=np.log(np.concatenate([t.targets for t in texts])).astype(np.float32),
-            draft_logits=np.log(np.concatenate([t.drafts for t in texts])).astype(np.float32),
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source=source,
-            synthetic=False,
-            positions=np.tile(np.arange(8), 3),
-            next_tokens=np.concatenate([t.tokens for t in texts]),
-        ),
-        path,
-    )
+    save(of_texts(texts, source=source), path)
     return path
 
 

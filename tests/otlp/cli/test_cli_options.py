@@ -18,8 +18,8 @@ from otlp.studies.canvas import file_types
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-SAYS_WHAT = {"--json", "--figure"}
-"""Options whose help says what is written, which differs."""
+SAYS_WHAT = {"--json", "--figure", "--rules"}
+"""Options whose help says what is written, or that a file is read, which differs."""
 
 
 def command(name: str) -> click.Command:
@@ -49,8 +49,12 @@ def kind(option: click.Option) -> dict[str, Any]:
     return found
 
 
-LEAST = {"--vocab-size": {"min": 1}}
-"""Options whose smallest value is the command's own: made-up logits need more tokens."""
+LEAST: dict[str, dict[str, Any]] = {
+    "--vocab-size": {"min": 1},
+    "--rules": {"param_type": "Solver", "name": "solver"},
+}
+"""What of an option is the command's own: made-up logits need more tokens, and `compare` takes
+rules of a file beside the names of solvers."""
 
 
 @pytest.mark.parametrize("name", by_name())
@@ -100,8 +104,12 @@ def test_pages_name_options_that_there_are(page: Path) -> None:
 
 def test_nothing_is_kept_of_top_k_zero_and_top_p_one() -> None:
     words = ["--solver", "martingale", "--row", "2"]
+    # the column is as wide as the longest time
     plain, asked = (
-        CliRunner().invoke(main, ["solve", *words, *more]).output.splitlines()[:4]
+        [
+            line.rstrip()
+            for line in CliRunner().invoke(main, ["solve", *words, *more]).output.splitlines()[:4]
+        ]
         for more in ([], ["--top-k", "0", "--top-p", "1"])
     )
     assert plain == asked

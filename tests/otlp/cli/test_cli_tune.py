@@ -16,10 +16,11 @@ from click.testing import CliRunner, Result
 
 from otlp import decode
 from otlp.cli import main
-from otlp.data.captures import Capture, save
+from otlp.data.captures import save
 from otlp.decode import Sampling, Tuned, random_pair
 from otlp.errors import InvalidInputError
 from otlp.studies.trees import write_text
+from tests.example_captures import of_texts
 from tests.tiny_models import tiny
 
 
@@ -33,20 +34,7 @@ def captured(tmp_path: Path) -> Path:
     rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
     texts = [write_text(draft, target, none, 12, rng) for _ in range(3)]
     path = tmp_path / "pair.safetensors"
-    save(
-        Capture(
-            target_logits=np.log(np.concatenate([t.targets for t in texts])).astype(np.float32),
-            draft_logits=np.log(np.concatenate([t.drafts for t in texts])).astype(np.float32),
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source="text decoded from the target",
-            synthetic=False,
-            positions=np.tile(np.arange(12), 3),
-            next_tokens=np.concatenate([t.tokens for t in texts]),
-        ),
-        path,
-    )
+    save(of_texts(texts, source="text decoded from the target"), path)
     return path
 
 

@@ -10,44 +10,20 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from otlp.data.captures import Capture, TopCapture, keep_top, load, save
+from otlp.data.captures import Capture, keep_top, load, save
 from otlp.data.stored_rows import StoredRows
-from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
+from otlp.errors import CaptureError, InvalidInputError, TokenOutOfRangeError
+from tests.damaged_files import change_header, files_of_at_most
+from tests.example_captures import DTYPES, LABELS, check_same, example
 
 ROWS, V = 7, 5
-LABELS = {
-    "target_model": "large",
-    "draft_model": "small",
-    "tokenizer": "letters",
-    "source": "a test",
-    "note": "line one\nline two",
-}
-
-
-def example(
-    rows: int = ROWS, vocab_size: int = V, dtype: str = "float32", seed: int = 0
-) -> Capture:
-    logits = np.random.default_rng(seed).normal(size=(2, rows, vocab_size)).astype(np.float32)
-    if dtype == "bfloat16":
-        logits = (logits.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    elif dtype == "float16":
-        logits = logits.astype(np.float16)
-    return Capture(
-        target_logits=logits[0],
-        draft_logits=logits[1],
-        **LABELS,
-        synthetic=False,
-        dtype=dtype,
-        contexts=tuple(f"before row {row} \u2192 \U0001f600"[: 5 * row] for row in range(rows)),
-        positions=np.arange(rows) + 7,
-        next_tokens=np.arange(rows) % vocab_size,
-    )
 
 
 def in_shards(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Path:
@@ -62,25 +38,10 @@ def shard(folder: Path, number: int, of: int = 3) -> Path:
     return folder / f"mine-{number:05d}-of-{of:05d}.safetensors"
 
 
-def check_same(found: Capture, wanted: Capture) -> None:
-    assert len(found) == len(wanted)
-    assert (found.dtype, tuple(found.contexts)) == (wanted.dtype, tuple(wanted.contexts))
-    assert [getattr(found, name) for name in LABELS] == [getattr(wanted, name) for name in LABELS]
-    for name in ("target_logits", "draft_logits", "positions", "next_tokens"):
-        np.testing.assert_array_equal(
-            np.asarray(getattr(found, name)), np.asarray(getattr(wanted, name)), strict=True
-        )
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one.draft_logits, other.draft_logits, strict=True)
-        assert (one.context, one.position, one.next_token) == (
-            *(other.context, other.position, other.next_token),
-        )
-
-
 # --- rows ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows_each", [1, 3, 7])
 def test_shards_hold_the_capture(tmp_path: Path, dtype: str, rows_each: int) -> None:
     capture = example(dtype=dtype)
@@ -271,13 +232,10 @@ def test_a_shard_that_is_missing_or_cut_is_named_at_once(tmp_path: Path, number:
     index = in_shards(tmp_path)
     path = shard(tmp_path, number)
     content = path.read_bytes()
-    for length in [*range(0, len(content), 7), len(content) - 1]:
-        path.write_bytes(content[:length])
+    for wrong in (content[:-1], content + b"\0"):
+        path.write_bytes(wrong)
         with pytest.raises(CaptureError, match=path.name):
             load(index)
-    path.write_bytes(content + b"\0")
-    with pytest.raises(CaptureError, match=path.name):
-        load(index)
     path.unlink()
     with pytest.raises(CaptureError, match=f"{path.name}: there is no such file"):
         load(index)
@@ -316,6 +274,7 @@ def all_of(number: int, to: str) -> Callable[[dict[str, Any]], Any]:
         (edit(synthetic=True), "its synthetic is 'false', but True"),
         (edit(format="other"), "format is 'other'"),
         (lambda index: index.pop("metadata"), "no index"),
+        (lambda index: index.update(metadata=3, weight_map=[]), r"mine\.safetensors\.index\.json"),
         (lambda index: index["metadata"].pop("tokenizer"), "its tokenizer is 'letters', but None"),
         (lambda index: index["weight_map"].clear(), "names no file|0 shards"),
         (lambda index: index["weight_map"].pop("positions.00002"), "has other tensors"),
@@ -345,17 +304,6 @@ def test_an_index_that_disagrees_is_refused(
     index.write_text(json.dumps(content))
     with pytest.raises(CaptureError, match=message):
         load(index)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"3", b"{", b"\xff", b"[" * 99_999, b'{"metadata": 3, "weight_map": []}'],
-)
-def test_what_is_no_index_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "mine.safetensors.index.json"
-    path.write_bytes(content)
-    with pytest.raises(CaptureError, match=r"mine\.safetensors\.index\.json"):
-        load(path)
 
 
 @pytest.mark.parametrize(
@@ -399,12 +347,7 @@ def test_an_index_of_two_kinds_of_captures_is_refused(tmp_path: Path) -> None:
 def test_texts_have_one_axis(tmp_path: Path, name: str, load_one: bool) -> None:
     index = in_shards(tmp_path)
     path = shard(tmp_path, 1)
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header[f"{name}.00001"]["shape"].append(1)
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    change_header(path, lambda header: header[f"{name}.00001"]["shape"].append(1))
     with pytest.raises(CaptureError, match=r"00001-of-00003.*one axis"):
         load(path if load_one else index)
 
@@ -412,19 +355,17 @@ def test_texts_have_one_axis(tmp_path: Path, name: str, load_one: bool) -> None:
 def test_shards_whose_rows_shift_are_refused(tmp_path: Path) -> None:
     """As many rows in all, but not in each file."""
     index = in_shards(tmp_path, example(rows=6))
-    for number, rows in ((1, (2, 4)), (2, (4, 2))):
-        path = shard(tmp_path, number, 2)
-        content = path.read_bytes()
-        start = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:start])
+
+    def shift(header: dict[str, Any], number: int, rows: tuple[int, int]) -> None:
         names = [f"{model}_logits.{number:05d}" for model in ("target", "draft")]
         begin = header[names[0]]["data_offsets"][0]
         for name, count in zip(names, rows, strict=True):
             end = begin + 4 * V * count
             header[name] |= {"shape": [count, V], "data_offsets": [begin, end]}
             begin = end
-        text = json.dumps(header).encode()
-        path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+
+    for number, rows in ((1, (2, 4)), (2, (4, 2))):
+        change_header(shard(tmp_path, number, 2), partial(shift, number=number, rows=rows))
     with pytest.raises(CaptureError, match=r"00001-of-00002\.safetensors: its target_logits"):
         load(index)
 
@@ -474,16 +415,10 @@ def test_a_folder_of_none_or_two_captures_is_refused(tmp_path: Path, folder: str
 
 
 def test_a_full_disk_leaves_no_shard(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     capture = example(rows=60, vocab_size=100)
     for limit in (1_500, 20_000):  # of a shard; of the index, which is longer than the shards
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-        try:
-            with pytest.raises(CaptureError, match="cannot be written"):
-                save(capture, tmp_path / "mine.safetensors", shard_bytes=1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with files_of_at_most(limit), pytest.raises(CaptureError, match="cannot be written"):
+            save(capture, tmp_path / "mine.safetensors", shard_bytes=1)
         assert not list(tmp_path.iterdir())
 
 
@@ -543,38 +478,3 @@ def test_shards_replace_nothing(tmp_path: Path) -> None:
     for wrong in (0, -1, 1.5, "1GB"):
         with pytest.raises(InvalidInputError, match="shard_bytes"):
             save(example(), tmp_path / "new", shard_bytes=wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("top", [False, True])
-def test_damaged_shards_and_indexes_are_refused_or_sound(tmp_path: Path, top: bool) -> None:
-    rng = np.random.default_rng(20)
-    index = in_shards(tmp_path, keep_top(example(), 3) if top else example())
-    files = sorted(tmp_path.iterdir())
-    whole = {path: np.frombuffer(path.read_bytes(), dtype=np.uint8) for path in files}
-    refused = 0
-    for _ in range(250):
-        path = files[rng.integers(len(files))]
-        damaged = whole[path].copy()
-        kind, at = rng.integers(4), rng.integers(damaged.size)
-        if kind == 0:  # some bytes are others
-            places = rng.integers(damaged.size, size=rng.integers(1, 20))
-            damaged[places] = rng.integers(256, size=places.size)
-        elif kind == 1:  # a stretch is lost
-            damaged = np.delete(damaged, slice(at, at + rng.integers(1, 200)))
-        elif kind == 2:  # a stretch is zero, as after a crash
-            damaged[at : at + rng.integers(1, 500)] = 0
-        else:  # a stretch stands twice
-            damaged = np.concatenate((damaged[:at], damaged[at - 50 if at > 50 else 0 :]))
-        path.write_bytes(damaged.tobytes())
-        try:
-            found = load(index)
-            for row in range(len(found)):
-                p, q = found.distributions(row, 0.7)
-                assert np.isfinite(p).all() and np.isfinite(q).all()
-                assert isinstance(found[row].context, str)
-        except OTLPError as error:
-            refused += 1
-            assert "mine" in str(error)
-        path.write_bytes(whole[path].tobytes())
-    assert refused > 80
-    assert isinstance(load(index), TopCapture) == top

@@ -17,7 +17,7 @@ def entropy(p):
     return -float(positive @ np.log(positive))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     rows=st.integers(1, 4),

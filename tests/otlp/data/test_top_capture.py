@@ -18,19 +18,15 @@ from otlp.data.captures import Capture, TopCapture, TopRows, builtin, keep_top, 
 from otlp.data.synthetic import generate
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import CaptureError, InvalidInputError
+from tests import example_captures
+from tests.example_captures import LABELS
 
-LABELS = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "a test")
 ROUNDING = 1e-5
 """Of log-probabilities in float32."""
 
 
-def make(target: Any, draft: Any) -> Capture:
-    return Capture(
-        target_logits=np.asarray(target, dtype=np.float32),
-        draft_logits=np.asarray(draft, dtype=np.float32),
-        synthetic=True,
-        **LABELS,
-    )
+def make(*logits: Any) -> Capture:
+    return example_captures.make(*(np.asarray(rows, dtype=np.float32) for rows in logits))
 
 
 def drawn(rng: np.random.Generator, rows: int, vocab_size: int) -> Capture:
@@ -49,7 +45,7 @@ def schemes(q: Any) -> list[DraftScheme]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(2, 9),

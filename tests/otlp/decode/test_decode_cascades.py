@@ -64,7 +64,7 @@ laws = st.lists(st.sampled_from(MASSES), min_size=4, max_size=4).filter(
 
 @pytest.mark.filterwarnings("error")
 @given(laws.map(normalised), laws.map(normalised))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_transforms_give_laws(q, p):
     for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.2))]:
         law = transform(q, p)
@@ -74,7 +74,7 @@ def test_transforms_give_laws(q, p):
 
 @pytest.mark.filterwarnings("error")
 @given(laws.map(normalised), laws.map(normalised), st.floats(0.0, 0.9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_lossy_is_of_the_stated_form(q, p, alpha):
     law = Lossy(alpha)(q, p)
     kept = np.minimum(q, p / (1.0 - alpha))
@@ -120,7 +120,7 @@ def test_token_rules_by_hand():
 
 
 @given(laws.map(normalised), laws.map(normalised), st.floats(0.0, 1.0))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_greedy_opt_is_greedy_diff(q, p, alpha):
     # Lemma 8, with the distance of the two point masses written out
     apart = float(np.argmax(q) != np.argmax(p))

@@ -26,7 +26,7 @@ from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.prefix_laws import greedy_efficiency, prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from tests.otlp.decode.test_decode_tournament import cut
+from tests.otlp.decode.tabular_rounds import cut
 from tests.tiny_models import name_of
 
 SLACK = 1e-10

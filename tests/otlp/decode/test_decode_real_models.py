@@ -26,7 +26,7 @@ from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
 from otlp.decode.models.loading import TRAINED_PAIR, load_draft, load_model  # noqa: E402
 
 KEPT = list(range(0, SIZE, 3))
-WIDTH = 16
+WIDTH = 32
 
 
 class Words:
@@ -59,8 +59,7 @@ def write(folder: Path, target: HuggingFaceModel, **changed: Any) -> str:
     del body["embed_tokens.weight"]
     tensors = {
         **{name: 4 * tensor for name, tensor in body.items()},
-        "projection": torch.randn(WIDTH, 32),
-        "head": torch.randn(len(KEPT), WIDTH),
+        "back": torch.randn(WIDTH, WIDTH),
         "kept": torch.tensor(KEPT),
     }
     write_frequent_draft(folder, config, {**tensors, **changed}, target)
@@ -80,8 +79,9 @@ def test_a_frequent_draft_is_the_function_that_its_tensors_say(target, tmp_path:
     body.load_state_dict({n: t for n, t in stored.items() if n in body.state_dict()}, strict=False)
     text = torch.tensor([[5, 9, 60, 1, 0, 33]])
     with torch.inference_mode():
-        inputs = target.model.get_input_embeddings()(text) @ stored["projection"].t()
-        wanted = body(inputs_embeds=inputs).last_hidden_state @ stored["head"].t()
+        embedding = target.model.get_input_embeddings().weight
+        head = embedding[KEPT] @ stored["back"]
+        wanted = body(inputs_embeds=embedding[text]).last_hidden_state @ head.t()
     # token by token, through the cache, against the whole text at once
     draft.start(text[0, :1].numpy())
     root = TokenTree(np.array([-1]), np.array([-1]))
@@ -138,8 +138,8 @@ def without_weights(folder: Path) -> None:
         (cut, "damaged"),
         (without_weights, "damaged"),
         (changes(num_hidden_layers=3), r"damaged.*layers\.2"),
-        (changes(hidden_size=32), "damaged"),
-        (changes(target_hidden_size=48), "width 48, and that of tiny has 32"),
+        (changes(num_attention_heads=4), "damaged"),
+        (changes(hidden_size=48), "width 48, and that of tiny has 32"),
     ],
 )
 def test_a_damaged_frequent_draft_is_refused(target, tmp_path: Path, change, message: str) -> None:

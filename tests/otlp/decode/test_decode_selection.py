@@ -15,15 +15,7 @@ from otlp.decode.verification.greedy_multipath import Consecutive, whole_interva
 from otlp.decode.verification.tournament import Draws
 from otlp.numerics.best_score import best_score
 from otlp.numerics.score_chains import powered, root_score
-
-laws = st.lists(
-    st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-6, 0.1, 1.0]), min_size=2, max_size=6
-)
-
-
-def normalised(values):
-    total = sum(values)
-    return np.array(values) / total if total > 1e-3 else np.full(len(values), 1.0 / len(values))
+from tests.otlp.decode.tabular_rounds import hard_laws
 
 
 class Greedy:
@@ -59,13 +51,14 @@ class TwoSlices:
 
 
 SELECTIONS = [Greedy, TwoSlices]
+SIZES = [(2, 3, 3), (3, 2, 3), (4, 1, 4), (3, 3, 2), (4, 3, 2), (4, 2, 3)]
+SIZES += [pytest.param(*size, marks=pytest.mark.slow) for size in ((3, 3, 3), (4, 3, 3))]
 
 
-@given(laws, laws, st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
-def test_intervals_keep_the_mass(p, q, paths):
-    size = min(len(p), len(q))
-    p, q = normalised(p[:size]), normalised(q[:size])
+@given(hard_laws(), st.integers(1, 5))
+@settings(max_examples=100)
+def test_intervals_keep_the_mass(laws, paths):
+    p, q = laws
     below = Consecutive(whole_interval(paths), p, q)
     law = below.draft_distribution()
     assert law.sum() == pytest.approx(1.0, abs=1e-12)
@@ -74,19 +67,8 @@ def test_intervals_keep_the_mass(p, q, paths):
 
 
 @pytest.mark.parametrize("selection", SELECTIONS, ids=lambda s: s.__name__)
-@pytest.mark.parametrize("size", [(2, 3, 3), (3, 2, 3), (4, 1, 4), (3, 3, 2), (4, 3, 2), (4, 2, 3)])
-def test_selected_path_follows_its_closed_form(selection, size):
-    assert_selection(selection, *size)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda s: s.__name__)
-@pytest.mark.parametrize("size", [(3, 3, 3), (4, 3, 3)])
-def test_selected_path_follows_its_closed_form_on_larger_models(selection, size):
-    assert_selection(selection, *size)
-
-
-def assert_selection(selection, vocab_size, length, paths):
+@pytest.mark.parametrize(("vocab_size", "length", "paths"), SIZES)
+def test_selected_path_follows_its_closed_form(selection, vocab_size, length, paths):
     """Gamma as multiplied down each path, against the pick over all multisets of K paths.
 
     Then block verification with Gamma as its draft, which is what follows the pick, keeps the

@@ -20,6 +20,7 @@ from otlp.decode import (
     Traversal,
     adaptive_branching,
     adaptive_depth,
+    delayed_paths,
     drafting,
     hub_pairs,
     iid_paths,
@@ -99,6 +100,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
 
 EVERY: dict[str, Drafting] = {
     "iid_paths": iid_paths(2, 3),
+    "delayed_paths": delayed_paths(1, 2, 2),
     "prefix_tree": prefix_tree([2, 2, 1]),
     "without_replacement": without_replacement([2, 2, 1]),
     "hub_pairs": hub_pairs(2),

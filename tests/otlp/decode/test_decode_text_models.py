@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.decode import (
@@ -51,7 +51,6 @@ def witten_bell(texts: list[list[int]], end: list[int]) -> FloatArray:
     return np.array([counts[y] + len(counts) * shorter[y] for y in range(V)]) / total
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 5))
 def test_n_grams_are_those_of_the_formula(text: list[int], corpus: list[int], order: int) -> None:
     found = NGram(V, order, corpus).distribution(np.array(text, dtype=np.int64))
@@ -60,7 +59,6 @@ def test_n_grams_are_those_of_the_formula(text: list[int], corpus: list[int], or
     assert found.min() > 0.0 and abs(found.sum() - 1.0) < 1e-14
 
 
-@settings(deadline=None)
 @given(TEXTS, st.integers(1, 5))
 def test_lookup_takes_the_longest_end_that_was_there_before(text: list[int], longest: int) -> None:
     found = PromptLookup(V, longest).distribution(np.array(text, dtype=np.int64))

@@ -45,7 +45,7 @@ from otlp.decode.design.node_acceptance import (
     mean_acceptance,
 )
 from otlp.decode.design.static_trees import tree_worth
-from otlp.decode.design.text_renewal import renew
+from otlp.decode.design.text_renewal import renew, without_undrafted
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
@@ -103,6 +103,7 @@ def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
         "mixed-shape": lambda: random_mixed(rng, nodes),
         "adaptive-branching": lambda: (nodes, depth, float(rng.random())),
         "adaptive-depth": lambda: (1 + nodes // 3, depth, float(rng.random()) / 2),
+        "delayed": lambda: (1 + depth % 2, 1 + nodes // 4, 1 + depth // 2),
     }
     while (found := FAMILIES[family](*parameters[family]())).length > 4:
         pass
@@ -120,7 +121,7 @@ def profile_error(draft: TabularModel, target: TabularModel, drafting: Drafting)
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"top"}))
 def test_accepted_lengths_follow_from_the_text(family: str, seed: int) -> None:
     rng = np.random.default_rng([20, seed])
     draft, target = random_pair(int(rng.integers(2, 4)), 5, rng)
@@ -418,8 +419,71 @@ def test_siblings_must_be_independent() -> None:
 def test_every_family_makes_what_it_says() -> None:
     draft, target = random_pair(4, 5, np.random.default_rng(11))
     texts = [text for text, _ in every_text(draft, target, 4)[:3]]
-    found = gather_statistics(texts, **NAMES, budgets=(2, 4), length=3)
+
+    def begun(number: int) -> tuple[TabularModel, Any]:
+        draft.start(())
+        return draft, texts[number].tokens
+
+    found = gather_statistics(texts, **NAMES, budgets=(2, 4), length=3, begun=begun)
     assert {one.family for one in found.candidates} == set(FAMILIES)
     for one in found.candidates:
         assert one.drafting.length == one.depth
         assert one.nodes <= 4
+
+
+def test_delayed_paths_are_valued_as_each_by_itself() -> None:
+    draft, target = random_pair(3, 8, np.random.default_rng(12))
+    texts = [text for text, _ in every_text(draft, target, 7)[::400]]
+    found = gather_statistics(texts, **NAMES, budgets=(8,), length=5)
+    delayed = [one for one in found.candidates if one.family == "delayed"]
+    assert {one.parameters[2] for one in delayed} == {1, 2, 3}
+    for one in delayed:
+        alone = Renewal.of(tournament_profile(text, one.drafting, 5) for text in texts)
+        assert one.efficiency == pytest.approx(alone.efficiency, abs=1e-12)
+
+
+def test_a_draft_at_a_temperature_of_its_own_is_another_draft() -> None:
+    rng = np.random.default_rng(13)
+    logits = rng.normal(size=(8, 5))
+    target = np.tile(np.full(5, 0.2), (8, 1))
+
+    def text(temperature: float) -> WrittenText:
+        drafts = np.exp(logits / temperature)
+        drafts[:, 4] = 0.0
+        drafts /= drafts.sum(axis=1, keepdims=True)
+        return WrittenText(np.arange(8) % 5, target, drafts)
+
+    names = {**NAMES, "sampling": Sampling(0.5)}
+    both = gather_statistics(
+        [text(0.5)], **names, budgets=(4,), length=3, draft_temperatures=(None, 0.8)
+    )
+    alone = gather_statistics([text(0.8)], **names, budgets=(4,), length=3)
+    sharper = [one for one in both.candidates if one.draft_temperature == 0.8]
+    assert len(sharper) == len(alone.candidates) == len(both.candidates) // 2
+    for one, other in zip(sharper, alone.candidates, strict=True):
+        assert (one.family, one.parameters) == (other.family, other.parameters)
+        assert one.efficiency == pytest.approx(other.efficiency, abs=1e-12)
+    for sampling in (Sampling(0.0), Sampling(1.0, top_p=0.9)):
+        with pytest.raises(InvalidInputError, match=r"0\.8 and the sampling"):
+            gather_statistics(
+                [text(0.5)], **{**NAMES, "sampling": sampling}, length=3, draft_temperatures=(0.8,)
+            )
+
+
+@pytest.mark.parametrize("rule", [Tournament(), GreedyMultipath()])
+def test_tokens_that_are_nowhere_drafted_may_be_one(rule: Verification) -> None:
+    rng = np.random.default_rng(14)
+    p, q = rng.dirichlet(np.ones(9), 6), rng.dirichlet(np.ones(9), 6)
+    q[:, [1, 4, 7, 8]] = 0.0
+    q /= q.sum(axis=1, keepdims=True)
+    text = WrittenText(np.array([0, 2, 4, 6, 3, 5]), p, q)
+    fewer = without_undrafted(text)
+    assert fewer.targets.shape == (6, 7)
+    assert np.allclose(fewer.targets.sum(axis=1), 1.0, atol=1e-15)
+    for drafting in (iid_paths(2, 3), tree_shape([-1, 0, 0, 1, 1, 2], "iid"), MIXED):
+        if isinstance(rule, Tournament):
+            one, other = (tournament_profile(some, drafting, 4) for some in (text, fewer))
+        else:
+            one, other = (greedy_profile(some, 2, 3) for some in (text, fewer))
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert without_undrafted(fewer) is fewer

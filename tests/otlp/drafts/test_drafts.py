@@ -18,7 +18,7 @@ from otlp.errors import (
 from tests.instances import explicit_problems, iid_problems
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=iid_problems())
 def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Problem) -> None:
     listed = problem.drafts.enumerate_sets()
@@ -32,7 +32,7 @@ def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Probl
     np.testing.assert_allclose(list(heavy[0].values()), list(heavy[1].values()), rtol=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(problem=explicit_problems())
 def test_every_listed_set_is_found(problem: otlp.Problem) -> None:
     sets, tuples = problem.drafts.enumerate_sets(), problem.drafts.enumerate_tuples()

@@ -20,6 +20,7 @@ from otlp.errors import (
     SizeLimitError,
     TokenOutOfRangeError,
 )
+from tests.example_captures import make
 
 Q = [0.5, 0.3, 0.2]
 TAKEN: dict[str, DraftScheme] = {
@@ -67,9 +68,9 @@ def test_no_method_ends_in_a_raw_error(name: str) -> None:
 
 def test_no_construction_ends_in_a_raw_error() -> None:
     for bad in BAD:
-        for make in (otlp.IID, otlp.WithoutReplacement, otlp.Greedy):
-            refused_by_name(make, bad, 2)
-            refused_by_name(make, Q, bad)
+        for scheme in (otlp.IID, otlp.WithoutReplacement, otlp.Greedy):
+            refused_by_name(scheme, bad, 2)
+            refused_by_name(scheme, Q, bad)
         for one in (otlp.Hub, otlp.Independent, otlp.as_distribution, otlp.softmax):
             refused_by_name(one, bad)
         refused_by_name(otlp.softmax, Q, bad)
@@ -172,10 +173,9 @@ def test_temperatures_are_positive_numbers(temperature: Any) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-320, 1e-40, 1e300, np.float32(0.5), 1])
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 def test_any_positive_temperature_is_taken(temperature: float) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = otlp.softmax([1.0, 2.0, -np.inf], temperature)
+    found = otlp.softmax([1.0, 2.0, -np.inf], temperature)
     assert found.sum() == pytest.approx(1.0, abs=1e-15) and found[2] == 0.0
 
 
@@ -204,15 +204,11 @@ def test_tensors_are_taken_wherever_arrays_are() -> None:
 
 def test_a_capture_takes_tensors() -> None:
     torch = pytest.importorskip("torch")
-    from otlp.data.captures import Capture
-
     logits = torch.tensor([[1.5, -2.0, 0.0]], dtype=torch.bfloat16, requires_grad=True)
-    names: dict[str, Any] = {"target_model": "t", "draft_model": "d", "tokenizer": "k"}
-    names |= {"source": "s", "synthetic": True}
-    taken = Capture(target_logits=logits, draft_logits=logits, **names)
+    taken = make(logits)
     assert taken.dtype == "bfloat16" and taken.target_logits.tolist() == [[1.5, -2.0, 0.0]]
     with pytest.raises(InvalidInputError, match="bfloat16 and draft_logits float32"):
-        Capture(target_logits=logits, draft_logits=logits.float(), **names)
+        make(logits, logits.float())
 
 
 def test_recursive_rejection_of_subnormal_masses_does_not_warn() -> None:

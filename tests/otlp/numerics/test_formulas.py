@@ -19,7 +19,7 @@ from otlp.numerics.running_sum import accumulate
 masses = st.floats(0.0, 1.0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(a=masses, b=masses, n=st.integers(1, 40))
 def test_slopes_are_exact(a: float, b: float, n: int) -> None:
     a, b = sorted((a, b))
@@ -37,7 +37,7 @@ def test_the_largest_numbers_of_drafts(n: int) -> None:
     assert inclusion_probability(1e-30, n) == pytest.approx(n * 1e-30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(mass=masses, n=st.integers(1, 60))
 def test_inclusion_is_exact(mass: float, n: int) -> None:
     exact = 1 - (1 - Fraction(mass)) ** n
@@ -50,7 +50,7 @@ def test_running_sums_do_not_drift() -> None:
     assert values[-1] == pytest.approx(1_000_000 * 0.1, rel=2e-15)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), groups=st.integers(1, 4), cells=st.integers(1, 5))
 def test_the_best_score(seed: int, groups: int, cells: int) -> None:
     """Against the integral over each cell in rational numbers."""
@@ -87,7 +87,7 @@ def test_a_thousand_scores_on_one_cell() -> None:
     np.testing.assert_allclose(chances, [0.25, 0.75], rtol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 7, 1_001, 3_000]))
 def test_orders_are_those_of_a_stable_sort(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)

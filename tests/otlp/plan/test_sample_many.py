@@ -160,7 +160,7 @@ def test_a_tuple_whose_probability_underflows() -> None:
 
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_each_tuple_is_possible_or_not(kind: str) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(SCHEMES[kind])
     def check(problem: otlp.Problem) -> None:
         drafts = problem.drafts
@@ -241,7 +241,7 @@ def test_memory_is_that_of_the_rows() -> None:
     assert peak < 2 * tokens.nbytes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=problems())
 def test_tables_hold_the_conditionals(problem: otlp.Problem) -> None:
     plan = otlp.solve(problem).plan

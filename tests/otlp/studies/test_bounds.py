@@ -17,7 +17,7 @@ from tests.instances import brute_force_optimum, iid_problems
 
 
 @given(iid_problems(max_vocab=4, max_n=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lemma_3_holds_the_optimum_between_its_bounds(problem: otlp.Problem) -> None:
     optimum = brute_force_optimum(problem)
     masks = product([False, True], repeat=problem.vocab_size)
@@ -29,7 +29,7 @@ def test_lemma_3_holds_the_optimum_between_its_bounds(problem: otlp.Problem) -> 
 
 
 @given(iid_problems(max_n=3), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_subset_bounds_the_optimum(problem: otlp.Problem, data: st.DataObject) -> None:
     size = problem.vocab_size
     subset = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from otlp.data.capture_file import join_files, open_capture_file
-from otlp.data.captures import Capture, save
+from otlp.data.captures import save
 from otlp.errors import CaptureError, InvalidInputError
+from tests.example_captures import make
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -136,10 +137,8 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     """Rows of float16 become float32 beside rows that need it."""
     small = np.array([[1.0, 2.0]], dtype=np.float16)
     large = np.array([[1e6, 2.0]], dtype=np.float32)
-    names = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "made up")
     for index, one in enumerate((small, large)):
-        made = Capture(target_logits=one, draft_logits=one, synthetic=True, **names)
-        save(made, tmp_path / str(index))
+        save(make(one), tmp_path / str(index))
     joined = join_files([open_capture_file(str(tmp_path / str(index))) for index in (0, 1)])
     assert joined.dtype == "float32"
     np.testing.assert_array_equal(np.asarray(joined.target_logits), [[1.0, 2.0], [1e6, 2.0]])

@@ -23,6 +23,7 @@ from otlp.solvers import SOLVERS
 from otlp.studies import bounds, compare
 from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid, sweep
+from tests.example_captures import example
 from tests.instances import brute_force_optimum
 
 
@@ -137,21 +138,8 @@ def test_summary() -> None:
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
-    rng = np.random.default_rng(8)
     path = tmp_path_factory.mktemp("compare") / "capture.safetensors"
-    logits = rng.normal(size=(2, 6, 30)).astype(np.float32)
-    captures.save(
-        captures.Capture(
-            target_logits=logits[0],
-            draft_logits=logits[1],
-            target_model="large",
-            draft_model="small",
-            tokenizer="none",
-            source="random numbers",
-            synthetic=True,
-        ),
-        path,
-    )
+    captures.save(example(rows=6, vocab_size=30, seed=8, synthetic=True), path)
     return str(path)
 
 

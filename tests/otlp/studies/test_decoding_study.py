@@ -72,7 +72,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 
 
 def test_runs_are_the_same_again_and_count_their_calls():
-    draft, target = random_pair(3, 12, np.random.default_rng(4))
+    draft, target = random_pair(3, 9, np.random.default_rng(4))
     prompts = [np.array([0]), np.array([1, 2])]
     first, second = (
         measure(draft, target, prompts, Setting("two-slice", 2, 2), max_tokens=4, seeds=(0, 5))

@@ -79,7 +79,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[Swee
     return measured(tmp_path_factory.mktemp("sweep") / "j.jsonl")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(share=st.floats(0.0, 1.0))
 def test_no_row_is_lost_and_none_is_done_twice(
     finished: tuple[bytes, list[SweepPoint], int],

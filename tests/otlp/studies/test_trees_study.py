@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,13 +18,13 @@ from otlp.decode import (
     random_pair,
     tree_shape,
 )
-from otlp.decode.design import Renewal, WrittenText
+from otlp.decode.design import Renewal, WrittenText, top_tree_renewal
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.studies.profiles import acceptance_by_try, rejection_profile, top_down_profile
-from otlp.studies.trees import blended, gain, top_tree_renewal, write_text
+from otlp.studies.trees import blended, gain, write_text
 
 SAMPLES = 60
 DISTINCT_TREE, IID_TREE = tree_shape([-1, 0, 0, 1, 1]), prefix_tree([3, 2])
@@ -90,8 +90,12 @@ def test_a_deterministic_tree_accepts_what_it_holds() -> None:
     draft, target = random_pair(3, 6, np.random.default_rng(5))
     text = write_text_of(draft, target, 5)
     drafting = TopTree(3, 2)
-    draft.start(np.empty(0, dtype=np.int64))
-    tokens, calls = top_tree_renewal(draft, text, drafting, 2)
+
+    def begun(number: int) -> tuple[Any, Any]:
+        draft.start(np.empty(0, dtype=np.int64))
+        return draft, text.tokens
+
+    renewal = top_tree_renewal(begun, [text], drafting, 2)
     place = count = 0
     while place < 3:
         draft.start(text.tokens[:place])
@@ -99,7 +103,7 @@ def test_a_deterministic_tree_accepts_what_it_holds() -> None:
         held = {tuple(tree.path(node).tolist()) for node in range(len(tree))}
         place += 1 + max(n for n in range(3) if tuple(text.tokens[place : place + n]) in held)
         count += 1
-    assert (tokens, calls) == (place, count)
+    assert (renewal.tokens, renewal.calls) == ((place,), (count,))
 
 
 class Chooseless(RandomChooser):

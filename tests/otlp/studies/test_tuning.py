@@ -26,9 +26,9 @@ from tests.tiny_models import tiny
 
 @pytest.fixture(scope="module")
 def texts():
-    draft, target = random_pair(2, 18, np.random.default_rng(0))
+    draft, target = random_pair(2, 14, np.random.default_rng(0))
     rng, prompt = np.random.default_rng(1), np.array([0])
-    return {None: [write_text(draft, target, prompt, 16, rng) for _ in range(8)]}
+    return {None: [write_text(draft, target, prompt, 12, rng) for _ in range(8)]}
 
 
 def test_costs_are_found_again_from_some_settings() -> None:
@@ -142,8 +142,8 @@ def test_what_cannot_be_predicted_is_refused(texts) -> None:
         predict(texts, [], lambda gains: costs)
     with pytest.raises(InvalidInputError, match="1 texts"):
         predict({None: texts[None][:1]}, grid((1,), (1,)), lambda gains: costs)
-    with pytest.raises(InvalidInputError, match="16 tokens"):
-        predict(texts, grid((1,), (16,)), lambda gains: costs)
+    with pytest.raises(InvalidInputError, match="12 tokens"):
+        predict(texts, grid((1,), (12,)), lambda gains: costs)
 
 
 @pytest.mark.parametrize(

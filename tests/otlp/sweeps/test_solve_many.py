@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,12 +57,19 @@ def test_plans_of_engines_come_from_processes() -> None:
         assert np.array_equal(conditional, expected.conditional(tokens))
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(
     ("problems", "solver"),
     [(PROBLEMS, "martingale"), (FEW, "orderings"), (FEW, "max-flow"), (PROBLEMS, "k-seq")],
 )
-def test_workers_change_no_bit(problems: Any, solver: str) -> None:
-    assert_same(solve_many(problems, solver, jobs=2, plans=False), problems, solver, plans=False)
+def test_workers_change_no_bit(problems: Any, solver: str, workers: Executor) -> None:
+    found = solve_many(problems, solver, executor=workers, jobs=2, plans=False)
+    assert_same(found, problems, solver, plans=False)
 
 
 @pytest.mark.parametrize("vocab_size", [1000, THREAD_TOKENS])

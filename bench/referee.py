@@ -1,0 +1,254 @@
+"""Rules for trees, judged: lossless or not, how far from the best, what they cost and give.
+
+    python bench/referee.py --prompts 12 --rounds 6 --json bench/results/referee.json
+    python bench/referee.py --pairs 0 --vocab-size 0 --models smollm2-draft smollm2 --json FILE
+
+*Tiny pairs*, three tokens, every fourth with tokens cut off: the exact law of the next tokens
+against the target's, and the block efficiency against the linear program of the drafting, which no
+lossless rule is above.  *Time*: one verification of a tree of four paths, in processor time, on
+synthetic laws over a large vocabulary.  *Models*: all rules verify the same trees, some times each,
+in the contexts that the leader reaches after held-out prompts; intervals are paired by prompt.
+
+One more row is a file and an option: `--rules mine.py:RULES`, a list of `Verification` objects.
+What one run measured, another leaves in the file: the parts of it replace theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import click
+import numpy as np
+import rivals
+from measuring import report
+from trees import prompts_of
+from verification_cost import milliseconds, synthetic_round
+
+from otlp.cli.options import ListOf, OutputFile
+from otlp.cli.output import progress, write_json
+from otlp.cli.prompts import open_pair
+from otlp.decode import (
+    ALGORITHMS,
+    Drafting,
+    ListSampling,
+    Model,
+    RandomChooser,
+    Sampling,
+    TabularModel,
+    Verification,
+    delayed_paths,
+    iid_paths,
+    mixed_tree,
+    random_pair,
+    without_replacement,
+)
+from otlp.decode.laws.drafting_lp import drafting_optimum
+from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.errors import OTLPError
+from otlp.studies.estimate import rate_ratio, ratio
+
+DRAFTINGS: dict[str, Drafting] = {
+    "1 x 3": iid_paths(1, 3),
+    "2 x 2": iid_paths(2, 2),
+    "1, then 2": delayed_paths(1, 2, 1),
+    "2 without replacement, then 1": without_replacement([2, 1]),
+    "1 certain + 1 drawn, then 1": mixed_tree([(1, 1), (0, 1)]),
+}
+"""By how they are said in the table: K x L paths, and trees level by level."""
+
+TREES: dict[str, Drafting] = {
+    "1 x 8": iid_paths(1, 8),
+    "2 x 4": iid_paths(2, 4),
+    "4 x 4": iid_paths(4, 4),
+    "8 x 4": iid_paths(8, 4),
+    "4 different, then 3": without_replacement([4, 1, 1, 1]),
+}
+"""What models draft: 8, 8, 16, 32 and 16 nodes."""
+
+LOSS = 1e-10
+"""Total variation that rounding explains."""
+
+LEADER = "traversal"
+"""What others are held against on models: it takes every tree."""
+
+TIMED = iid_paths(4, 4)
+
+Pair = tuple[TabularModel, TabularModel]
+
+
+def rules_of(files: Iterable[str]) -> dict[str, Verification]:
+    """The library's rules, the papers', and those of some files, by name."""
+    rules = [*ALGORITHMS.values(), ListSampling(), *rivals.RULES]
+    for entry in files:
+        path, _, name = entry.rpartition(":")
+        rules += run_path(path)[name]
+    names = {rule: name for name, rule in ALGORITHMS.items()}
+    return {names.get(rule, rule.name): rule for rule in rules}
+
+
+def tiny_pairs(count: int) -> list[Pair]:
+    """Random pairs of models; every fourth loses tokens, at each prefix others."""
+    found = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        pair = random_pair(3, 4, rng, noise=(0.5, 1.0, 2.0)[seed % 3])
+        found.append(pair if seed % 4 else tuple(cut(model, rng) for model in pair))
+    return found  # type: ignore[return-value]
+
+
+def cut(model: TabularModel, rng: np.random.Generator) -> TabularModel:
+    """The model without a third of its tokens, at least one left after each prefix."""
+    tables = []
+    for table in model.tables:
+        kept = table * (rng.random(table.shape) < 2 / 3)
+        kept = np.where(kept.sum(axis=-1, keepdims=True) > 0.0, kept, table)
+        tables.append(kept / kept.sum(axis=-1, keepdims=True))
+    return TabularModel(tables, model.name)
+
+
+def judged(
+    rules: dict[str, Verification], pairs: Sequence[Pair], step: Callable[..., None]
+) -> list[dict[str, Any]]:
+    """For each rule the largest total variation, and its distance from each drafting's optimum."""
+    best = {
+        name: np.array([drafting_optimum(*pair, drafting) for pair in pairs])
+        for name, drafting in DRAFTINGS.items()
+    }
+    rows = []
+    for rule_name, rule in rules.items():
+        worst, cells = 0.0, {}
+        for name, drafting in DRAFTINGS.items():
+            step(f"{rule_name}: {name}")
+            cells[name] = "-"
+            if not rule.supports(drafting).supported:
+                continue
+            laws = [prefix_law(*pair, drafting, rule) for pair in pairs]
+            for law, (_, target) in zip(laws, pairs, strict=True):
+                wrong = np.abs(law.tokens - target.joint(law.tokens.ndim)).sum() / 2
+                worst = max(worst, float(wrong))
+            missing = 1.0 - np.array([law.block_efficiency for law in laws]) / best[name]
+            cells[name] = f"{100 * missing.mean():.2f}, {100 * missing.max():.1f}"
+        lossless = "yes" if worst <= LOSS else f"no, {worst:.3f}"
+        rows.append({"rule": rule_name, "lossless": lossless, **cells})
+    return rows
+
+
+def times(rules: Mapping[str, Verification], vocab_size: int) -> list[dict[str, Any]]:
+    """Mean and largest milliseconds of one verification, and those of a processor."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for name, rule in rules.items():
+        drafting = TIMED if rule.supports(TIMED).supported else iid_paths(1, TIMED.length)
+        trees = [synthetic_round(drafting, vocab_size, rng) for _ in range(2)]
+        try:
+            found = milliseconds({name: rule}, trees, 2)[name]
+        except OTLPError as error:
+            found = [type(error).__name__, "", ""]
+        rows.append({"rule": name, **dict(zip(("ms", "worst", "processor"), found, strict=True))})
+    return rows
+
+
+def on_models(
+    rules: Mapping[str, Verification],
+    pair: tuple[Model, Any],
+    temperature: float,
+    sizes: tuple[int, int, int],
+    step: Callable[..., None],
+) -> list[dict[str, Any]]:
+    """Tokens a round of each rule, and its gain over the leader on the same trees."""
+    prompts, rounds, repeats = sizes
+    for model in pair:
+        model.sampling = Sampling(temperature)
+    rows: dict[str, dict[str, Any]] = {name: {"rule": name} for name in rules}
+    for said, drafting in TREES.items():
+        chooser = RandomChooser(np.random.default_rng(1))
+        able = {name: rule for name, rule in rules.items() if rule.supports(drafting).supported}
+        found = {name: np.zeros(prompts) for name in able}
+        refused: dict[str, str] = {}
+        for at, prompt in enumerate(prompts_of(pair[1])[:prompts]):
+            for model in pair:
+                model.start(prompt)
+            for _ in range(rounds):
+                tree = drafting.draft(pair[0], chooser)
+                laws = pair[1].distributions(tree, np.arange(len(tree)))
+                for name in able.keys() - refused:
+                    try:
+                        ends = [able[name].verify(tree, laws, chooser).node for _ in range(repeats)]
+                    except OTLPError as error:
+                        refused[name] = type(error).__name__
+                        continue
+                    found[name][at] += float(np.mean(tree.depths[ends])) + 1.0
+                outcome = ALGORITHMS[LEADER].verify(tree, laws, chooser)
+                token = chooser.choose(outcome.correction)
+                for model in pair:
+                    model.advance(tree, outcome.node, token)
+            step(f"T {temperature:g}, {said}")
+        calls = np.full(prompts, float(rounds))
+        for name, row in rows.items():
+            row[said] = refused.get(name, "-")
+            if name in able and name not in refused:
+                gain = rate_ratio(found[name], calls, found[LEADER], calls)
+                half = 50.0 * (gain.high - gain.low)
+                mean = ratio(found[name], calls).mean
+                row[said] = f"{mean:.2f} [{100 * (gain.mean - 1.0):+.1f} ±{half:.1f}]"
+    return list(rows.values())
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--rules", multiple=True, help="FILE.py:LIST, of more rules; may be repeated.")
+@click.option("--pairs", type=click.IntRange(0), default=200, help="Tiny pairs.")
+@click.option("--vocab-size", type=click.IntRange(0), default=128_256, help="Of the times.")
+@click.option(
+    "--models",
+    nargs=2,
+    multiple=True,
+    default=[("trained:draft", "trained:target")],
+    help="Draft and target; may be repeated.",
+)
+@click.option("--temperatures", type=ListOf(float), default="0.3,0.6,1")
+@click.option("--prompts", type=click.IntRange(0), default=12, help="0: no models.")
+@click.option("--rounds", type=click.IntRange(1), default=8, help="After each prompt.")
+@click.option("--repeats", type=click.IntRange(1), default=4, help="Verifications of each tree.")
+@click.option("--json", "path", type=OutputFile(), help="Write all tables.")
+def main(
+    rules: tuple[str, ...],
+    pairs: int,
+    vocab_size: int,
+    models: tuple[tuple[str, str], ...],
+    temperatures: tuple[float, ...],
+    prompts: int,
+    rounds: int,
+    repeats: int,
+    path: Path | None,
+) -> None:
+    asked = rules_of(rules)
+    found: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
+
+    def keep(what: str, title: str, rows: list[dict[str, Any]]) -> None:
+        report(title, rows)
+        found[what] = rows
+        if path:
+            write_json(path, found)
+
+    if pairs:
+        with progress("enumerating", len(asked) * len(DRAFTINGS)) as step:
+            exact = judged(asked, tiny_pairs(pairs), step)
+        keep("exact", f"distance from the optimum on {pairs} pairs: mean and worst, %", exact)
+    if vocab_size:
+        keep("times", f"ms of a verification, V = {vocab_size:,}", times(asked, vocab_size))
+    for draft, target in models if prompts else ():
+        count = len(temperatures) * len(TREES) * prompts
+        pair = open_pair(draft, target, "cpu", "auto", Sampling())
+        with progress(f"verifying drafts of {draft}", count) as step:
+            for temperature in temperatures:
+                rows = on_models(asked, pair, temperature, (prompts, rounds, repeats), step)
+                title = f"{target}, drafts of {draft}, T {temperature:g}"
+                keep(title, f"{title}: tokens a round [% over {LEADER}]", rows)
+
+
+if __name__ == "__main__":
+    main()

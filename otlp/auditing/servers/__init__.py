@@ -1,0 +1,11 @@
+"""Audit a running server: whether its texts follow those of a baseline, itself without drafts.
+
+One idea a file: `completions` asks a server for texts, `pairs` takes them from both sides until
+`betting` decides, `power` is what that would have found, and `report` what it found.
+"""
+
+from otlp.auditing.servers.completions import Completion, Completions
+from otlp.auditing.servers.pairs import Pair, audit_server, planted
+from otlp.auditing.servers.report import ServerReport
+
+__all__ = ["Completion", "Completions", "Pair", "ServerReport", "audit_server", "planted"]

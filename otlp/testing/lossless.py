@@ -1,0 +1,219 @@
+"""`assert_lossless`: an audit of a rule on a grid of small problems, for a test suite.
+
+A verdict is only worth what the test could have found: a rule that is spoiled on purpose goes
+through the same audit first, and must fail it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import update_wrapper
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, audit, audit_rounds
+from otlp.auditing.round_subject import PADDING
+from otlp.checks import check_number, whole_number
+from otlp.distribution import FloatArray
+from otlp.drafts import DraftScheme
+from otlp.errors import InvalidInputError
+
+Drafting: TypeAlias = DraftedPaths | DraftedTree | Callable[[FloatArray], DraftScheme]
+Tables: TypeAlias = list[FloatArray]
+Cell: TypeAlias = tuple[int, str, str]
+"""Tokens, zeros, dtype."""
+
+ZEROS = ("none", "in the draft", "in the target", "apart", "draft = target")
+"""Where probabilities are zero; no token in common; and nothing to correct."""
+
+GRAIN = 64
+"""Probabilities are whole multiples of 1/64: the same numbers in float16 and in float64."""
+
+SURER = 1.5
+"""A sample must be able to find, nine times in ten, an error so many times less than is planted."""
+
+
+def assert_lossless(
+    rule: Callable[..., Any],
+    drafts: Drafting,
+    *,
+    vocab_sizes: Sequence[int] = (2, 3, 4),
+    dtypes: Sequence[str] = ("float64", "float32"),
+    least_error: float = 0.1,
+    sampler: Callable[..., Any] | None = None,
+    batch: int | None = None,
+    samples: int = 20_000,
+    false_alarm_rate: float = 1e-6,
+    tolerance: float = 1e-6,
+    max_paths: int = 20_000,
+    seed: int = 0,
+) -> tuple[AuditReport, ...]:
+    """Fail unless a verification rule keeps the target's distribution.
+
+    Every number of tokens with random models, and of the middle number every pattern of zeros and
+    every dtype of p and q.  Where the rule's draws can be followed the law is exact, and otherwise
+    sampled and tested; see `otlp.audit`.
+
+    Parameters
+    ----------
+    rule : callable
+        As `otlp.audit_rounds` takes it, or, of one token, `otlp.audit`.
+    drafts : DraftedPaths, DraftedTree, or callable
+        What is drafted: of rounds, or for a rule over one token from q to its scheme,
+        ``lambda q: otlp.IID(q, n=2)``.
+    vocab_sizes : sequence of int
+    dtypes : sequence of str
+        What p and q are handed over as, by NumPy's names.
+    least_error : float
+        Total variation that a sample must be able to find: that much is planted in the control.
+    sampler, batch
+        See `otlp.audit_rounds`; a sampler of one token is not taken.
+    samples, false_alarm_rate, tolerance, max_paths
+        See `otlp.auditing.AuditSettings`.  The rate is that of one audit of the grid.
+    seed : int
+        Of the problems and of the samples: the outcome is always the same.
+
+    Returns
+    -------
+    tuple of AuditReport
+        Of each problem, the control's first, which failed as it should.
+
+    Raises
+    ------
+    AssertionError
+        If the rule is not lossless, fails, or its drafts differ, with the problem and the report;
+        if the spoiled rule was not found; or if a sample could not have found `least_error`.
+    InvalidInputError
+        If an argument has the wrong type or range.
+
+    Notes
+    -----
+    The spoiled rule writes, now and then, the token that the target likes least: in total
+    variation `least_error`.  Some ten audits; a second each where a law is exact.
+
+    Examples
+    --------
+    >>> import numpy as np, otlp
+    >>> from otlp.testing import assert_lossless
+    >>> def rule(draft_tokens, p, q, rng):
+    ...     token = draft_tokens[0]
+    ...     if rng.random() * q[token] < p[token]:
+    ...         return token
+    ...     left = np.maximum(p - q, 0)
+    ...     return rng.choice(len(p), p=left / left.sum())
+    >>> reports = assert_lossless(rule, lambda q: otlp.IID(q, n=1), dtypes=["float64"])
+    >>> [report.verdict.name for report in reports[:2]]
+    ['NOT_LOSSLESS', 'LOSSLESS']
+    """
+    rounds = isinstance(drafts, DraftedPaths | DraftedTree)
+    sizes = [whole_number(size, "a number of tokens", 2) for size in vocab_sizes]
+    if not sizes or not dtypes or not callable(rule) or not (rounds or callable(drafts)):
+        raise InvalidInputError(
+            "pass a callable rule, what it verifies (DraftedPaths, DraftedTree, or a callable from "
+            "q to a draft scheme), and at least one number of tokens and one dtype"
+        )
+    if not rounds and (sampler is not None or batch is not None):
+        raise InvalidInputError("sampler and batch are of rounds: pass DraftedPaths or DraftedTree")
+    check_number("least_error", least_error, lambda x: 0.0 < x < 0.5, "be between 0 and 0.5")
+
+    def judged(tested: Callable[..., Any], cell: Cell) -> AuditReport:
+        size, zeros, dtype = cell
+        how: dict[str, Any] = {
+            "samples": samples,
+            "false_alarm_rate": false_alarm_rate,
+            "tolerance": tolerance,
+            "max_paths": max_paths,
+            "rng": np.random.default_rng(seed),
+        }
+        converted = _converted(tested, dtype)
+        if isinstance(drafts, DraftedPaths | DraftedTree):
+            target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
+            more = {"sampler": sampler, "batch": batch, **how}
+            return audit_rounds(converted, target, draft, drafts, **more)
+        (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
+        return audit(converted, p, drafts(q), **how)
+
+    grid = list(_grid(sizes, dtypes))
+    reports = [judged(_spoiled(rule, least_error, rounds, batch), grid[0])]
+    # a rule that is wrong by itself shall be told so, not that the control failed
+    for cell in grid:
+        report = judged(rule, cell)
+        said = f"{cell[0]} tokens, zeros: {cell[1]}, {cell[2]}"
+        assert report.passed, f"{said}\n{report}"
+        # where the target knows one text, any other is proof
+        tested = report.test is not None and np.count_nonzero(report.target) > 1
+        found = report.test.detectable if report.test and tested else 0.0
+        assert SURER * found <= least_error, (
+            f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
+            f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
+        )
+        reports.append(report)
+    assert not reports[0].passed, (
+        f"the control was not found: the rule, spoiled by a total variation of {least_error}, "
+        f"passed; does it draw with rng alone?\n{reports[0]}"
+    )
+    return tuple(reports)
+
+
+def _grid(sizes: Sequence[int], dtypes: Sequence[str]) -> Iterator[Cell]:
+    middle = sorted(sizes)[len(sizes) // 2]
+    yield from ((size, ZEROS[0], dtypes[0]) for size in sizes)
+    yield from ((middle, zeros, dtypes[0]) for zeros in ZEROS[1:])
+    yield from ((middle, ZEROS[0], dtype) for dtype in dtypes[1:])
+
+
+def _models(size: int, depth: int, siblings: int, zeros: str, seed: int) -> tuple[Tables, Tables]:
+    """Tables of target and draft; the draft keeps as many tokens as siblings need."""
+    rng = np.random.default_rng((seed, size))
+    wanted, drafted = [*range(size)], [*range(size)]
+    if zeros == "in the target":
+        wanted = wanted[1:]
+    elif zeros == "in the draft":
+        drafted = drafted[: max(siblings, size - 1)]
+    elif zeros == "apart":
+        drafted = drafted[: max(siblings, size - 1)]
+        wanted = wanted[len(drafted) :] or wanted[-1:]
+    target = [_laws(rng, size, t, wanted) for t in range(depth + 1)]
+    draft = [_laws(rng, size, t, drafted) for t in range(depth)]
+    return target, target[:depth] if zeros == ZEROS[-1] else draft
+
+
+def _laws(rng: np.random.Generator, size: int, length: int, kept: list[int]) -> FloatArray:
+    """A law over the tokens that are kept, all of them likely, after each prefix of a length."""
+    whole = np.zeros((size**length, size))
+    rest = GRAIN - len(kept)
+    shares = rng.dirichlet(np.ones(len(kept)), size**length)
+    whole[:, kept] = 1 + np.array([rng.multinomial(rest, share) for share in shares])
+    return (whole / GRAIN).reshape((size,) * (length + 1))
+
+
+def _converted(rule: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """The rule, handed p and q in a dtype."""
+
+    def converted(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        return rule(draft_tokens, p.astype(dtype), q.astype(dtype), rng)
+
+    return update_wrapper(converted, rule)
+
+
+def _spoiled(
+    rule: Callable[..., Any], error: float, rounds: bool, batch: int | None
+) -> Callable[..., Any]:
+    """The rule, but now and then the text begins with the token that the target likes least."""
+
+    def spoiled(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        first = np.asarray(p).reshape(-1, np.shape(p)[-1])[0]
+        token = int(first.argmin())
+        share = error / (1.0 - float(first[token]))
+        if batch is None:
+            if rng.random() < share:
+                return [token] if rounds else token
+            return rule(draft_tokens, p, q, rng)
+        answer = np.asarray(rule(draft_tokens, p, q, rng)).copy()
+        hit = rng.random(len(answer)) < share
+        answer[hit] = PADDING
+        answer[hit, 0] = token
+        return answer
+
+    return update_wrapper(spoiled, rule)

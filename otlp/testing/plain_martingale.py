@@ -1,0 +1,97 @@
+"""The optimum for n i.i.d. drafts of one token, in plain Python: to read, and to port from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from otlp.testing.plain_block import Law, Random, draw
+
+Pieces = dict[int, list[tuple[float, float, float]]]
+"""Of each token that can be drafted: parts of [0, 1] that its score falls in, and their masses."""
+
+NOTHING = 1e-14
+"""Masses below are rounding."""
+
+
+def verify_martingale(drafts: Sequence[int], p: Law, q: Law, random: Random) -> int:
+    """Give every draft a score, take the largest, and verify that draft alone.
+
+    Source: `otlp.solvers.martingale`; the proofs are on the page of the exact solver.
+
+    Parameters
+    ----------
+    drafts : sequence of int
+        n tokens, drawn from q.
+    p, q : sequence of float
+        Target and draft, V numbers each.
+    random : callable
+        Gives uniform numbers in [0, 1).
+    """
+    laws = score_laws(p, q, len(drafts))
+    picked, best = drafts[0], -1.0
+    for token in drafts:
+        low, high, _ = laws[token][draw([mass for *_, mass in laws[token]], random)]
+        score = low + (high - low) * random()
+        if score > best:
+            picked, best = token, score
+    y = picked_law(laws, len(q), len(drafts))
+    if random() * y[picked] < p[picked]:
+        return picked
+    left = [max(t - s, 0.0) for t, s in zip(p, y, strict=True)]
+    return draw(left if sum(left) > 0.0 else p, random)
+
+
+def score_laws(p: Law, q: Law, n: int) -> Pieces:
+    """Scores that pick each token as often as the best selection does; O(V log V)."""
+    order = sorted((i for i in range(len(q)) if q[i] > 0.0), key=lambda i: p[i] / q[i])
+    delta, mass, wanted, ends = 0.0, 0.0, 0.0, [0.0]
+    for i in order:
+        mass, wanted = mass + q[i], wanted + p[i]
+        delta = max(delta, mass**n - wanted)
+        ends.append(mass)
+    ratios = [p[i] / q[i] for i in order]
+    low, below = 0.0, (0.0, delta)
+    for at, i in enumerate(order):
+        below = below[0] + q[i], below[1] + p[i]
+        low = below[1] / below[0]
+        if at + 1 == len(order) or low <= ratios[at + 1]:
+            break
+    high, above = 0.0, (0.0, sum(p) - wanted - delta)
+    for at in range(len(order) - 1, -1, -1):
+        above = above[0] + q[order[at]], above[1] + p[order[at]]
+        high = above[1] / above[0]
+        if at == 0 or high >= ratios[at - 1]:
+            break
+    means = [mean_score(a, b, n) for a, b in pairwise(ends)]
+    needs = [q[i] * (min(max(ratios[at], low), high) - means[at]) for at, i in enumerate(order)]
+    own = [q[i] for i in order]
+    laws: Pieces = {i: [] for i in order}
+    givers = [at for at in range(len(order)) if needs[at] < -NOTHING]
+    for a in range(len(order)):
+        while needs[a] > NOTHING and givers:
+            b = givers[0]
+            moved = min(needs[a], -needs[b])
+            part = min(moved / (means[b] - means[a]), own[a], own[b])
+            laws[order[a]].append((ends[b], ends[b + 1], part))
+            laws[order[b]].append((ends[a], ends[a + 1], part))
+            own[a], own[b] = own[a] - part, own[b] - part
+            needs[a], needs[b] = needs[a] - moved, needs[b] + moved
+            if needs[b] >= -NOTHING:
+                givers.pop(0)
+    for at, i in enumerate(order):
+        laws[i].append((ends[at], ends[at + 1], own[at]))
+    return laws
+
+
+def mean_score(low: float, high: float, n: int) -> float:
+    """Mean of n u^(n-1) for u between these."""
+    return sum(high**i * low ** (n - 1 - i) for i in range(n))
+
+
+def picked_law(laws: Pieces, size: int, n: int) -> list[float]:
+    """Probability that the draft with the largest score is each token."""
+    return [
+        sum(mass * mean_score(low, high, n) for low, high, mass in laws.get(i, ()))
+        for i in range(size)
+    ]

@@ -1,0 +1,74 @@
+"""Small captures, and that two of them are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from otlp.data.captures import Capture
+
+LABELS = {
+    "target_model": "large",
+    "draft_model": "small",
+    "tokenizer": "letters",
+    "source": "a test",
+    "note": "line one\nline two",
+}
+DTYPES = ("float16", "bfloat16", "float32")
+MEMORY = {"float16": np.float16, "bfloat16": np.float32, "float32": np.float32}
+
+
+def bfloat16_values(logits: Any) -> Any:
+    bits = np.asarray(logits, dtype=np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def make(target: Any, draft: Any = None, **changes: Any) -> Capture:
+    """A capture with labels; without a draft of its own, the target drafts."""
+    draft = target if draft is None else draft
+    labels = {**LABELS, "synthetic": False, **changes}
+    return Capture(target_logits=target, draft_logits=draft, **labels)
+
+
+def example(
+    rows: int = 7, vocab_size: int = 5, dtype: str = "float32", seed: int = 0, **changes: Any
+) -> Capture:
+    """Random logits; every row has a text of its own, of other length."""
+    logits = np.random.default_rng(seed).normal(size=(2, rows, vocab_size)).astype(MEMORY[dtype])
+    if dtype == "bfloat16":
+        logits = bfloat16_values(logits)
+    given = {
+        "dtype": dtype,
+        "contexts": tuple(f"before row {row} \u2192 \U0001f600"[: 5 * row] for row in range(rows)),
+        "positions": np.arange(rows) + 7,
+        "next_tokens": np.arange(rows) % vocab_size,
+    }
+    return make(*logits, **{**given, **changes})
+
+
+def of_texts(texts: list[Any], **changes: Any) -> Capture:
+    """What two models said of texts of one length, as a capture."""
+    said = ([getattr(text, name) for text in texts] for name in ("targets", "drafts"))
+    given = {
+        "positions": np.tile(np.arange(texts[0].tokens.size), len(texts)),
+        "next_tokens": np.concatenate([text.tokens for text in texts]),
+    }
+    return make(
+        *(np.log(np.concatenate(rows)).astype(np.float32) for rows in said), **given, **changes
+    )
+
+
+def check_same(found: Capture, wanted: Capture) -> None:
+    assert len(found) == len(wanted)
+    assert (found.dtype, found.synthetic) == (wanted.dtype, wanted.synthetic)
+    assert tuple(found.contexts) == tuple(wanted.contexts)
+    assert [getattr(found, name) for name in LABELS] == [getattr(wanted, name) for name in LABELS]
+    for name in ("target_logits", "draft_logits", "positions", "next_tokens"):
+        np.testing.assert_array_equal(
+            np.asarray(getattr(found, name)), np.asarray(getattr(wanted, name)), strict=True
+        )
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one.draft_logits, other.draft_logits, strict=True)
+        assert one.context == other.context
+        assert (one.position, one.next_token) == (other.position, other.next_token)

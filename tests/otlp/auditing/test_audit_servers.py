@@ -1,0 +1,374 @@
+"""A running server against a baseline: the bets are fair, find what is planted, and say so."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from otlp.auditing import Verdict
+from otlp.auditing.servers import Completion, Completions, Pair, audit_server, planted
+from otlp.auditing.servers.betting import Bets, pieces
+from otlp.auditing.servers.power import half, rarest, smallest_found
+from otlp.distribution import total_variation
+from otlp.errors import InvalidInputError, ServerError
+from tests.otlp.auditing.servers import Law, completion, serving
+
+LIMIT = math.log(1e6)
+
+
+def play(server: Law, baseline: Law, pairs: int, limit: float = math.inf, prompts: int = 1) -> Bets:
+    """Bet on so many pairs, or until the limit."""
+    bets = Bets()
+    for number in range(pairs):
+        bets.bet(number % prompts, pieces(server()), pieces(baseline()))
+        if bets.most >= limit:
+            break
+    return bets
+
+
+# the bets
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_bet_wins_in_the_mean(seed: int) -> None:
+    """The wealth before a pair is the mean of that after it and after the pair turned round."""
+    bets, law = Bets(), Law(seed, words=4)
+    for number in range(200):
+        mine, other = pieces(law()), pieces(law())
+        turned = copy.deepcopy(bets)
+        before = math.exp(bets.log_wealth)
+        bets.bet(number % 2, mine, other)
+        turned.bet(number % 2, other, mine)
+        after = math.exp(bets.log_wealth), math.exp(turned.log_wealth)
+        assert sum(after) / 2 == pytest.approx(before, rel=1e-12)
+
+
+def test_equal_laws_are_rejected_as_rarely_as_is_said_by_enumeration() -> None:
+    """All 4^6 ways in which six pairs of two texts can come, with their probabilities."""
+    chance = {"a": 0.3, "b": 0.7}
+    mean, alarms = 0.0, dict.fromkeys((0.9, 0.8, 0.7), 0.0)
+    for way in itertools.product(itertools.product("ab", repeat=2), repeat=6):
+        bets, probability = Bets(), 1.0
+        for mine, other in way:
+            bets.bet(0, (mine,), (other,))
+            probability *= chance[mine] * chance[other]
+        mean += probability * math.exp(bets.log_wealth)
+        for rate in alarms:
+            alarms[rate] += probability * (bets.most >= -math.log(rate))
+    assert mean == pytest.approx(1.0, abs=1e-12)
+    assert all(0.0 < found <= rate for rate, found in alarms.items())
+
+
+def test_equal_laws_are_rejected_as_rarely_as_is_said_sampled() -> None:
+    """At a rate of .1, 150 runs: more than 30 alarms would come with probability 1e-4."""
+    alarms = sum(
+        play(Law(2 * seed), Law(2 * seed + 1), 100, math.log(10.0)).most >= math.log(10.0)
+        for seed in range(150)
+    )
+    assert alarms <= stats.binom.isf(1e-4, 150, 0.1)
+
+
+def test_a_baseline_against_itself_gives_no_alarm_in_40_runs() -> None:
+    for seed in range(40):
+        assert play(Law(2 * seed), Law(2 * seed + 1), 2000, prompts=2).most < LIMIT
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 4])
+def test_a_planted_bias_is_found_within_4000_texts(prompts: int) -> None:
+    """In 9 of 10 runs at least."""
+    law = Law(0, 0.05)
+    assert total_variation(law.law, law.fair) == pytest.approx(0.05, abs=2e-4)
+    found = [
+        play(Law(2 * seed, 0.05), Law(2 * seed + 1), 2000, LIMIT, prompts).most >= LIMIT
+        for seed in range(10)
+    ]
+    assert sum(found) >= 9
+
+
+# what would have been found
+
+
+@pytest.mark.parametrize("shape", [rarest, half])
+def test_the_marked_texts_are_what_they_are_called(shape: Any) -> None:
+    law = Law(0)
+    texts = [pieces(law()) for _ in range(500)]
+    marked = shape(texts)
+    if shape is rarest:
+        assert len({texts[at] for at in np.flatnonzero(marked)}) == 1
+    else:
+        inside = {texts[at][0] for at in np.flatnonzero(marked)}
+        assert 0.35 < marked.mean() <= 0.5
+        assert not any(texts[at][0] in inside for at in np.flatnonzero(~marked))
+
+
+def test_what_would_have_been_found_is_found() -> None:
+    """On few texts the sizes are large, and a bias on half of the words needs more than on one."""
+    rng = np.random.default_rng(0)
+    texts = [[(word,) for word in rng.choice(list("abcdefgh"), size=300)]]
+    sizes = list(smallest_found(texts, 600, LIMIT, seed=0).values())
+    assert 0.05 < sizes[0] < sizes[1] < 1.0
+    assert set(smallest_found(texts, 20, LIMIT, seed=0).values()) == {1.0}
+    alike = [[("a",)] * 50]
+    assert set(smallest_found(alike, 600, LIMIT, seed=0).values()) == {1.0}
+
+
+# the audit
+
+
+def test_a_report_of_a_difference() -> None:
+    report = audit_server(Law(0, 0.2), Law(1), ["x", "y"], pairs=1000)
+    assert report.verdict is Verdict.TEXTS_DIFFER
+    assert not report.passed
+    assert report.log10_wealth >= 6.0
+    assert report.detectable == {}
+    assert report.tokens == 4 * report.pairs < 4000
+    _, word, mine, other = report.furthest[0]
+    assert mine > other + 0.1
+    assert str(report).startswith("TEXTS_DIFFER: ")
+    assert f"{word!r} begins" in str(report)
+
+
+def test_a_report_of_no_difference() -> None:
+    report = audit_server(Law(0), Law(1), ["x"], pairs=150)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert report.passed
+    assert report.pairs == report.budget == 150
+    assert report.stopped == ""
+    assert "150 of 150 pairs of texts, 600 tokens" in str(report)
+    assert set(report.detectable) == {
+        "towards one text of each prompt",
+        "towards half of the first words",
+    }
+
+
+def test_a_planted_share_has_the_size_that_is_said() -> None:
+    """The first text of a prompt comes again: G-test of counts at 1e-6, 4,000 texts."""
+    law = Law(0, words=3)
+    stale = planted(law, 0.3, np.random.default_rng(1))
+    first = stale("x").text
+    drawn = [stale("x").text for _ in range(4000)]
+    expected = 0.7 * law.law + 0.3 * np.array([text == first for text in law.texts])
+    counts = np.array([drawn.count(text) for text in law.texts])
+    assert stats.power_divergence(counts, 4000 * expected, lambda_=0).pvalue > 1e-6
+
+
+def test_an_audit_goes_on_from_earlier_pairs() -> None:
+    kept: list[Pair] = []
+    whole = audit_server(Law(0), Law(1), ["x", "y"], pairs=120, keep=kept.append)
+    asked: list[str] = []
+
+    def counted(prompt: str) -> Completion:
+        asked.append(prompt)
+        return kept[70 + len(asked) - 1].server
+
+    again: list[Pair] = []
+    rest = iter(kept[70:])
+    report = audit_server(
+        counted,
+        lambda prompt: next(rest).baseline,
+        ["x", "y"],
+        pairs=120,
+        earlier=kept[:70],
+        keep=again.append,
+    )
+    assert len(kept) == 120
+    assert again == kept[70:]
+    assert asked == ["x", "y"] * 25
+    assert report.log10_wealth == pytest.approx(whole.log10_wealth, abs=1e-12)
+
+
+def test_requests_at_a_time_keep_their_order() -> None:
+    def slow_x(prompt: str) -> Completion:
+        time.sleep(0.01 if prompt == "x" else 0.0)
+        return Completion(f"{prompt} {np.random.default_rng().integers(9)}")
+
+    kept: list[Pair] = []
+    audit_server(slow_x, slow_x, ["x", "y", "z"], pairs=10, parallel=4, keep=kept.append)
+    assert [pair.server.text[0] for pair in kept] == list("xyzxyzxyzx")
+    assert [pair.baseline.text[0] for pair in kept] == list("xyzxyzxyzx")
+
+
+def test_what_came_before_a_failure_is_judged() -> None:
+    law, numbers = Law(0), itertools.count()
+
+    def dies(prompt: str) -> Completion:
+        if next(numbers) == 30:
+            raise ServerError("gone")
+        return law()
+
+    report = audit_server(dies, Law(1), ["x"], pairs=100)
+    assert report.pairs == 30
+    assert report.stopped == "gone"
+
+    def gone(prompt: str) -> Completion:
+        raise ServerError("gone")
+
+    with pytest.raises(ServerError, match="gone"):
+        audit_server(gone, Law(1), ["x"], pairs=10)
+
+
+def test_the_time_limit_ends_it_with_what_there_is() -> None:
+    report = audit_server(Law(0), Law(1), ["x"], pairs=10**6, time_limit=0.05)
+    assert 0 < report.pairs < 10**6
+    assert "the time limit of 0.05 s is over" in str(report)
+
+
+SAME = Completion("same", "length", 2, 3, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "message"),
+    [
+        (SAME, SAME, "the same text again and again: ask at a temperature above 0"),
+        (SAME, Completion("another", "length", 2, 3, "tiny"), "without a fixed seed"),
+        (SAME, Completion("x", "length", 2, 3, "large"), "from the models 'large' and 'tiny'"),
+        (SAME, Completion("x", "length", 2, 9, "tiny"), "3 tokens for the server and 9 for the"),
+    ],
+)
+def test_servers_that_are_no_pair(mine: Completion, other: Completion, message: str) -> None:
+    with pytest.raises((InvalidInputError, ServerError), match=message):
+        audit_server(lambda prompt: mine, lambda prompt: other, ["x"], pairs=100)
+
+
+def test_texts_that_are_empty_are_texts() -> None:
+    """One side says nothing at all: found, and reported."""
+    nothing = Completion("", "length", 2, 3, "tiny")
+    report = audit_server(lambda prompt: nothing, Law(1), ["x"], pairs=200)
+    assert report.verdict is Verdict.TEXTS_DIFFER
+    assert (1, "", 1.0, 0.0) in report.furthest
+
+
+def test_a_server_that_does_not_vary_against_one_that_does_is_found() -> None:
+    report = audit_server(lambda prompt: SAME, Law(1), ["x"], pairs=200)
+    assert report.verdict is Verdict.TEXTS_DIFFER
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"pairs": 0}, {"parallel": 0}, {"false_alarm_rate": 0.0}, {"prompts": []}, {"prompts": [3]}],
+)
+def test_arguments_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        audit_server(Law(0), Law(1), **{"prompts": ["x"], "pairs": 10, **wrong})
+
+
+# requests and answers
+
+FAST: dict[str, Any] = {"tries": 3, "patience": 0.0, "timeout": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "message"),
+    [
+        (404, {"error": {"message": "File Not Found"}}, "404: .*File Not Found.*chat/completions"),
+        (401, "no", "401: no; name the environment variable that holds its key"),
+        (400, {"message": "unknown field"}, "unknown field.*change what is asked"),
+        (302, "http://127.0.0.1:1/elsewhere", "no redirection is followed"),
+        (500, "out of memory", r"500: out of memory \(3 tries\)"),
+        (503, "loading", r"503: loading \(3 tries\)"),
+        (200, "data: {}", "no completion: data: {}; is it OpenAI's interface"),
+        (200, "[" * 10**5, "no completion"),
+        (200, "", "empty answer"),
+        (200, [], "no completion"),
+        (200, {"choices": []}, "no completion"),
+        (200, {"choices": [{"message": {"content": None}}]}, "no completion"),
+        (200, completion("a", usage={"completion_tokens": "many"}), "no completion"),
+        (200, completion("a", usage=[3]), "no completion"),
+        (200, completion("a", tokens=1), "1 tokens where 2 were asked for"),
+        (200, completion("a b c", tokens=3), "3 tokens where 2 were asked for"),
+    ],
+)
+def test_answers_that_are_none(status: int, answer: Any, message: str) -> None:
+    asked = []
+
+    def reply(path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        asked.append(path)
+        return status, answer
+
+    with serving(reply) as url, pytest.raises(ServerError, match=message) as caught:
+        Completions(url, {"max_tokens": 2}, **FAST)("x")
+    assert str(caught.value).startswith(f"{url}/v1/completions: ")
+    assert len(asked) == (3 if status >= 500 else 1)
+
+
+def test_a_server_that_is_gone_or_slow() -> None:
+    def slow(path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        time.sleep(0.3)
+        return 200, completion("late")
+
+    with (
+        serving(slow) as url,
+        pytest.raises(ServerError, match=r"within 0.2 s: raise timeout, .* \(2 tries\)"),
+    ):
+        Completions(url, {"max_tokens": 2}, timeout=0.2, tries=2, patience=0.0)("x")
+    with pytest.raises(ServerError, match=r"refused.*is it running there\? \(3 tries\)"):
+        Completions(url, {"max_tokens": 2}, **FAST)("x")
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    statuses = iter([503, 429, 200])
+    with serving(lambda path, request: (next(statuses), completion(" a b"))) as url:
+        assert Completions(url, {"max_tokens": 2}, **FAST)("x") == Completion(
+            " a b", "length", 2, 3, "tiny"
+        )
+
+
+def test_the_model_that_was_named_answers() -> None:
+    with serving(lambda path, request: (200, completion("a b"))) as url:
+        assert Completions(url, {"max_tokens": 2, "model": "tiny"})("x").model == ""
+        with pytest.raises(ServerError, match="asked for the model 'large', it answers as 'tiny'"):
+            Completions(url, {"max_tokens": 2, "model": "large"})("x")
+
+
+@pytest.mark.parametrize(
+    ("below", "path", "sent"),
+    [
+        ("", "/v1/completions", {"prompt": "x"}),
+        ("/v1/", "/v1/completions", {"prompt": "x"}),
+        ("/api/completions", "/api/completions", {"prompt": "x"}),
+        (
+            "/v1/chat/completions",
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}]},
+        ),
+    ],
+)
+def test_what_is_sent_where(below: str, path: str, sent: dict[str, Any]) -> None:
+    seen = []
+
+    def reply(*request: Any) -> tuple[int, Any]:
+        seen.append(request)
+        answer = {"message": {"content": "a"}} if "chat" in below else {"text": "a"}
+        return 200, {"choices": [{**answer, "finish_reason": "stop"}]}
+
+    with serving(reply) as url:
+        got = Completions(url + below, {"max_tokens": 2, "top_p": 0.9}, key="secret")("x")
+    assert got == Completion("a", "stop")
+    expected = {**sent, "max_tokens": 2, "top_p": 0.9, "authorization": "Bearer secret"}
+    assert seen == [(path, expected)]
+    assert "secret" not in repr(Completions(url, {"max_tokens": 2}, key="secret"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:8080", "ftp://a", "http://", "http://u@a", "http://a?b=1", "http://a:x", "", 3],
+)
+def test_addresses_that_are_none(url: Any) -> None:
+    with pytest.raises(InvalidInputError, match="write it as http://"):
+        Completions(url, {"max_tokens": 2})
+
+
+def test_how_a_text_is_cut() -> None:
+    assert pieces(Completion(" It's 12 o'clock,\n now ")) == (
+        " It", "'", "s", " 12", " o", "'", "clock", ",", "\n now", " ",
+    )  # fmt: skip
+    assert pieces(Completion("extraordinarily", "stop")) == ("extraord", "inarily", "<stop>")
+    assert pieces(Completion("", "length")) == ("",)
+    assert pieces(Completion("", "stop")) == ("<stop>",)

@@ -1,0 +1,160 @@
+"""``otlp audit --server``: two servers on this machine, asked through the command."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from otlp.cli import main
+from tests.otlp.auditing.servers import Law, completion, serving
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json").read_text())
+
+
+class Served:
+    """A server that draws from a law, one of its own where a request says ``"fast": true``."""
+
+    def __init__(self, law: Law, fast: Law | None = None, most: int = 10**6) -> None:
+        self.law, self.fast, self.most = law, fast, most
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, path: str, request: dict[str, Any]) -> tuple[int, Any]:
+        if len(self.asked) >= self.most:
+            return 500, "out of memory"
+        self.asked.append(request)
+        law = self.fast if self.fast and request.get("fast") else self.law
+        return 200, completion(law().text)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.txt"
+    path.write_text("x\ny\n")
+    return str(path)
+
+
+@pytest.fixture
+def plain() -> Iterator[tuple[Served, str]]:
+    server = Served(Law(1))
+    with serving(server) as url:
+        yield server, url
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, ["audit", "--tokens", "2", *map(str, words)])
+
+
+def test_a_baseline_against_itself(plain: tuple[Served, str], prompts: str, tmp_path: Path) -> None:
+    server, url = plain
+    path = tmp_path / "found.json"
+    words = ("--baseline", url, "--prompts", prompts, "--texts", 60, "--json", path)
+    result = run("--server", url, *words)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("NOT_REJECTED")
+    assert "60 of 60 pairs of texts, 240 tokens" in result.output
+    assert Counter(request["prompt"] for request in server.asked) == {"x": 60, "y": 60}
+    assert {request["temperature"] for request in server.asked} == {1.0}
+    found = json.loads(path.read_text())
+    own = {"$ref": "#/$defs/audit", "$defs": SCHEMA["$defs"]}
+    Draft202012Validator(own).validate(found)
+    assert (found["audited"], found["verdict"], found["scheme"]) == (url, "NOT_REJECTED", None)
+    assert found["report"]["pairs"] == 60
+
+
+def test_a_planted_bias_is_found(plain: tuple[Served, str], prompts: str) -> None:
+    words = ("--baseline", plain[1], "--prompts", prompts, "--limit", 1, "--plant", 0.3)
+    result = run("--server", plain[1], *words)
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("TEXTS_DIFFER")
+    assert ", 0.3 of its texts replaced; baseline: " in result.output
+
+
+def test_a_field_of_requests_turns_the_fault_on(prompts: str) -> None:
+    server = Served(Law(1), fast=Law(2, 0.4))
+    with serving(server) as url:
+        words = ("--server", url, "--prompts", prompts, "--parallel", 3)
+        result = run(
+            *words, "--request", "fast=true", "--toggle", "fast=false", "--request", "user=a=b"
+        )
+        assert result.exit_code == 1, result.output
+    assert Counter(request["fast"] for request in server.asked)[True] >= 20
+    assert {request["user"] for request in server.asked} == {"a=b"}
+
+
+def test_it_goes_on_from_its_journal(
+    plain: tuple[Served, str], prompts: str, tmp_path: Path
+) -> None:
+    journal = tmp_path / "folder" / "texts.jsonl"
+    broken = Served(Law(2), most=31)
+    with serving(broken) as url:
+        words = ("--server", url, "--baseline", plain[1], "--prompts", prompts)
+        words += ("--texts", 50, "--journal", journal)
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "31 of 50 pairs of texts" in result.output
+        assert "status 500: out of memory (5 tries)" in result.output
+        assert "the same command goes on" in result.output
+        assert len(journal.read_text().splitlines()) == 32
+        broken.most = 10**6
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+        assert "50 of 50 pairs of texts, 200 tokens" in result.output
+        assert len(broken.asked) == 50
+        other = run(*words, "--temperature", 0.5)
+        assert other.exit_code == 2
+        assert "the journal of something else" in other.output
+
+
+def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prompts: str) -> None:
+    with serving(lambda path, request: (307, plain[1])) as url:
+        result = run("--server", url, "--baseline", url, "--prompts", prompts)
+    assert result.exit_code == 2
+    assert "no redirection is followed" in result.output
+    assert plain[0].asked == []
+
+
+def test_chats_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+    result = run(*BASELINE, "--prompts", path)
+    assert result.exit_code == 2
+    assert "holds chats, and completions go on with text" in " ".join(result.output.split())
+
+
+BASELINE = ("--server", "http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (BASELINE[:2], "--server has no baseline: add --baseline URL"),
+        ((*BASELINE, "--temperature", "0"), "temperature is 0: it must be above 0"),
+        ((*BASELINE, "--temperature", "nan"), "temperature is nan"),
+        ((*BASELINE, "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY holds no key: export it"),
+        ((*BASELINE, "--request", "alone"), "'alone' is no FIELD=VALUE, such as top_p=0.9"),
+        ((*BASELINE, "--prompts", "/nowhere"), "cannot read the prompts"),
+        ((*BASELINE, "--samples", "2000"), "the texts of a running server: leave out --samples"),
+        (("mine.py:rule", *BASELINE), "leave out RULE"),
+        (("--server", "there", "--baseline", "here"), "the address 'there' is none"),
+        (("naive", "--texts", "5", "--plant", "0"), "--plant, --texts: for --server"),
+        (("naive", "--length", "3"), "--length: for --engine"),
+        ((), "missing RULE: what is audited, or --engine NAME, or --server URL"),
+    ],
+)
+def test_wrong_options(words: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(main, ["audit", *words])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    result = run(*BASELINE)
+    assert result.exit_code == 2
+    assert "is it running there? (5 tries)" in result.output

@@ -1,0 +1,114 @@
+"""What tests of rounds share: hard models given as tables, and that a round keeps the target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from otlp.decode import Drafting, TabularModel, Verification, mixed_shape, mixed_tree, random_pair
+from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.laws.round_laws import RoundLaw, round_law
+from otlp.distribution import FloatArray
+
+Pair = tuple[TabularModel, TabularModel]
+TOLERANCE = 1e-10
+
+
+def assert_law_of(target: TabularModel, law: RoundLaw) -> None:
+    assert np.abs(law.tokens - target.joint(law.tokens.ndim)).sum() <= TOLERANCE
+    assert law.lengths.sum() == pytest.approx(1.0, abs=TOLERANCE)
+
+
+def assert_lossless(pair: Pair, drafting: Drafting, verification: Verification) -> RoundLaw:
+    """By whole rounds, and prefix by prefix to the same law."""
+    law = round_law(*pair, drafting, verification)
+    assert_law_of(pair[1], law)
+    again = prefix_law(*pair, drafting, verification)
+    np.testing.assert_allclose(again.tokens, law.tokens, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(again.lengths, law.lengths, rtol=0.0, atol=1e-12)
+    return law
+
+
+def cut(pair: Pair, rng: np.random.Generator) -> Pair:
+    """Cut tokens off both models at random places, as top-k does, at least one left in each."""
+    found = []
+    for model in pair:
+        tables = []
+        for table in model.tables:
+            kept = table * (rng.random(table.shape) < 0.6)
+            kept = np.where(kept.sum(axis=-1, keepdims=True) == 0.0, table, kept)
+            tables.append(kept / kept.sum(axis=-1, keepdims=True))
+        found.append(TabularModel(tables, model.name))
+    return found[0], found[1]
+
+
+def without_memory(q: FloatArray | list[float], p: FloatArray | list[float], length: int) -> Pair:
+    """The same two distributions after every text."""
+    draft, target = (
+        TabularModel([np.broadcast_to(row, (len(row),) * (t + 1)) for t in range(length)])
+        for row in (q, p)
+    )
+    return draft, target
+
+
+def tiny(mass: float) -> Pair:
+    """A probability so small in either model, where the other has a half, or nearly one."""
+    draft = TabularModel([[mass, 1.0 - mass], [[mass, 1.0], [0.5, 0.5]], np.full((2, 2, 2), 0.5)])
+    target = TabularModel([[0.5, 0.5], [[0.5, 0.5], [mass, 1.0]], np.full((2, 2, 2), 0.5)])
+    return draft, target
+
+
+def lacking(mass: float) -> Pair:
+    """At a weight of one, all that the target is missing at a prefix is so tiny a mass."""
+    same, mixed = [1.0 - 1e-9, 0.0, 1e-9], [0.3, 0.3, 0.4]
+    draft = TabularModel([same, [[1.0, 0.0, mass]] * 3, [[mixed] * 3] * 3])
+    target = TabularModel([same, [[1.0, mass, 0.0]] * 3, [[mixed] * 3] * 3])
+    return draft, target
+
+
+_, TARGET = random_pair(3, 3, np.random.default_rng(3))
+EXTREME: dict[str, Pair] = {
+    "equal": (TARGET, TARGET),
+    "disjoint": without_memory([1.0, 0.0, 0.0], [0.0, 0.5, 0.5], 3),
+}
+TINY: dict[str, Pair] = {}
+for mass in (1e-12, 1e-150, 1e-300, 5e-324):
+    TINY[f"{mass} in the draft"] = tiny(mass)
+    TINY[f"{mass} in the target"] = tiny(mass)[::-1]
+
+
+def hardly_wanted(*tiny: float) -> Pair:
+    """Models of which the target gives so little to the draft's likeliest token, by depth."""
+    draft, target = random_pair(3, len(tiny) + 1, np.random.default_rng(0))
+    tables = list(target.tables)
+    for depth, little in enumerate(tiny):
+        wanted = np.arange(3) == draft.tables[depth].argmax(axis=-1)[..., None]
+        rest = np.where(wanted, 0.0, tables[depth])
+        rest *= (1.0 - little) / rest.sum(axis=-1, keepdims=True)
+        tables[depth] = np.where(wanted, little, rest)
+    return draft, TabularModel(tables)
+
+
+LEAF = ((), ())
+DRAWN = ((), (LEAF, LEAF))
+# three levels: certain tokens with a drawn one beside each, then two drawn ones or more of the same
+STAIRS = [
+    mixed_shape(((((DRAWN,), (LEAF,)),), (LEAF,))),
+    mixed_shape((((((((LEAF,), (LEAF,)),), (DRAWN,))),), (LEAF,))),
+]
+UNWANTED = [mixed_tree([(1, 1), (0, 2)]), mixed_tree([(1, 1), (1, 1)])]
+
+
+def normalised(values: list[float]) -> FloatArray:
+    total = sum(values)
+    return np.array(values) / total if total > 1e-3 else np.full(len(values), 1.0 / len(values))
+
+
+@st.composite
+def hard_laws(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    """Two distributions on the same tokens, with zeros, ties and tiny masses."""
+    size = draw(st.integers(2, 6))
+    masses = st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-6, 0.1, 1.0])
+    rows = [draw(st.lists(masses, min_size=size, max_size=size)) for _ in range(2)]
+    return normalised(rows[0]), normalised(rows[1])

@@ -1,0 +1,175 @@
+"""Every kind of file that we read, with every damage: refused by name, or sound.
+
+What each field may hold is tested beside its reader.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp.data.captures import TopCapture, from_logprobs, keep_top, load, save
+from otlp.decode import Sampling
+from otlp.decode.design import Candidate, Statistics
+from otlp.decode.tuned import Tuned
+from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
+from otlp.studies.round_costs import read_costs
+from otlp.sweeps.journal import Journal
+from tests.damaged_files import DAMAGES, NOTHING, Damage
+from tests.example_captures import DTYPES, example
+
+HEADING = {"format": "test-1", "n": [1, 2]}
+LOG = {"prompt_logprobs": [None, *[{"0": math.log(0.5), "1": math.log(0.25)}] * 20]}
+STATISTICS = Statistics(
+    *("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1)),
+    (
+        Candidate("paths", (1, 2), 2, 2, 1.5, 0.1),
+        Candidate("mixed", ((1, 1), (0, 1)), 4, 2, 1.7, 0.1),
+        Candidate("adaptive-depth", (2, 3, 0.1), 3.5, 3, 1.75, 0.1),
+    ),
+)
+TUNED = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "two-slice", 2, 3, 1.5)
+
+
+def write_capture(
+    folder: Path, dtype: str = "float32", kept: int = 0, shards: bool = False
+) -> None:
+    capture = example(dtype=dtype)
+    whole = keep_top(capture, kept) if kept else capture
+    save(whole, folder / "mine.safetensors", shard_bytes=170 if shards else None)
+
+
+def write_journal(folder: Path) -> None:
+    with Journal(folder / "mine", HEADING) as journal:
+        journal.append([{"row": row, "value": row / 7} for row in range(9)])
+
+
+def write_text(text: str, folder: Path) -> None:
+    (folder / "mine").write_text(text)
+
+
+def write_log(folder: Path) -> None:
+    write_text(json.dumps(LOG), folder)
+    (folder / ".good").write_text(json.dumps(LOG))
+
+
+def read_capture(folder: Path, kept: int = 0) -> None:
+    capture = load(folder)
+    for row in range(len(capture)):
+        p, q = capture.distributions(row, 0.7)
+        assert np.isfinite(p).all() and np.isfinite(q).all()
+        assert isinstance(capture[row].context, str)
+    assert isinstance(capture, TopCapture) == bool(kept)
+
+
+def read_journal(folder: Path) -> None:
+    with Journal(folder / "mine", HEADING) as journal:
+        assert all(isinstance(entry, dict) for entry in journal.entries())
+
+
+def read_log(folder: Path) -> None:
+    capture = from_logprobs(folder / "mine", folder / ".good", k=2, vocab_size=5)
+    assert np.isfinite([capture.distributions(row) for row in range(len(capture))]).all()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one is written into a folder, and read again, and what is said of one that is none."""
+
+    write: Callable[[Path], None]
+    read: Callable[[Path], Any]
+    error: type[OTLPError] = CaptureError
+    words: str = "mine"
+
+
+def captures(**options: Any) -> Kind:
+    read = partial(read_capture, kept=options.get("kept", 0))
+    return Kind(partial(write_capture, **options), read)
+
+
+def json_of(text: str, read: Callable[[Path], Any], words: str) -> Kind:
+    write = partial(write_text, text)
+    return Kind(write, lambda folder: read(folder / "mine"), InvalidInputError, words)
+
+
+CURVE = '{"target_seconds": [1.0, 1.1], "draft_seconds": 0.1}'
+KINDS = {
+    **{f"capture of {dtype}": captures(dtype=dtype) for dtype in DTYPES},
+    "top capture": captures(kept=3),
+    "shards": captures(shards=True),
+    "shards of a top capture": captures(kept=3, shards=True),
+    "engine's log": Kind(write_log, read_log, words="mine: line 1 has no log-prob|has no tokens"),
+    "journal": Kind(write_journal, read_journal, JournalError, "mine.*name another file"),
+    "tuned setting": json_of(
+        TUNED.to_json(), Tuned.read, "no setting that otlp tune wrote|cannot read|must be a dict"
+    ),
+    "statistics": json_of(
+        STATISTICS.to_json(), Statistics.read, "no acceptance statistics|cannot read|must be a dict"
+    ),
+    "cost curve": json_of(CURVE, read_costs, "mine is no JSON file|mine is no cost curve"),
+}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    request.param.write(tmp_path)
+    request.param.read(tmp_path)
+    return request.param
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("mine*"))
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_files_are_refused_or_sound(kind: Kind, damage: Damage, tmp_path: Path) -> None:
+    rng = np.random.default_rng(20)
+    whole = {path: path.read_bytes() for path in files(tmp_path)}
+    refused = 0
+    for _ in range(200):
+        path = [*whole][rng.integers(len(whole))]
+        path.write_bytes(damage(whole[path], rng))
+        try:
+            kind.read(tmp_path)
+        except OTLPError as error:
+            refused += 1
+            assert kind.error is InvalidInputError or "mine" in str(error)
+        path.write_bytes(whole[path])
+    assert refused > (5 if kind.error is JournalError else 130)
+    kind.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", NOTHING, ids=lambda content: repr(content[:12]))
+def test_what_is_no_such_file_is_refused_and_left_alone(
+    kind: Kind, content: bytes, tmp_path: Path
+) -> None:
+    if kind.error is JournalError and not content:
+        pytest.skip("an empty journal is a new one")
+    for path in files(tmp_path):
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(kind.error, match=kind.words):
+            kind.read(tmp_path)
+        assert path.read_bytes() == content
+        path.write_bytes(whole)
+
+
+def test_what_is_cut_anywhere_is_refused(kind: Kind, tmp_path: Path) -> None:
+    """But for journals, which are the beginning of the work, wherever they are cut."""
+    if kind.error is JournalError:
+        pytest.skip("cut journals are those of tests/otlp/sweeps/test_journal.py")
+    for path in files(tmp_path):
+        whole = path.read_bytes()
+        for length in range(0, len(whole.rstrip()), 1 if len(files(tmp_path)) == 1 else 7):
+            path.write_bytes(whole[:length])
+            with pytest.raises(kind.error, match=kind.words):
+                kind.read(tmp_path)
+        path.write_bytes(whole)
