@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class RuledDrafting(Drafting):
     """
 
     rule: ShapeRule[Any]
-    adjust: Callable[[FloatArray], FloatArray] = same_distribution
+    adjust: Callable[[FloatArray], FloatArray] = field(default=same_distribution, repr=False)
 
     def __post_init__(self) -> None:
         is_a(self.rule, ShapeRule, "rule")

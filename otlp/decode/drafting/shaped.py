@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 
@@ -73,7 +73,7 @@ class ShapedDrafting(Drafting):
 
     shape: tuple[int, ...]
     kind: str | SchemeMaker = "iid"
-    adjust: Callable[[FloatArray], FloatArray] = same_distribution
+    adjust: Callable[[FloatArray], FloatArray] = field(default=same_distribution, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _whole_numbers(self.shape, "shape"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -81,7 +81,7 @@ class TopDown(Verification):
     solver: str | Solver = "auto"
     fallback: str | Solver | None = None
     guarantee: Guarantee = Guarantee.LOSSLESS
-    drafts: Callable[[int, int], Drafting] = iid_paths
+    drafts: Callable[[int, int], Drafting] = field(default=iid_paths, repr=False)
 
     def __post_init__(self) -> None:
         for value in (self.solver, self.fallback):
