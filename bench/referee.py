@@ -25,7 +25,7 @@ import click
 import numpy as np
 import rivals
 from measuring import report
-from trees import prompts_of
+from trees import held_out_passages, problems_and_chats
 from verification_cost import milliseconds, synthetic_round
 
 from otlp.cli.options import ListOf, OutputFile
@@ -48,6 +48,7 @@ from otlp.decode import (
 )
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.models.gguf import SMOLLM2
 from otlp.errors import OTLPError
 from otlp.studies.estimate import rate_ratio, ratio
 
@@ -164,12 +165,14 @@ def on_models(
     for model in pair:
         model.sampling = Sampling(temperature)
     rows: dict[str, dict[str, Any]] = {name: {"rule": name} for name in rules}
+    real = pair[1].name == SMOLLM2
+    asked = (problems_and_chats if real else held_out_passages)(pair[1], 0, prompts)
     for said, drafting in TREES.items():
         chooser = RandomChooser(np.random.default_rng(1))
         able = {name: rule for name, rule in rules.items() if rule.supports(drafting).supported}
         found = {name: np.zeros(prompts) for name in able}
         refused: dict[str, str] = {}
-        for at, prompt in enumerate(prompts_of(pair[1])[:prompts]):
+        for at, prompt in enumerate(asked):
             for model in pair:
                 model.start(prompt)
             for _ in range(rounds):

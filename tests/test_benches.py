@@ -99,6 +99,14 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     assert 1e5 < json.loads(now.read_text())["instructions"]["verify"] < 1e7
 
 
+def test_every_benchmark_finds_what_it_imports() -> None:
+    pytest.importorskip("transformers")
+    names = [path.stem for path in sorted(BENCH.glob("*.py"))]
+    script = f"import sys; sys.path.insert(0, {str(BENCH)!r})\n"
+    script += f"for name in {names}: __import__(name)"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=BENCH.parent)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_engines_that_are_not_installed_stand_by_name() -> None:
