@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray
 from otlp.drafts.by_name import SchemeMaker, hub_pairs
+from otlp.solvers import SOLVERS, make_solver
 
 TOLERANCE = 1e-9
 
@@ -188,6 +191,34 @@ DEGENERATE = _degenerate()
 """Named problems at the edges of what is valid; all can be enumerated."""
 
 
+P, Q = [0.1, 0.6, 0.25, 0.05], [0.4, 0.3, 0.3, 0.0]
+SMALL = {
+    name: otlp.Problem(P, drafts)
+    for name, drafts in {
+        "iid": otlp.IID(Q, 3),
+        "independent": otlp.Independent([Q, P]),
+        "without replacement": otlp.WithoutReplacement(Q, 2),
+        "greedy": otlp.Greedy(Q, 2),
+        "hub": otlp.Hub(Q),
+        "explicit": otlp.Explicit([[0, 1], [2, 2], [1, 0]], [0.5, 0.25, 0.25], 4),
+        "one draft": otlp.IID(Q, 1),
+    }.items()
+}
+"""A plain problem for each draft scheme."""
+
+
+def supported(
+    problems: Mapping[str, otlp.Problem], solvers: Iterable[str] = SOLVERS
+) -> list[tuple[str, str]]:
+    """Names of problems and of the solvers that take them."""
+    return [
+        (name, solver)
+        for name, problem in problems.items()
+        for solver in solvers
+        if make_solver(solver).supports(problem)
+    ]
+
+
 def brute_force_optimum(problem: otlp.Problem) -> float:
     """alpha*, as the least dual value over all 2^V subsets (Global Resolution, Eq. 4).
 
@@ -223,3 +254,17 @@ def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> Non
     if solution.subset is not None:
         assert solution.upper_bound == problem.dual_value(solution.subset)
     np.testing.assert_allclose(solution.plan.acceptance_vector, accepted, rtol=0.0, atol=tolerance)
+
+
+def check_exact_acceptance(solution: otlp.Solution) -> None:
+    """Enumerate all tuples: the output is the target, the acceptance exactly what was claimed."""
+    plan = solution.plan
+    assert plan is not None and solution.status is otlp.Status.SOLVED
+    problem = plan.problem
+    output, accepted = enumerated(plan, 1e-12)
+    assert np.abs(output - problem.target).sum() <= TOLERANCE
+    assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
+    np.testing.assert_allclose(plan.acceptance_vector, accepted, rtol=0.0, atol=1e-12)
+    assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
+    first = problem.drafts.enumerate_tuples().tokens[0]
+    assert plan.accepted(int(first[0]), first)

@@ -35,7 +35,9 @@ BAD: list[Any] = [
     np.array([1, 2], dtype="datetime64[s]"), np.zeros(3, dtype=[("a", float)]), {0, 1}, [0, 2**70],
     np.array(["a"], dtype=object), np.float32(0.5), np.int8(-3), range(3), lambda: 0, len, int,
     [1e308, 1e308], [-1.0, 2.0], [0.0, 0.0], [0.5, 10**400], (0.5, 0.5), otlp, otlp.IID,
-    otlp.IID(Q, 2), otlp.Problem(P, otlp.IID(Q, 2)), np.random.default_rng(0),
+    otlp.IID(Q, 2), otlp.Problem(P, otlp.IID(Q, 2)), np.random.default_rng(0), np.void(b"ab"),
+    [1, "b"], [[1], [2, 3]], [[0, 1], [2, -1]], [True] * 3, np.zeros(3), np.zeros((2, 2), complex),
+    float("inf"),
 ]  # fmt: skip
 FUNCTIONS = frozenset({"kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors are the caller's."""
@@ -49,7 +51,6 @@ SECONDS = 20
 
 def numpy_calls() -> Calls:
     problem = otlp.Problem(P, otlp.IID(Q, 2))
-    several = [problem, otlp.Problem(P, otlp.WithoutReplacement(Q, 2))]
     solution = otlp.solve(problem)
     assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
@@ -126,15 +127,18 @@ def numpy_calls() -> Calls:
         "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),
         "columns": (columns, {"rows": [Row(0, solution)]}),
         "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
-        **{
-            f"solve {name}, {option}": (
-                otlp.solve, {"problem": one, "solver": name, option: value}
-            )
-            for name in otlp.solvers.SOLVERS
-            for option, value in options(name).items()
-            for one in filter(otlp.solvers.make_solver(name).supports, several[::-1])
-        },
     }  # fmt: skip
+
+
+def solver_calls() -> Calls:
+    """Every option of every solver."""
+    several = [otlp.Problem(P, kind(Q, 2)) for kind in (otlp.WithoutReplacement, otlp.IID)]
+    return {
+        f"solve {name}, {option}": (otlp.solve, {"problem": one, "solver": name, option: value})
+        for name in otlp.solvers.SOLVERS
+        for option, value in options(name).items()
+        for one in filter(otlp.solvers.make_solver(name).supports, several)
+    }
 
 
 def options(solver: str) -> dict[str, Any]:
@@ -208,6 +212,8 @@ def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
     from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
+    from otlp.decode.laws.prefix_laws import prefix_law
+    from otlp.decode.laws.round_laws import round_law
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
@@ -237,6 +243,21 @@ def decode_calls() -> Calls:
         "mixed_tree": (decode.mixed_tree, {"branching": [(1, 1)]}),
         "mixed_shape": (decode.mixed_shape, {"shape": ((((), ()),), ())}),
         **design_calls(),
+        **cascade_calls(draft, target),
+        "Sampling.distributions": (
+            decode.Sampling(0.7, 2, 0.9).distributions, {"logits": np.ones((1, 3))},
+        ),
+        "greedy sampling": (decode.Sampling(0.0).distributions, {"logits": np.ones((1, 3))}),
+        **{
+            law.__name__: (
+                law,
+                {"draft": draft, "target": target, "drafting": drafting, "verification": block},
+            )
+            for law in (round_law, prefix_law)
+        },
+        "TabularModel.distribution": (target.distribution, {"prefix": [1]}),
+        "TabularModel.joint": (target.joint, {"length": 2}),
+        "TabularModel.start": (target.start, {"context": [1]}),
         "adaptive_depth": (decode.adaptive_depth, {"paths": 2, "length": 2, "threshold": 0.5}),
         "adaptive_branching": (
             decode.adaptive_branching, {"nodes": 4, "length": 2, "coverage": 0.5},
@@ -266,6 +287,28 @@ def decode_calls() -> Calls:
             decode.random_pair,
             {"vocab_size": 3, "length": 2, "rng": rng, "spread": 1.5, "noise": 1.0},
         ),
+    }  # fmt: skip
+
+
+def cascade_calls(draft: Any, target: Any) -> Calls:
+    from otlp.decode import RandomChooser, cascades
+
+    chow, token = cascades.Chow(0.1), cascades.TokenV1(0.1)
+    kinds = {
+        chow: (cascades.Cascade, cascades.GreedyCascade),
+        token: (cascades.TokenCascade, cascades.GreedyTokenCascade),
+    }
+    return {
+        "Lossy": (cascades.Lossy, {"alpha": 0.1, "beta": 1.0}),
+        "sequential_cascade": (
+            cascades.sequential_cascade,
+            {
+                "draft": draft, "target": target, "rule": chow, "context": [], "length": 2,
+                "chooser": RandomChooser(np.random.default_rng(0)),
+            },
+        ),
+        **{name: (rule, {"alpha": 0.1}) for name, rule in cascades.RULES.items()},
+        **{one.__name__: (one, {"rule": rule}) for rule in kinds for one in kinds[rule]},
     }  # fmt: skip
 
 
@@ -364,7 +407,7 @@ def method_calls() -> Calls:
     return calls
 
 
-ROOMS = [numpy_calls, method_calls, batched_calls, decode_calls]
+ROOMS = [numpy_calls, solver_calls, method_calls, batched_calls, decode_calls]
 
 
 def wrong(calls: Calls) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:

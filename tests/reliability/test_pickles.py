@@ -12,25 +12,22 @@ import pytest
 
 import otlp
 from otlp import errors
-from otlp.solvers import SOLVERS, make_solver
-from otlp.solvers.solver import Solver
+from otlp.solvers import SOLVERS, GlobalResolution, LinearProgram, Slackness, Solver, make_solver
+from tests.instances import DEGENERATE, SMALL
 
-P, Q = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
-SCHEMES = {
-    "iid": otlp.IID(Q, 2),
-    "independent": otlp.Independent([Q, P]),
-    "without replacement": otlp.WithoutReplacement(Q, 2),
-    "greedy": otlp.Greedy(Q, 2),
-    "hub": otlp.Hub(Q),
-    "explicit": otlp.Explicit([[0, 1], [2, 2]], [0.6, 0.4], 3),
-    "one draft": otlp.IID(Q, 1),
+P, Q = SMALL["iid"].target, SMALL["iid"].drafts.mean_draft
+PROBLEMS = SMALL | {name: DEGENERATE[name] for name in (
+    "target partly outside the support", "independent: three that differ", "greedy: ties"
+)}  # fmt: skip
+WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
+    "full": LinearProgram("full"),
+    "published": GlobalResolution.published(),
 }
-
 SUPPORTED = [
-    (name, solver)
-    for name, drafts in SCHEMES.items()
-    for solver in SOLVERS
-    if make_solver(solver).supports(otlp.Problem(P, drafts))
+    (name, way)
+    for name, problem in PROBLEMS.items()
+    for way, solver in WAYS.items()
+    if solver.supports(problem)
 ]
 
 
@@ -52,40 +49,54 @@ def check_read_only(before: Any, after: Any) -> None:
 
 
 @pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_draft_schemes_and_problems(name: str, again: Callable[[Any], Any]) -> None:
-    problem = otlp.Problem(P, SCHEMES[name])
+    problem = PROBLEMS[name]
+    drafts = problem.drafts
+    assert not drafts.inclusion.flags.writeable and not drafts.mean_draft.flags.writeable
     other = again(problem)
     check_read_only(problem, other)
-    check_read_only(problem.drafts, other.drafts)
-    assert repr(other.drafts) == repr(problem.drafts)
-    tuples = problem.drafts.enumerate_tuples()
-    np.testing.assert_array_equal(other.target, problem.target)
+    check_read_only(drafts, other.drafts)
+    for before, after in ((problem, other), (drafts, other.drafts), (drafts, again(drafts))):
+        for key, array in arrays_of(before).items():
+            np.testing.assert_array_equal(arrays_of(after)[key], array)
+    assert repr(other.drafts) == repr(drafts)
+    tuples, copied = drafts.enumerate_tuples(), other.drafts.enumerate_tuples()
+    np.testing.assert_array_equal(copied.tokens, tuples.tokens)
+    np.testing.assert_array_equal(copied.mass, tuples.mass)
     np.testing.assert_array_equal(other.drafts.probability(tuples.tokens), tuples.mass)
     with pytest.raises(ValueError, match="read-only"):
         other.target[0] = 1.0
 
 
-@pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize(("name", "solver"), SUPPORTED)
-def test_solutions_and_plans(name: str, solver: str, again: Callable[[Any], Any]) -> None:
-    problem = otlp.Problem(P, SCHEMES[name])
-    solution = otlp.solve(problem, solver)
-    other = again(solution)
-    assert str(other) == str(solution) and other.guarantee is solution.guarantee
-    for row in problem.drafts.enumerate_tuples().tokens:
-        np.testing.assert_array_equal(other.plan.conditional(row), solution.plan.conditional(row))
-        draws = [plan.sample(row, np.random.default_rng(0)) for plan in (other.plan, solution.plan)]
-        assert draws[0] == draws[1]
-    np.testing.assert_array_equal(other.plan.acceptance_vector, solution.plan.acceptance_vector)
+@pytest.mark.parametrize(("name", "way"), SUPPORTED)
+def test_solutions_and_plans(name: str, way: str) -> None:
+    solution = WAYS[way].solve(PROBLEMS[name])
+    assert solution.plan is not None
+    for other in (again(solution) for again in AGAIN):
+        assert str(other) == str(solution) and other.guarantee is solution.guarantee
+        np.testing.assert_array_equal(other.subset, solution.subset)
+        plans = (other.plan, solution.plan)
+        for row in PROBLEMS[name].drafts.enumerate_tuples().tokens:
+            one, two = (plan.conditional(row) for plan in plans)
+            np.testing.assert_array_equal(one, two)
+            one, two = (plan.sample(row, np.random.default_rng(0)) for plan in plans)
+            assert one == two
+        np.testing.assert_array_equal(*(plan.acceptance_vector for plan in plans))
+        assert not other.plan.problem.target.flags.writeable
 
 
 @pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_solvers(solver: str, again: Callable[[Any], Any]) -> None:
-    made = make_solver(solver)
-    assert again(made) == made
-    assert isinstance(again(made), Solver)
+@pytest.mark.parametrize("way", WAYS)
+def test_solvers(way: str, again: Callable[[Any], Any]) -> None:
+    made = again(WAYS[way])
+    assert made == WAYS[way] and isinstance(made, Solver)
+
+
+@pytest.mark.parametrize("solver", [Slackness(), GlobalResolution()])
+def test_prepared_plans(solver: Solver) -> None:
+    prepared = pickled(solver.prepare(DEGENERATE["target partly outside the support"]))
+    assert prepared.conditional([0, 1]).sum() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("again", AGAIN)
@@ -98,26 +109,17 @@ def test_reports_and_captures(again: Callable[[Any], Any]) -> None:
     check_read_only(capture, other)
 
 
-def _errors() -> list[Exception]:
-    found: list[Exception] = []
-    for call in (
-        lambda: otlp.IID([0.5, 0.6], 2),
-        lambda: otlp.IID(Q, 0),
-        lambda: otlp.solve(otlp.Problem(P, otlp.IID(Q, 2)), "nobody"),
-        lambda: otlp.solve(otlp.Problem(P, otlp.IID(Q, 2)), "greedy"),
-        lambda: otlp.captures.load("/nowhere"),
-        lambda: otlp.captures.builtin()[1000],
-        lambda: otlp.solve(
-            otlp.Problem(P, otlp.IID(Q, 2)), "global-resolution", limits={1: 1}, tau=1e-12
-        ),
-        lambda: otlp.IID([0.01] * 100, 10).enumerate_tuples(),
-        lambda: otlp.Problem(P, otlp.IID(Q, 2)).check_draft_tokens([0, 7]),
-    ):
-        try:
-            call()
-        except otlp.errors.OTLPError as error:
-            found.append(error)
-    return found
+RAISING: dict[str, Callable[[], Any]] = {
+    "distribution": lambda: otlp.IID([0.5, 0.6], 2),
+    "input": lambda: otlp.IID(Q, 0),
+    "solver": lambda: otlp.solve(SMALL["iid"], "nobody"),
+    "problem": lambda: otlp.solve(SMALL["iid"], "greedy"),
+    "capture": lambda: otlp.captures.load("/nowhere"),
+    "row": lambda: otlp.captures.builtin()[1000],
+    "solve": lambda: otlp.solve(SMALL["iid"], "global-resolution", limits={1: 1}, tau=1e-12),
+    "size": lambda: otlp.IID([0.01] * 100, 10).enumerate_tuples(),
+    "token": lambda: SMALL["iid"].check_draft_tokens([0, 1, 7]),
+}
 
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n.endswith("Error")])
@@ -129,9 +131,9 @@ def test_every_error_comes_back_from_a_worker(name: str) -> None:
 
 
 @pytest.mark.parametrize("again", AGAIN)
-def test_errors(again: Callable[[Any], Any]) -> None:
-    raised = _errors()
-    assert len(raised) >= 8
-    for error in raised:
-        other = again(error)
-        assert type(other) is type(error) and str(other) == str(error)
+@pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
+def test_errors(call: Callable[[], Any], again: Callable[[Any], Any]) -> None:
+    with pytest.raises(errors.OTLPError) as raised:
+        call()
+    other = again(raised.value)
+    assert type(other) is type(raised.value) and str(other) == str(raised.value)

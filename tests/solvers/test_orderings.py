@@ -14,23 +14,7 @@ from otlp.numerics.minimum_norm import minimum_norm
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings, OrderingsPlan
 from otlp.timing import deadline
-from tests.instances import SCHEMES, brute_force_optimum, check_solution, problems
-
-EXACT = Orderings(gap=1e-10)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_optimum_of_every_scheme(scheme):
-    @given(SCHEMES[scheme])
-    @settings(max_examples=200)
-    def check(problem):
-        solution = EXACT.solve(problem)
-        assert solution.guarantee is Guarantee.OPTIMAL
-        assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-8)
-        assert solution.marginal_error <= 1e-12
-        check_solution(solution, 1e-11)
-
-    check()
+from tests.instances import brute_force_optimum, check_solution, problems
 
 
 @given(problems(), st.integers(1, 3))

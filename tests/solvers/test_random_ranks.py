@@ -15,7 +15,7 @@ from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.rank_plan import RankPlan, Ranks
-from tests.instances import SCHEMES, brute_force_optimum, check_solution
+from tests.instances import SCHEMES
 
 
 def correlated(size, seed, scale=3.0):
@@ -23,18 +23,6 @@ def correlated(size, seed, scale=3.0):
     one, two = rng.standard_normal((2, size))
     mixed = 0.95 * one + 0.3 * two
     return otlp.softmax(scale * one), otlp.softmax(scale * mixed)
-
-
-@given(SCHEMES["without replacement"])
-@settings(max_examples=40)
-def test_the_optimum_by_enumeration(problem):
-    if problem.n == 1:
-        return
-    solution = RandomRanks(gap=1e-7).solve(problem)
-    assert solution.guarantee is Guarantee.OPTIMAL
-    assert solution.acceptance == pytest.approx(brute_force_optimum(problem), abs=1e-6)
-    assert solution.marginal_error <= 1e-11
-    check_solution(solution, 1e-11)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Published rules: lossless, with exactly the acceptance they claim, and never above alpha*."""
+"""Published rules: what their papers say of them; every scheme is in test_agreement.py."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ import otlp
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solution import Guarantee, Status
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq, least_division_factor
@@ -17,61 +16,11 @@ from otlp.solvers.naive import Naive
 from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.speculative_sampling import SpeculativeSampling
 from tests.instances import (
-    DEGENERATE,
-    SCHEMES,
     brute_force_optimum,
-    enumerated,
+    check_exact_acceptance,
     iid_problems,
     without_replacement_problems,
 )
-
-RULES = (Naive(), RecursiveRejection(), KSeq(), HubSolver(), GreedySolver(), SpeculativeSampling())
-
-
-def check_rule(solution):
-    """Enumerate all tuples: the output is the target, the acceptance is what was claimed."""
-    plan = solution.plan
-    problem = plan.problem
-    output, accepted = enumerated(plan, 1e-12)
-    assert np.abs(output - problem.target).sum() <= 1e-9
-    assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
-    np.testing.assert_allclose(plan.acceptance_vector, accepted, rtol=0.0, atol=1e-12)
-    assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
-    assert solution.status is Status.SOLVED
-    first = problem.drafts.enumerate_tuples().tokens[0]
-    assert plan.accepted(int(first[0]), first)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_rule_is_lossless_and_exact(scheme):
-    @given(SCHEMES[scheme])
-    @settings(max_examples=200)
-    def check(problem):
-        optimum = brute_force_optimum(problem)
-        for rule in RULES:
-            capability = rule.supports(problem)
-            if not capability:
-                assert len(capability.reason) > 40
-                continue
-            solution = rule.solve(problem)
-            check_rule(solution)
-            assert solution.acceptance <= optimum + 1e-12
-            assert solution.upper_bound >= optimum - 1e-12
-            if isinstance(rule, HubSolver | GreedySolver | SpeculativeSampling):
-                assert solution.guarantee is Guarantee.OPTIMAL
-                assert solution.acceptance == pytest.approx(optimum, abs=1e-12)
-            else:
-                assert solution.guarantee is Guarantee.LOSSLESS
-
-    check()
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_every_rule_at_the_edges(name):
-    for rule in RULES:
-        if rule.supports(DEGENERATE[name]):
-            check_rule(rule.solve(DEGENERATE[name]))
-
 
 # SpecTr
 
@@ -96,7 +45,7 @@ def test_k_seq_with_a_given_division_factor(problem, rho):
             KSeq(rho=rho).solve(problem)
     elif rho > least:
         solution = KSeq(rho=rho).solve(problem)
-        check_rule(solution)
+        check_exact_acceptance(solution)
         assert solution.details["rho"] == rho
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from otlp.checks import is_a, number, real_array, token_ids, whole_number
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, as_distribution
+from otlp.distribution import SUM_TOLERANCE, FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
 
@@ -53,8 +53,7 @@ class TabularModel(Model):
                 raise InvalidInputError(
                     f"tables[{depth}] has shape {table.shape}: it must be {(size,) * (depth + 1)}"
                 )
-            rows = [as_distribution(row) for row in table.astype(np.float64).reshape(-1, size)]
-            self.tables.append(np.stack(rows).reshape(table.shape))
+            self.tables.append(_distributions(table.astype(np.float64), f"tables[{depth}]"))
         self.context: tuple[int, ...] = ()
 
     @property
@@ -119,6 +118,18 @@ class TabularModel(Model):
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""
         self.context += (*tree.path(node).tolist(), token)
+
+
+def _distributions(rows: FloatArray, name: str) -> FloatArray:
+    """Normalise all rows at once; of those that are no distributions the first is named."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        totals = np.add.reduce(rows, axis=-1)
+    sound = np.minimum.reduce(rows, axis=-1, initial=0.0) >= 0.0
+    sound &= np.abs(totals - 1.0) <= SUM_TOLERANCE[8]
+    if not sound.all():
+        first = np.unravel_index(np.argmin(sound), sound.shape)
+        as_distribution(rows[first], name + "".join(f"[{token}]" for token in first))
+    return rows / totals[..., None]
 
 
 MOST_NUMBERS = 10**8

@@ -20,40 +20,18 @@ from otlp.errors import (
     ZeroProbabilityError,
 )
 from otlp.plan import Plan, SelectionPlan
-from otlp.solvers import SOLVERS, make_solver
-from tests.instances import DEGENERATE, SCHEMES, problems
+from tests.instances import DEGENERATE, SCHEMES, SMALL, problems, supported
 
-P, Q = [0.1, 0.6, 0.25, 0.05], [0.4, 0.3, 0.3, 0.0]
-DRAFTS = {
-    "iid": otlp.IID(Q, 3),
-    "independent": otlp.Independent([Q, P]),
-    "without replacement": otlp.WithoutReplacement(Q, 2),
-    "greedy": otlp.Greedy(Q, 2),
-    "hub": otlp.Hub(Q),
-    "explicit": otlp.Explicit([[0, 1], [2, 2], [1, 0]], [0.5, 0.25, 0.25], 4),
-    "one draft": otlp.IID(Q, 1),
-}
-SUPPORTED = [
-    (name, solver)
-    for name, drafts in DRAFTS.items()
-    for solver in SOLVERS
-    if make_solver(solver).supports(otlp.Problem(P, drafts))
-]
 COINS = ("k-seq", "recursive-rejection")
 """Solvers whose plans toss a coin for each draft here, and invert a running sum in `sample`."""
 
-EDGES = [
-    (name, solver)
-    for name, problem in DEGENERATE.items()
-    for solver in ("auto", "max-flow", *COINS)
-    if make_solver(solver).supports(problem)
-]
-
+SUPPORTED = supported(SMALL)
+EDGES = supported(DEGENERATE, ("auto", "max-flow", *COINS))
 FALSE_ALARM = 1e-6
 
 
 def plan_of(name: str, solver: str) -> Plan:
-    plan = otlp.solve(otlp.Problem(P, DRAFTS[name]), solver).plan
+    plan = otlp.solve(SMALL[name], solver).plan
     assert plan is not None
     return plan
 
@@ -150,14 +128,6 @@ def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
             assert conditional[token] > 1e-5 or (drawn == token).sum() < 2
 
 
-def test_a_tuple_whose_probability_underflows() -> None:
-    drafts = otlp.Independent([[1e-320, 1.0], [0.0, 1.0], [1.0, 1e-300]])
-    plan = otlp.solve(otlp.Problem([1.0, 0.0], drafts), "max-flow").plan
-    assert plan is not None
-    rows = [[0, 1, 1], [1, 1, 0]]
-    assert plan.sample_many(rows, np.random.default_rng(0)).tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_each_tuple_is_possible_or_not(kind: str) -> None:
     @settings(max_examples=30)
@@ -185,7 +155,7 @@ class Own(Plan):
 
 
 def test_a_plan_of_ones_own_draws_many_for_nothing() -> None:
-    plan = Own(otlp.Problem(P, DRAFTS["iid"]))
+    plan = Own(SMALL["iid"])
     verified = plan.sample_many(np.tile([1, 0, 2], (20_000, 1)), np.random.default_rng(4))
     counts = np.bincount(verified, minlength=4)
     assert not g_test(counts, plan.conditional([1, 0, 2]), FALSE_ALARM).rejects(FALSE_ALARM)

@@ -20,6 +20,7 @@ def test_tuples_that_are_not_listed_are_verified(solver: Solver) -> None:
     assert plan is not None
     np.testing.assert_array_equal(plan.conditional([0, 1, 1]), [1.0, 0.0])
     assert plan.sample([0, 1, 1], np.random.default_rng(0)) == 0
+    assert plan.sample_many([[0, 1, 1], [1, 1, 0]], np.random.default_rng(0)).tolist() == [0, 0]
     iid = otlp.Problem([0.5, 0.5], otlp.IID([1.0, 1e-200], 2))
     plan = solver.solve(iid).plan
     assert plan is not None
