@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.auditing.gtest import g_test
 from otlp.drafts.token_sets import merge_by_set
 from otlp.errors import (
     InvalidDistributionError,
@@ -44,27 +43,6 @@ def test_every_listed_set_is_found(problem: otlp.Problem) -> None:
     for row, j in zip(tuples.tokens, found, strict=True):
         members = sets.members[sets.offsets[j] : sets.offsets[j + 1]]
         assert members.tolist() == sorted(set(row.tolist()))
-
-
-@pytest.mark.parametrize(
-    "drafts",
-    [
-        otlp.IID([0.5, 0.3, 0.2, 0.0], 3),
-        otlp.IID([1e-3, 0.999], 2),
-        otlp.Explicit([[0, 1], [1, 0], [2, 2], [0, 0]], [0.1, 0.6, 0.3, 0.0]),
-    ],
-    ids=repr,
-)
-def test_samples_follow_the_law(drafts: otlp.DraftScheme) -> None:
-    # False-alarm rate 1e-4, seed fixed.
-    tuples = drafts.enumerate_tuples()
-    drawn = drafts.sample(np.random.default_rng(11), 50_000)
-    assert drawn.shape == (50_000, drafts.n)
-    places = {tuple(row): j for j, row in enumerate(tuples.tokens.tolist())}
-    index = [places[tuple(row)] for row in drawn.tolist()]
-    counts = np.bincount(index, minlength=tuples.mass.size)
-    assert not g_test(counts, tuples.mass, rate=1e-4).rejects(1e-4)
-    assert drafts.sample(np.random.default_rng(0)).shape == (drafts.n,)
 
 
 def test_masses_of_tiny_sets_do_not_cancel() -> None:
@@ -130,17 +108,6 @@ def test_number_of_drafts(n: object) -> None:
 def test_bad_lists(tuples: object, probabilities: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         otlp.Explicit(tuples, probabilities, vocab_size=2)  # type: ignore[arg-type]
-
-
-def test_lists_that_do_not_fit_are_refused_before_they_are_made() -> None:
-    drafts = otlp.IID(np.full(1000, 1e-3), 4)
-    for listing in (drafts.enumerate_tuples, drafts.enumerate_sets):
-        with pytest.raises(SizeLimitError, match="MiB, more than memory_limit = 2,048 MiB"):
-            listing()
-    with pytest.raises(SizeLimitError):
-        otlp.IID([0.5, 0.5], 3).enumerate_tuples(memory_limit=10)
-    with pytest.raises(SizeLimitError):
-        otlp.Explicit([[0]], [1.0]).enumerate_tuples(memory_limit=1)
 
 
 @pytest.mark.parametrize("subset", [[0, 3], [-1], [[0]], [0.5], [True, False]])

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.auditing.gtest import g_test
 from otlp.decode import ALGORITHMS, ShapedDrafting, random_pair, tree_shape
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
@@ -20,6 +19,7 @@ from otlp.drafts import DraftScheme
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from tests.instances import DEGENERATE, SCHEMES, check_solution
+from tests.otlp.drafts.test_draft_schemes import check_renaming, check_samples, check_scheme
 
 CLOSE = {"rtol": 1e-11, "atol": 1e-13}
 
@@ -64,35 +64,16 @@ class Shy(DraftScheme):
 
 
 def check_agreement(scheme: DraftScheme, order: npt.NDArray[np.int64]) -> None:
+    """What is derived agrees with the list of tuples, and the list with the scheme's own."""
     own = Delegating(scheme)
+    check_scheme(own, order)
+    check_renaming(own)
     every = np.array(list(product(range(scheme.vocab_size), repeat=scheme.n)))
     np.testing.assert_allclose(own.probability(every), scheme.probability(every), **CLOSE)
     for row in every[:: max(1, len(every) // 20)]:
         # a law with a token in it whose conditional probability underflows is no use to either
         if own.possible(row) != scheme.possible(row):
             assert float(scheme.probability(row)) == 0.0
-    ours, theirs = own.enumerate_tuples(), scheme.enumerate_tuples()
-    assert len(theirs.mass) <= scheme.tuple_count()
-    assert len(ours.mass) <= own.tuple_count()
-    np.testing.assert_allclose(own.probability(theirs.tokens), theirs.mass, **CLOSE)
-    np.testing.assert_allclose(scheme.probability(ours.tokens), ours.mass, **CLOSE)
-    np.testing.assert_allclose(own.mean_draft, scheme.mean_draft, **CLOSE)
-    np.testing.assert_allclose(own.inclusion, scheme.inclusion, **CLOSE)
-    np.testing.assert_allclose(
-        own.priority_marginals(order), scheme.priority_marginals(order), **CLOSE
-    )
-    for inside in product([False, True], repeat=scheme.vocab_size):
-        subset = np.array(inside)
-        assert own.mass_within(subset) == pytest.approx(scheme.mass_within(subset), abs=1e-13)
-        assert own.mass_touching(subset) == pytest.approx(scheme.mass_touching(subset), abs=1e-13)
-    sets = own.enumerate_sets()
-    assert len(sets) <= own.set_count()[0] and sets.members.size <= own.set_count()[1]
-    tokens = np.flatnonzero(own.support | scheme.support)
-    renamed = own.restrict(tokens, tokens.size + 1)
-    assert (renamed.vocab_size, renamed.n) == (tokens.size + 1, scheme.n)
-    listed = renamed.enumerate_tuples()
-    np.testing.assert_allclose(scheme.probability(tokens[listed.tokens]), listed.mass, **CLOSE)
-    np.testing.assert_allclose(listed.mass.sum(), 1.0, rtol=0.0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", SCHEMES)
@@ -118,13 +99,7 @@ def test_what_is_derived_agrees_at_the_edges(name: str) -> None:
     [Shy([0.5, 0.3, 0.2], 3), Delegating(otlp.WithoutReplacement([0.6, 0.2, 0.15, 0.05], 3))],
 )
 def test_derived_samples_follow_the_law(scheme: DraftScheme) -> None:
-    # False-alarm rate 1e-6, seed fixed.
-    tuples = scheme.enumerate_tuples()
-    drawn = scheme.sample(np.random.default_rng(3), 20_000)
-    places = {tuple(row): j for j, row in enumerate(tuples.tokens.tolist())}
-    counts = np.bincount([places[tuple(row)] for row in drawn.tolist()], minlength=len(places))
-    assert not g_test(counts, tuples.mass, rate=1e-6).rejects(1e-6)
-    assert scheme.sample(np.random.default_rng(3)).shape == (3,)
+    check_samples(scheme)
 
 
 @pytest.mark.parametrize("solver", ["auto", "max-flow", "orderings", "recursive-rejection"])
