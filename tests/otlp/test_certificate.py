@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,6 +21,7 @@ from otlp.plan import Marginals, Plan, TablePlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, problems
+from tests.processes import run_python
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))
 OPTIMUM = 0.85
@@ -298,4 +297,4 @@ def test_loading_kernels_is_a_lap_of_its_own() -> None:
         "assert first.timings.load > first.timings.total and 'to load' in str(first)\n"
         "assert second.timings.load == 0.0 and 'to load' not in str(second)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python(code)

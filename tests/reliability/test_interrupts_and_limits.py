@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.processes import ROOT, alive, children
+
 SLACK = 1.0
 """Seconds: how late Ctrl-C may be answered and a time limit be kept."""
 
@@ -56,22 +56,6 @@ def start(code: str) -> subprocess.Popen[str]:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
-
-
-def children(process: int) -> list[int]:
-    """All processes below one."""
-    found = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *children(child)]
-    return found
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def seconds_to_stop(solver: str, tokens: int, n: int) -> float:

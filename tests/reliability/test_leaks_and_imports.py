@@ -1,4 +1,4 @@
-"""Nothing grows, nothing is compiled at import, and read-only folders do."""
+"""Nothing grows, and read-only folders do; tests/test_arrows.py holds what an import loads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import otlp
+from tests.processes import run_python
 
 PACKAGE = Path(otlp.__file__).parent
-ROOT = PACKAGE.parent
 
 LOOP = """
 import gc, os, sys
@@ -57,34 +57,9 @@ print((pages() - before) * os.sysconf("SC_PAGE_SIZE"))
     ],
 )
 def test_two_thousand_solves_keep_no_memory(solver: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOOP, solver, "2000"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    grown = int(run_python("-c", LOOP, solver, 2000))
     # A kilobyte a solve would be 2 MB; allocators keep a few pages of their own.
-    assert int(done.stdout) < 1_000_000, f"{int(done.stdout):,} bytes"
-
-
-def test_import_compiles_nothing() -> None:
-    code = """
-import gc, sys
-import otlp
-if "numba" in sys.modules:
-    from numba.core.dispatcher import Dispatcher
-    kernels = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
-    ready = [one for one in kernels if one.__module__.startswith("otlp") and one.signatures]
-    assert not ready, ready
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_import_compiles_nothing_even_with_an_empty_cache(tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", "import otlp"], check=True, cwd=ROOT, env=environment)
-    assert not list(tmp_path.rglob("*.nbi"))
+    assert grown < 1_000_000, f"{grown:,} bytes"
 
 
 SOLVE = """
@@ -130,8 +105,4 @@ def test_a_read_only_package_and_home_solve_all_the_same() -> None:
 def test_a_cache_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
     blocked = tmp_path / "a file"
     blocked.write_text("not a folder")
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", SOLVE], env=environment, cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(SOLVE, NUMBA_CACHE_DIR=str(blocked / "cache"))

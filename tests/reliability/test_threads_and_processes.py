@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -13,6 +12,7 @@ import pytest
 
 import otlp
 from tests.instances import check_solution
+from tests.processes import run_python
 
 SOLVERS = ("martingale", "max-flow", "linear-program", "slackness", "orderings")
 THREADS = 4
@@ -119,7 +119,6 @@ print(*children)
 """
     if not sys.platform.startswith("linux"):
         pytest.skip("processes are counted in /proc")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for child in done.stdout.split():
+    for child in run_python(code).split():
         with pytest.raises(FileNotFoundError):
             open(f"/proc/{child}/cmdline").close()

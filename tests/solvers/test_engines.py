@@ -6,9 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +28,7 @@ from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import deadline
 from tests.instances import problems
+from tests.processes import children, run_python
 
 
 def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
@@ -102,25 +101,15 @@ def random_network(size: int, n: int) -> tuple[FlowNetwork, list[IntArray], int]
 PYTHON = (sys.executable,)
 
 
-def children() -> set[int]:
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid() and fields[0] != "Z":
-                found.add(int(status.parent.name))
-    return found
-
-
 def test_a_process_gives_the_flows_of_the_engine_itself() -> None:
     network, arguments, power = random_network(8, 3)
     (there,) = call_engine(PYTHON, "ortools", arguments)
     np.testing.assert_array_equal(
         np.ldexp(there.astype(float), -power), FLOW_ENGINES["ortools"](network)
     )
-    before = children()
+    before = children(os.getpid())
     call_engine(PYTHON, "ortools", arguments)
-    assert children() == before
+    assert children(os.getpid()) == before
 
 
 def test_a_failed_request_is_told_and_survived() -> None:
@@ -186,9 +175,7 @@ print(mine._process.pid)
 
 @pytest.mark.parametrize(("code", "most"), [(AT_ONCE, 4), (FORK, 2)])
 def test_processes_end_with_their_parent(code: str, most: int) -> None:
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert run.stderr == ""
-    pids = [int(pid) for pid in run.stdout.split()]
+    pids = [int(pid) for pid in run_python(code).split()]
     assert 1 <= len(set(pids)) <= most
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -279,25 +266,19 @@ for solver in ("max-flow", "linear-program"):
 """
 
 
-def run_in_order(order: tuple[str, ...]) -> None:
-    code = "\n".join(IMPORTS[name] for name in order) + SOLVE_BOTH
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, f"{order}: {run.stderr}"
-
-
 ORDERS = list(permutations(IMPORTS))
 # Forwards and backwards each comes before each other one; the third has otlp between engines.
 QUICK_ORDERS = [ORDERS[0], ORDERS[-1], ("cvxpy", "highspy", "otlp", "ortools")]
 
 
-@pytest.mark.parametrize("order", QUICK_ORDERS, ids="-".join)
+@pytest.mark.parametrize(
+    "order",
+    [
+        *QUICK_ORDERS,
+        *(pytest.param(o, marks=pytest.mark.slow) for o in ORDERS if o not in QUICK_ORDERS),
+    ],
+    ids="-".join,
+)
 def test_libraries_share_a_process(order: tuple[str, ...]) -> None:
     pytest.importorskip("cvxpy")
-    run_in_order(order)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ORDERS, ids="-".join)
-def test_libraries_share_a_process_in_every_order(order: tuple[str, ...]) -> None:
-    pytest.importorskip("cvxpy")
-    run_in_order(order)
+    run_python("\n".join(IMPORTS[name] for name in order) + SOLVE_BOTH)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +12,7 @@ from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfR
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from tests.otlp.batched.rows import DIFFERENT, RULES  # noqa: E402
+from tests.processes import run_python  # noqa: E402
 
 VERIFIERS = [*RULES.values(), *DIFFERENT.values(), batched.verify_paths]
 OTHERS = [
@@ -184,8 +183,6 @@ for rows, vocab in ((20_000, 2), (500, 20_000)):
 
 def test_memory_is_bounded() -> None:
     """MiB beside the input, where all bins of all rows took 20 GiB, and all of 500 rows took 2."""
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    small, small_bound, large, large_bound = (int(line) for line in done.stdout.split())
+    small, small_bound, large, large_bound = map(int, run_python(MEMORY).split())
     assert max(small, small_bound) < 100
     assert max(large, large_bound) < 600

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +20,7 @@ from otlp.data.stored_rows import StoredRows
 from otlp.errors import CaptureError, InvalidInputError, TokenOutOfRangeError
 from tests.damaged_files import change_header, files_of_at_most
 from tests.example_captures import DTYPES, LABELS, check_same, example
+from tests.processes import run_python
 
 ROWS, V = 7, 5
 
@@ -452,11 +451,8 @@ print(step)
 
 @pytest.mark.slow
 def test_a_killed_save_leaves_a_whole_capture_or_none(tmp_path: Path) -> None:
-    root = Path(__file__).parent.parent.parent.parent
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 8  # three shards and the index, each opened, synced and renamed
+    # three shards and the index, each opened, synced and renamed
+    assert int(run_python("-c", KILLED, tmp_path)) > 8
 
 
 def test_shards_replace_nothing(tmp_path: Path) -> None:

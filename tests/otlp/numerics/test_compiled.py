@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from threading import Timer
@@ -18,6 +16,7 @@ import otlp
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.timing import checkpoint, deadline
+from tests.processes import run_python
 
 PACKAGE = Path(otlp.__file__).parent
 
@@ -31,26 +30,6 @@ print(otlp.__file__, kept)
 """
 
 
-def run(code: str, folder: Path = PACKAGE.parent, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_import_loads_no_compiler() -> None:
-    run(
-        "import sys, otlp\n"
-        "heavy = {'numba', 'llvmlite', 'scipy.optimize', 'scipy.sparse', 'ortools', 'highspy'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-
-
 def test_no_cache_can_be_written(tmp_path: Path) -> None:
     """As with a read-only package and home; permissions would not stop an administrator."""
     copy = shutil.copytree(
@@ -58,9 +37,9 @@ def test_no_cache_can_be_written(tmp_path: Path) -> None:
     )
     for folder, _, _ in os.walk(copy):
         (Path(folder) / "__pycache__").write_text("a file where the folder should be")
-    said = run(
+    said = run_python(
         RUN_KERNELS,
-        tmp_path,
+        folder=tmp_path,
         PYTHONPATH=str(tmp_path),
         PYTHONDONTWRITEBYTECODE="1",
         HOME="/proc/nowhere",
@@ -87,16 +66,16 @@ def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
         head + "from inner import inner\n@compiled\ndef outer(x): return inner(x)\n"
     )
     code = KERNELS.format(folder=str(tmp_path))
-    assert run(code).split() == ["2.0", "0"]
-    assert run(code).split() == ["2.0", "1"]
+    assert run_python(code).split() == ["2.0", "0"]
+    assert run_python(code).split() == ["2.0", "1"]
     (tmp_path / "inner.py").write_text(head + "@compiled\ndef inner(x): return x + 20.0\n")
-    assert run(code).split() == ["21.0", "0"]
+    assert run_python(code).split() == ["21.0", "0"]
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     """No file may grow in this process: a write fails as on a full disk."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-    run(limit + RUN_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
+    run_python(limit + RUN_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
 
 

@@ -18,6 +18,7 @@ import pytest
 from otlp.errors import InvalidInputError, SchedulerError, TaskError
 from otlp.sweeps import workers
 from otlp.sweeps.workers import WINDOW, in_order
+from tests.processes import members
 
 
 def squared(number: int) -> int:
@@ -233,16 +234,3 @@ def test_an_interrupt_and_a_kill_leave_no_process(end: signal.Signals, tmp_path:
             return
         time.sleep(0.1)
     pytest.fail(f"still running: {members(process.pid)}")
-
-
-def members(session: int) -> list[str]:
-    """The commands of a session that run."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except (OSError, IndexError, ValueError):
-            continue
-    return found
