@@ -113,7 +113,7 @@ def test_an_engine_without_the_function() -> None:
         (["mine.py:rule", "--engine", "hugging-face"], "leave out RULE"),
         (["--engine", "hugging-face", "--row", "0"], "leave out --row"),
         (["--engine", "nobody"], "not one of"),
-        (["mine.py:rule", "--length", "3"], "--length is for --engine"),
+        (["mine.py:rule", "--length", "3"], "--length: for --engine"),
     ],
 )
 def test_options_that_do_not_fit(options: list[str], said: str) -> None:

@@ -95,7 +95,7 @@ def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
 def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> None:
     result = run(*words_of(command, folder / "top.safetensors"), "--top-k", "31")
     assert result.exit_code == 2
-    assert "top_k is 31: this capture kept the 30 likeliest" in result.output
+    assert "--top-k is 31: this capture kept the 30 likeliest" in result.output
 
 
 def test_a_missing_shard_is_named_before_any_work(folder: Path, tmp_path: Path) -> None:
