@@ -129,7 +129,8 @@ def _distributions(rows: FloatArray, name: str) -> FloatArray:
     if not sound.all():
         first = np.unravel_index(np.argmin(sound), sound.shape)
         as_distribution(rows[first], name + "".join(f"[{token}]" for token in first))
-    return rows / totals[..., None]
+    normalised: FloatArray = rows / totals[..., None]
+    return normalised
 
 
 MOST_NUMBERS = 10**8
