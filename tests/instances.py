@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import partial
 from itertools import product
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 import otlp
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts.by_name import SchemeMaker, hub_pairs
 from otlp.solvers import SOLVERS, make_solver
 
@@ -268,3 +269,25 @@ def check_exact_acceptance(solution: otlp.Solution) -> None:
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
     first = problem.drafts.enumerate_tuples().tokens[0]
     assert plan.accepted(int(first[0]), first)
+
+
+def exact_best(counts: IntArray, shares: FloatArray) -> list[Fraction]:
+    """Chance of each group to hold the best of all scores, in rational numbers.
+
+    A group has so many scores, each with so much of its law on each cell (column), evenly; the
+    integrals are of polynomials, multiplied out.
+    """
+    best, below = [[Fraction(0)] * len(counts) for _ in range(2)]
+    for rise in ([Fraction(share) for share in column] for column in shares.T):
+        for j in range(len(counts)):
+            density = [rise[j] * int(counts[j])]  # by powers of the place on the cell
+            for other, count in enumerate(counts):
+                for _ in range(count - (other == j)):
+                    up = [Fraction(0), *(rise[other] * term for term in density)]
+                    density = [
+                        below[other] * term + more
+                        for term, more in zip([*density, Fraction(0)], up, strict=True)
+                    ]
+            best[j] += sum(term / (power + 1) for power, term in enumerate(density))
+        below = [start + step for start, step in zip(below, rise, strict=True)]
+    return best

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,6 +105,35 @@ def tiny(kind: str, seed: int = 0, **settings: Any) -> Any:
             # attention that is nearly uniform would hide what it attends to
             weight.mul_(6.0 if weight.dim() > 1 else 1.0)
     return model
+
+
+def tiny_pair() -> tuple[Any, Any]:
+    """A draft and a target that `generate` decodes with, up to 64 tokens."""
+    settings = {"max_position_embeddings": 64, "tie_word_embeddings": False}
+    return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
+
+
+PROMPTS = ([0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8])
+"""A batch, padded on the left with zeros."""
+
+
+def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: Any) -> Any:
+    """What plain generate and ours give, greedily unless told otherwise."""
+    import torch
+
+    from otlp.decode import generate
+
+    draft, target = pair
+    given = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, **options}
+    given["attention_mask"] = torch.ones_like(prompt) if mask is None else mask
+    given = {name: value for name, value in given.items() if value is not None}
+    # the function with its arguments bound, as transformers 4.56 needs it
+    own = partial(generate, draft_model=draft, paths=2, length=3)
+    found = []
+    for more in ({}, {"custom_generate": own}):
+        torch.manual_seed(0)
+        found.append(target.generate(prompt, **copy.deepcopy(given), **more))
+    return found
 
 
 def name_of(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -23,7 +22,13 @@ from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.score_plan import ScorePlan
 from otlp.timing import Stopwatch
-from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems
+from tests.instances import (
+    DEGENERATE,
+    brute_force_optimum,
+    check_solution,
+    exact_best,
+    iid_problems,
+)
 
 FALSE_ALARM = 1e-4
 """Of each test by sampling; the seeds are fixed."""
@@ -154,39 +159,15 @@ def test_draws_follow_the_slices(size: int, n: int, seed: int) -> None:
         assert not g_test(counts, plan.conditional(row), FALSE_ALARM).rejects(FALSE_ALARM)
 
 
-def exact_selection(plan: ScorePlan, tokens: IntArray, counts: IntArray) -> list[Fraction]:
-    """Law of the selected token in rational numbers, by multiplying out the polynomials."""
-    share = shares(plan)[plan.swaps.group[tokens]]
-    law = [Fraction(0)] * len(tokens)
-    below = [Fraction(0)] * len(tokens)
-    for cell in range(share.shape[1]):
-        rise = [Fraction(share[j, cell]) for j in range(len(tokens))]
-        for j in range(len(tokens)):
-            if rise[j] == 0:
-                continue
-            density = [rise[j] * int(counts[j])]  # by powers of the place in the cell
-            for other, count in enumerate(counts):
-                for _ in range(count - (other == j)):
-                    shifted = [Fraction(0), *(rise[other] * term for term in density)]
-                    density = [
-                        below[other] * term + up
-                        for term, up in zip([*density, Fraction(0)], shifted, strict=True)
-                    ]
-            law[j] += sum(term / (power + 1) for power, term in enumerate(density))
-        below = [start + step for start, step in zip(below, rise, strict=True)]
-    return law
-
-
 @pytest.mark.parametrize(("size", "n"), [(5, 4), (5, 7), (4, 20), (3, 33)])
 def test_slices_are_exact(size: int, n: int) -> None:
     p, q = uneven(size, n)
     _, plan = solve(otlp.Problem(p, IID(q, n)))
     for row in drafted(q, n, 2, n):
         tokens, masses = plan.selection(row)
-        reference = exact_selection(plan, *np.unique(row, return_counts=True))
-        np.testing.assert_allclose(
-            masses, np.array([float(mass) for mass in reference]), rtol=0.0, atol=1e-13
-        )
+        drawn, counts = np.unique(row, return_counts=True)
+        reference = exact_best(counts, shares(plan)[plan.swaps.group[drawn]])
+        np.testing.assert_allclose(masses, np.array(reference, float), rtol=0.0, atol=1e-13)
         assert tokens.tolist() == sorted(set(row.tolist()))
 
 

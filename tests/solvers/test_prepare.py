@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 import otlp
 from otlp.distribution import FloatArray
-from otlp.drafts.by_name import SCHEMES as NAMED
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
@@ -19,13 +18,6 @@ from tests.instances import DEGENERATE, SCHEMES, TOLERANCE, without_replacement_
 
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
 PROMISED = [name for name in SOLVERS if SOLVERS[name]().promise >= otlp.Guarantee.LOSSLESS]
-CASES = [
-    (name, scheme, n)
-    for name in [*PROMISED, "auto"]
-    for scheme in NAMED
-    for n in ((2,) if scheme == "hub" else (1, 3))
-    if SOLVERS[name]().supports(otlp.Problem(P, make_scheme(scheme, Q, n)))
-]
 
 
 def check_prepared(name: str, problem: otlp.Problem) -> None:
@@ -61,29 +53,6 @@ def test_prepared_slices_are_the_certified_ones_and_lossless(scheme: str) -> Non
 def test_prepared_at_the_edges(name: str) -> None:
     for solver in PROMISED:
         check_prepared(solver, DEGENERATE[name])
-
-
-@pytest.mark.parametrize(("name", "scheme", "n"), CASES)
-def test_the_sampler_of_a_prepared_plan_has_the_law_of_its_slices(
-    name: str, scheme: str, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`sample` is followed draw by draw: an exact law, no test.
-
-    What it draws from elsewhere would show in the repetitions, of which a few will do here: those
-    of certified plans, by the same code, are all made in tests/otlp/auditing.
-    """
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
-    drafts = make_scheme(scheme, Q, n)
-    plan = SOLVERS[name]().prepare(otlp.Problem(P, drafts))
-    report = otlp.audit(
-        lambda tokens, p, q, rng: plan.sample(tokens, rng), P, drafts, samples=1_000
-    )
-    if name == "auto" and scheme == "iid" and n > 1:
-        # compiled comparisons cannot be followed; its conditionals are tested with the solver
-        assert report.verdict is otlp.auditing.Verdict.NOT_REJECTED
-        return
-    assert report.verdict is otlp.auditing.Verdict.LOSSLESS, str(report)
-    assert report.total_variation < 1e-12
 
 
 def test_no_certificate_is_made() -> None:

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from otlp import audit_rounds
 from otlp.auditing import Verdict
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
-from otlp.cli.audit import command
 from otlp.decode import random_pair
 from otlp.errors import EngineNotFoundError
+from tests.otlp.cli.command import refused, run
 
 
 def report_on(name: str, **settings: int):
@@ -68,7 +67,7 @@ def test_the_command_tells_of_candidates(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     path = tmp_path / "report.json"
     options = ["--engine", "hugging-face", "--length", "1", "--samples", "2000"]
-    result = CliRunner().invoke(command, [*options, "--json", str(path)])
+    result = run("audit", *options, "--json", path)
     written = json.loads(path.read_text())
     assert written["verdict"] == "LOSSLESS"  # the verifier's own
     assert written["passed"] == (result.exit_code == 0) == ("DRAFTS_DIFFER" not in result.output)
@@ -117,6 +116,4 @@ def test_an_engine_without_the_function() -> None:
     ],
 )
 def test_options_that_do_not_fit(options: list[str], said: str) -> None:
-    result = CliRunner().invoke(command, options)
-    assert result.exit_code == 2
-    assert said in result.output
+    assert said in refused("audit", *options)

@@ -16,7 +16,14 @@ torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.histogram import bin_count  # noqa: E402
 from otlp.batched.rows import CHUNK, prepare  # noqa: E402
-from tests.otlp.batched.rows import RULES, SUBNORMAL, spread, subnormal_pairs  # noqa: E402
+from tests.otlp.batched.rows import (  # noqa: E402
+    DEGENERATE,
+    RULES,
+    SUBNORMAL,
+    degenerate_rows,
+    spread,
+    subnormal_pairs,
+)
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 
@@ -85,18 +92,6 @@ def test_padded_rows_follow_the_target(rule, place: int) -> None:
 
 # --- all drafts, all patterns of padding, degenerate rows --------------------------------------
 
-DEGENERATE = {
-    "one token": ([1.0], [1.0]),
-    "equal": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
-    "nearly equal": ([0.5, 0.5], [0.5 + 1e-16, 0.5 - 1e-16]),
-    "disjoint": ([0.0, 0.0, 0.5, 0.5], [0.25, 0.75, 0.0, 0.0]),
-    "subnormal draft": ([0.0, 1.0], [5e-324, 1.0]),
-    "subnormals": ([5e-324, 1e-310, 1.0], [1e-310, 1.0, 5e-324]),
-    "tiny": ([1e-300, 0.3, 0.7, 0.0], [0.5, 1e-300, 0.0, 0.5]),
-    "mass outside the draft": ([0.9, 0.05, 0.05], [0.0, 0.3, 0.7]),
-    "ties": ([0.2, 0.2, 0.3, 0.3], [0.1, 0.1, 0.4, 0.4]),
-}
-
 
 @pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
 @pytest.mark.parametrize("n", [1, 3])
@@ -127,6 +122,38 @@ def test_degenerate_rows_stay_in_the_support(rule, p: list[float], q: list[float
             target.expand(len(drafts), -1), draft.expand(len(drafts), -1), drafts, numbers
         )
         assert (target[tokens] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_degenerate_conditionals_are_those_of_each_row_alone(dtype) -> None:
+    target, draft, tokens, names = degenerate_rows(dtype)
+    together = batched.conditional(target, draft, tokens)
+    assert (together >= 0).all()
+    assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
+    for row, name in enumerate(names):
+        real = tokens[row][tokens[row] >= 0]
+        kept = real if len(real) else torch.tensor([batched.PADDING])
+        alone = batched.conditional(target[row : row + 1], draft[row : row + 1], kept[None])
+        assert (together[row] - alone[0]).abs().max() < 1e-12
+        if not len(real):
+            law = target[row].double()
+            assert (together[row] - law / law.sum()).abs().max() < 1e-12
+        elif name in ("equal", "disjoint"):
+            hit = float(together[row, kept.unique()].sum())
+            assert hit == pytest.approx(float(name == "equal"), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_degenerate_rows_are_verified_as_alone(rule, dtype) -> None:
+    target, draft, tokens, names = degenerate_rows(dtype)
+    numbers = batched.uniforms(tokens, torch.Generator().manual_seed(4))
+    found, accepted = rule(target, draft, tokens, numbers)
+    for row, name in enumerate(names):
+        part = slice(row, row + 1)
+        alone, hit = rule(target[part], draft[part], tokens[part], numbers[part])
+        assert int(alone) == int(found[row]) and bool(hit) == bool(accepted[row])
+        if name in ("equal", "disjoint") and rule is not batched.speculative_sampling:
+            assert bool(hit) == (name == "equal" and bool((tokens[row] >= 0).any()))
 
 
 # --- what the rows look like in memory ---------------------------------------------------------

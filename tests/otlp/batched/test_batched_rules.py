@@ -13,7 +13,7 @@ from otlp.auditing.gtest import g_test
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from tests.otlp.batched.rows import DTYPES, RULES, spread  # noqa: E402
+from tests.otlp.batched.rows import DEGENERATE, DTYPES, RULES, spread  # noqa: E402
 
 RATE = 1e-6 / 80
 COUNT = 20_000
@@ -134,18 +134,6 @@ def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
 
 # --- the exact law of different drafts ------------------------------------------------------------
 
-CORNERS = {
-    "plain": ([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]),
-    "zeros in the draft": ([0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.0, 0.5]),
-    "zeros in the target": ([0.0, 0.7, 0.3, 0.0], [0.4, 0.3, 0.2, 0.1]),
-    "equal": ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7]),
-    "disjoint": ([0.0, 0.0, 0.5, 0.5], [0.25, 0.75, 0.0, 0.0]),
-    "point masses": ([0.0, 1.0], [1.0, 0.0]),
-    "tiny": ([1e-300, 0.5, 0.5], [0.5, 1e-300, 0.5]),
-    "subnormal": ([0.5, 0.0, 0.5, 0.0], [3.3335e-320, 1.5e-323, 3.3333333333333e-310, 1.0]),
-    "one token": ([1.0], [1.0]),
-}
-
 
 def least_number(holds, count: int):
     """Least multiple of 2^-53 at which a monotone condition on a number holds, for each row."""
@@ -198,7 +186,7 @@ def law_of_different_drafts(p: list[float], q: list[float], n: int, padded: bool
     return law.numpy()
 
 
-@pytest.mark.parametrize(("p", "q"), CORNERS.values(), ids=CORNERS)
+@pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
 def test_different_drafts_are_lossless_at_the_corners(p: list[float], q: list[float]) -> None:
     """Where every token of the draft is drafted."""
     law = law_of_different_drafts(p, q, int(np.count_nonzero(q)), False)
@@ -206,7 +194,7 @@ def test_different_drafts_are_lossless_at_the_corners(p: list[float], q: list[fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("p", "q"), CORNERS.values(), ids=CORNERS)
+@pytest.mark.parametrize(("p", "q"), DEGENERATE.values(), ids=DEGENERATE)
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_different_drafts_are_lossless(p: list[float], q: list[float], padded: bool) -> None:
     for n in range(1, int(np.count_nonzero(q)) + 1):

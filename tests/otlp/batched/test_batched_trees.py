@@ -209,14 +209,14 @@ def test_scores_of_tiny_powers_are_drawn_by_inversion(power: float) -> None:
 def test_sampled_rounds(drafting: Drafting) -> None:
     """Rows of many trees at once; G-tests of false-alarm rate 1e-7 each."""
     pair = random_pair(3, drafting.length + 1, np.random.default_rng(5))
-    trees = pack(drafted(pair, drafting, 1_500), pair[1])
+    trees = pack(drafted(pair, drafting, 1_000), pair[1])
     found = batched.verify_tree(*trees[:4], torch.Generator().manual_seed(7), nodes=trees.nodes)
     first = torch.bincount(found.tokens[:, 0], minlength=3).numpy()
     assert not g_test(first, pair[1].joint(1), 1e-7).rejects(1e-7)
     law = round_law(*pair, drafting, Tournament())
     lengths = torch.bincount(found.accepted, minlength=drafting.length + 1).numpy()
     assert not g_test(lengths, law.lengths, 1e-7).rejects(1e-7)
-    rows = torch.arange(1_500)
+    rows = torch.arange(1_000)
     for depth in range(drafting.length):
         inside = found.accepted > depth
         slot = found.path[:, depth]
@@ -270,20 +270,20 @@ def test_one_row_for_each_slot_and_chunks_make_no_difference(
 
 def test_paths_are_those_of_verify_paths() -> None:
     """Acceptance agrees with `verify_paths` on the same drafts, in the mean: other numbers."""
-    trees, _ = random_rows(iid_paths(3, 2), 3, 1_500)
+    trees, _ = random_rows(iid_paths(3, 2), 3, 1_000)
     generator = torch.Generator().manual_seed(2)
     own = batched.verify_tree(*trees[:4], generator, nodes=trees.nodes).accepted.double()
     # slots level by level become paths
-    rows = torch.arange(1_500)[:, None, None]
+    rows = torch.arange(1_000)[:, None, None]
     leaf = trees.shape.plan(trees.tokens.device).ancestors
-    ends = leaf[leaf[:, :, 2] >= 0].view(1_500, 3, 3)
+    ends = leaf[leaf[:, :, 2] >= 0].view(1_000, 3, 3)
     nodes = trees.nodes[rows, ends]
     paths = trees.tokens[rows, ends[..., 1:]]
     other = batched.verify_paths(
         trees.target[rows, nodes], trees.draft[rows, nodes][:, :, :2], paths, generator
     ).accepted.double()
     gap = float(own.mean() - other.mean())
-    assert abs(gap) < 6.0 * float((own.var() + other.var()).sqrt()) / 1_500**0.5
+    assert abs(gap) < 6.0 * float((own.var() + other.var()).sqrt()) / 1_000**0.5
 
 
 def test_no_rows_and_no_drafts() -> None:

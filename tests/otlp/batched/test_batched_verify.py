@@ -245,62 +245,6 @@ def test_output_law_at_size(verify) -> None:
     assert not g_test(counts.numpy(), p.numpy(), RATE).rejects(RATE)
 
 
-# --- degenerate rows --------------------------------------------------------------------------
-
-
-def degenerate_rows(dtype):
-    """Rows of five tokens, with drafts: p = q, disjoint, one token, top-k masks, n = 1, n = 0."""
-    infinity = float("-inf")
-    logits = torch.tensor([[0.3, infinity, 1.0, infinity, 0.1], [0.5, 2.0, infinity, 0.0, 0.0]])
-    masked = batched.softmax(logits.to(dtype))
-    rows = [
-        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.1, 0.2, 0.3, 0.15, 0.25], [2, 4, 0]),
-        ([0.5, 0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.25, 0.25, 0.5], [2, 2, 4]),
-        ([0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [2, 2, 2]),
-        ([0.2, 0.2, 0.2, 0.2, 0.2], [0.0, 1.0, 0.0, 0.0, 0.0], [1, 1, 1]),
-        (masked[1].tolist(), masked[0].tolist(), [0, 2, 4]),
-        (masked[0].tolist(), masked[1].tolist(), [1, 0, 3]),
-        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [3, -1, -1]),
-        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [-1, -1, -1]),
-        ([0.1, 0.2, 0.3, 0.15, 0.25], [0.3, 0.3, 0.2, 0.1, 0.1], [-1, 0, 4]),
-        ([1.0, 0.0, 0.0, 0.0, 0.0], [1e-30, 1.0, 0.0, 0.0, 0.0], [1, 0, 1]),
-    ]
-    target, draft, tokens = (torch.tensor(part) for part in zip(*rows, strict=True))
-    return target.to(dtype), draft.to(dtype), tokens
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_degenerate_conditionals_are_those_of_each_row_alone(dtype) -> None:
-    target, draft, tokens = degenerate_rows(dtype)
-    together = batched.conditional(target, draft, tokens)
-    assert (together >= 0).all()
-    assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
-    for row in range(len(tokens)):
-        real = tokens[row][tokens[row] >= 0]
-        kept = real if len(real) else torch.tensor([batched.PADDING])
-        alone = batched.conditional(target[row : row + 1], draft[row : row + 1], kept[None])
-        assert (together[row] - alone[0]).abs().max() < 1e-12
-    # p = q accepts always; disjoint supports never; without drafts the law is p
-    assert float(together[0, tokens[0]].sum()) == pytest.approx(1.0, abs=1e-6)
-    assert float(together[1, tokens[1]].sum()) == 0.0
-    law = target[7].double()
-    assert (together[7] - law / law.sum()).abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("verify", [*VERIFIERS, batched.k_seq, batched.recursive_rejection])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_degenerate_rows_are_verified_as_alone(verify, dtype) -> None:
-    target, draft, tokens = degenerate_rows(dtype)
-    numbers = batched.uniforms(tokens, torch.Generator().manual_seed(4))
-    found, accepted = verify(target, draft, tokens, numbers)
-    for row in range(len(tokens)):
-        part = slice(row, row + 1)
-        alone, hit = verify(target[part], draft[part], tokens[part], numbers[part])
-        assert int(alone) == int(found[row]) and bool(hit) == bool(accepted[row])
-        assert float(target[row, found[row]]) > 0.0
-    assert bool(accepted[0]) and not bool(accepted[1]) and not bool(accepted[7])
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_outputs_stay_in_the_support(data) -> None:

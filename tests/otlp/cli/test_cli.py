@@ -14,11 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import otlp
 from otlp.certificate import Answer
-from otlp.cli import COMMANDS, main
+from otlp.cli import COMMANDS
 from otlp.cli.output import write_json, write_whole
 from otlp.data import captures
 from otlp.data.spread_rows import spread_rows
@@ -29,10 +28,7 @@ from otlp.solvers import SOLVERS
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from tests.example_captures import LABELS, example
-
-
-def run(*words: str) -> Result:
-    return CliRunner(catch_exceptions=False).invoke(main, list(words))
+from tests.otlp.cli.command import run
 
 
 @dataclass(frozen=True)
@@ -285,27 +281,6 @@ def test_info_describes_the_built_in_capture() -> None:
     assert result.exit_code == 0
     assert "4,096" in result.output
     assert "real models" in result.output
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (("solve", "--solver", "martingal"), "did you mean 'martingale'"),
-        (("solve", "--solver", "max-flow", "-o", "engin=ortools", "--top-k", "4"), "engine"),
-        (("solve", "missing.safetensors"), "missing.safetensors"),
-        (("solve", "--row", "100000"), "100000"),
-        (("solve", "--n", "0"), "0 is not in the range"),
-        (("solve", "--temperature", "0"), "temperature"),
-        (("bench", "--top-k", "ten"), "ten"),
-        (("bench", "--n", "0"), "0 is not in the range"),
-        (("solv",), "solve"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_status_2(words: tuple[str, ...], hint: str) -> None:
-    result = run(*words)
-    assert result.exit_code == 2
-    assert hint in result.output
-    assert "Traceback" not in result.output
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from otlp.cli import main
 from otlp.data.captures import save
 from otlp.decode import Sampling, random_pair
 from otlp.decode.design import Statistics
 from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.trees import write_text
 from tests.example_captures import of_texts
+from tests.otlp.cli import command
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["design", *map(str, arguments)])
+run = partial(command.run, "design")
 
 
 def save_pair(path: Path, source: str) -> Path:
@@ -35,9 +33,8 @@ def captured(tmp_path: Path) -> Path:
 
 
 def test_text_of_another_temperature_is_refused(captured: Path, tmp_path: Path) -> None:
-    refused = run(captured, "--nodes", 2, "--length", 3, "--temperature", 0.5)
-    assert refused.exit_code == 2
-    assert "at temperature 1, and text renewal needs" in " ".join(refused.output.split())
+    said = command.refused("design", captured, *"--nodes 2 --length 3 --temperature 0.5".split())
+    assert "at temperature 1, and text renewal needs" in said
     unsaid = save_pair(tmp_path / "unsaid.safetensors", DECODED)
     found = run(unsaid, "--nodes", 2, "--length", 3, "--temperature", 0.5)
     assert found.exit_code == 0
@@ -69,12 +66,10 @@ def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) 
     kept = tmp_path / "statistics.json"
     assert run(captured, "--nodes", 2, "--length", 3, "--statistics", kept).exit_code == 0
     kept.write_text(kept.read_text().replace('"large"', '"huge"'))
-    refused = run(captured, "--nodes", 2, "--statistics", kept)
-    assert refused.exit_code == 2
-    assert "of target huge with draft small" in refused.output
-    assert "not of target large with draft small" in refused.output
-    other = run(captured, "--nodes", 2, "--temperature", 0.5, "--statistics", kept)
-    assert other.exit_code == 2
+    words = ("design", captured, "--nodes", 2, "--statistics", kept)
+    said = "of target huge with draft small, not of target large with draft small"
+    assert said in command.refused(*words)
+    command.refused(*words, "--temperature", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -82,5 +77,4 @@ def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) 
     [("--nodes", 0), ("--length", 8), ("--temperature", -1), ("--draft-cost", -1)],
 )
 def test_bad_options(captured: Path, options: tuple[object, ...]) -> None:
-    found = run(captured, *options)
-    assert found.exit_code == 2 and "Traceback" not in found.output
+    command.refused("design", captured, *options)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from otlp.cli import main
+from tests.otlp.cli.command import refused, run
 
 RULES = """
 import os, time
@@ -46,9 +46,7 @@ def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30"
     (tmp_path / "mine.py").write_text(RULES)
     names = ",".join(f"{tmp_path}/mine.py:{rule}" if ":" not in rule else rule for rule in rules)
     words = f"compare --rows 2 --n 2 --schemes {schemes} --rules {names},naive --top-k 30"
-    found = CliRunner().invoke(
-        main, [*words.split(), "--time-limit", limit, "--json", str(tmp_path / "found.json")]
-    )
+    found = run(*words.split(), "--time-limit", limit, "--json", tmp_path / "found.json")
     assert found.exit_code == 0, found.output
     return found
 
@@ -98,5 +96,4 @@ def test_a_rule_that_fails_does_no_harm(rule: str, said: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("rule", ["nowhere.py:verify", "mine.py", "nobody", ":verify", "mine.py:"])
 def test_what_is_no_rule_is_refused_before_any_work(rule: str) -> None:
-    found = CliRunner().invoke(main, ["compare", "--rules", rule])
-    assert found.exit_code == 2
+    refused("compare", "--rules", rule)

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from rich.cells import cell_len
 
-from otlp.cli import main, output
+from otlp.cli import output
 from otlp.cli.output import console, show, table
+from tests.otlp.cli.command import refused, run
 
 WORDS = {
     "solve": "solve --row 3 --n 3",
@@ -37,9 +37,9 @@ def printed(words: str, monkeypatch: pytest.MonkeyPatch, columns: int | None = N
         monkeypatch.setattr(console, "_force_terminal", True)
         monkeypatch.setattr(console, "_color_system", None)
         monkeypatch.setattr(console, "_width", columns)
-    result = CliRunner(catch_exceptions=False).invoke(main, words.split())
+    found = run(*words.split()).output
     monkeypatch.undo()
-    return result.output
+    return found
 
 
 def words_of(output: str) -> set[str]:
@@ -121,9 +121,7 @@ def test_what_cannot_be_is_said_before_any_work(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otlp.data.captures.load", lambda path: pytest.fail("work had begun"))
     command, *rest = words.split()
-    result = CliRunner().invoke(main, [command, "mine.safetensors", *rest])
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    refused(command, "mine.safetensors", *rest)
 
 
 def test_a_table_in_a_pipe_has_its_title_and_is_cut_nowhere(

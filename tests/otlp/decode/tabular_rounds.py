@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from otlp.decode import Drafting, TabularModel, Verification, mixed_shape, mixed_tree, random_pair
+from otlp.decode.design import WrittenText
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
 from otlp.distribution import FloatArray
@@ -41,6 +44,22 @@ def cut(pair: Pair, rng: np.random.Generator) -> Pair:
             tables.append(kept / kept.sum(axis=-1, keepdims=True))
         found.append(TabularModel(tables, model.name))
     return found[0], found[1]
+
+
+def every_text(
+    draft: TabularModel, target: TabularModel, length: int
+) -> list[tuple[WrittenText, float]]:
+    """All texts of so many tokens, with the target's probabilities."""
+    found = []
+    for tokens in product(range(target.vocab_size), repeat=length):
+        chance = float(target.joint(length)[tokens])
+        if chance > 0.0:
+            p, q = (
+                np.stack([model.distribution(tokens[:at]) for at in range(length)])
+                for model in (target, draft)
+            )
+            found.append((WrittenText(np.array(tokens), p, q), chance))
+    return found
 
 
 def without_memory(q: FloatArray | list[float], p: FloatArray | list[float], length: int) -> Pair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,14 @@ from otlp.cli import main  # noqa: E402
 from otlp.decode import NGram, generate, write_generate_folder  # noqa: E402
 from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import SIZE, tiny  # noqa: E402
+from tests.tiny_models import PROMPTS, SIZE, generated, tiny, tiny_pair  # noqa: E402
 
-PADDED = torch.tensor([[0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8]])
+PADDED = torch.tensor(PROMPTS)
 MASK = (torch.arange(5) >= torch.tensor([[2], [0], [4]])).long()
 ONE = torch.tensor([[3, 9, 4, 9, 7]])
 
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Any, Any]:
-    settings = {"max_position_embeddings": 64, "tie_word_embeddings": False}
-    return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
+pair = pytest.fixture(tiny_pair, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +40,6 @@ def trained() -> tuple[Any, Any, Any]:
 def drafted(draft: Any, **settings: Any) -> Any:
     """The function with its arguments bound, as transformers 4.56 needs it."""
     return partial(generate, draft_model=draft, **settings)
-
-
-def both(pair: tuple[Any, Any], prompt: Any, mask: Any, **options: Any) -> tuple[Any, Any]:
-    """What plain generate and generate with a draft model give."""
-    draft, target = pair
-    given = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "attention_mask": mask}
-    given.update(options)
-    plain = target.generate(prompt, **copy.deepcopy(given))
-    return plain, target.generate(prompt, custom_generate=drafted(draft, length=3), **given)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +60,7 @@ def both(pair: tuple[Any, Any], prompt: Any, mask: Any, **options: Any) -> tuple
 def test_greedy_batches_are_those_of_plain_generate(
     pair: tuple[Any, Any], options: dict[str, Any]
 ) -> None:
-    plain, found = both(pair, PADDED, MASK, **options)
+    plain, found = generated(pair, PADDED, MASK, **options)
     assert torch.equal(plain, found)
 
 
@@ -88,14 +75,14 @@ class Late(transformers.StoppingCriteria):  # type: ignore[misc]
 def test_rows_that_end_before_others(pair: tuple[Any, Any], end: int | None) -> None:
     """Without an end token a row that is done goes on in generate; with one it is padded."""
     criteria = transformers.StoppingCriteriaList([Late()])
-    plain, found = both(pair, PADDED, MASK, stopping_criteria=criteria, eos_token_id=end)
+    plain, found = generated(pair, PADDED, MASK, stopping_criteria=criteria, eos_token_id=end)
     assert torch.equal(plain, found) and plain.shape[1] == 12
 
 
 def test_scores_and_logits(pair: tuple[Any, Any]) -> None:
     """Those of plain generate up to rounding: a tree is scored in another order of sums."""
     asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
-    plain, found = both(pair, PADDED, MASK, repetition_penalty=1.5, **asked)
+    plain, found = generated(pair, PADDED, MASK, repetition_penalty=1.5, **asked)
     assert torch.equal(plain.sequences, found.sequences)
     for name in ("scores", "logits"):
         ours, theirs = (torch.stack(getattr(one, name)) for one in (found, plain))
@@ -151,12 +138,12 @@ def test_caches_that_cannot_be_gone_on_from(pair: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize("mask", [[1, 1, 1, 1, 0], [1, 0, 1, 1, 1], [2, 2, 2, 2, 2]])
 def test_masks_that_are_no_padding_on_the_left(pair: tuple[Any, Any], mask: list[int]) -> None:
     with pytest.raises(InvalidInputError, match=r"attention_mask .* pad on the left"):
-        both(pair, ONE, torch.tensor([mask]))
+        generated(pair, ONE, torch.tensor([mask]))
 
 
 def test_drafts_without_a_network_have_a_text_a_row(pair: tuple[Any, Any]) -> None:
     corpus = np.arange(40) % SIZE
-    plain, found = both((NGram(SIZE, corpus=corpus), pair[1]), PADDED, MASK)
+    plain, found = generated((NGram(SIZE, corpus=corpus), pair[1]), PADDED, MASK)
     assert torch.equal(plain, found)
 
 

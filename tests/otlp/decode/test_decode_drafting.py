@@ -60,16 +60,6 @@ def test_draws_follow_the_scheme(kind):
     assert sum(masses.values()) == pytest.approx(1.0, abs=1e-14)
 
 
-@pytest.mark.parametrize("rule", ["recursive-rejection", "optimal", "naive", "traversal"])
-@pytest.mark.parametrize("first", [[1.0, 1e-310, 0.0], [1.0, 5e-324, 1e-300], [1.0, 0.0, 0.0]])
-def test_fewer_tokens_than_siblings(rule, first):
-    draft = TabularModel([first, [[0.2, 0.3, 0.5]] * 3])
-    target = TabularModel([[0.5, 0.2, 0.3], [[0.5, 0.2, 0.3]] * 3])
-    law = round_law(draft, target, without_replacement([2]), ALGORITHMS[rule])
-    assert law.tokens == pytest.approx(target.joint(law.tokens.ndim), abs=1e-12)
-    play_round(draft, target, without_replacement([2]), ALGORITHMS[rule], np.random.default_rng(0))
-
-
 def test_equal_paths_share_their_nodes():
     draft = TabularModel([[1.0, 0.0], [[0.5, 0.5]] * 2])
     draft.start(np.array([], dtype=np.int64))

@@ -27,7 +27,7 @@ from otlp.decode import (  # noqa: E402
 from otlp.decode.generated_row import ProcessedModel, RowPlace, decode_row  # noqa: E402
 from otlp.decode.generation_options import HONOURED, IDLE, PROCESSORS, check_options  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import SIZE, name_of, tiny  # noqa: E402
+from tests.tiny_models import SIZE, generated, name_of, tiny, tiny_pair  # noqa: E402
 
 PROMPT = torch.tensor([[3, 9, 4, 9, 7]])
 NEW = 10
@@ -107,24 +107,7 @@ ASKED = {
 """Values to ask for; fields that are not named here are asked for with a text."""
 
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Any, Any]:
-    settings = {"max_position_embeddings": 64, "tie_word_embeddings": False}
-    return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
-
-
-def both(pair: tuple[Any, Any], prompt: Any = PROMPT, **options: Any) -> tuple[Any, Any]:
-    """What plain generate and generate with a draft model give, greedily unless told otherwise."""
-    draft, target = pair
-    given = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0, **options}
-    given.setdefault("attention_mask", torch.ones_like(prompt))
-    given = {name: value for name, value in given.items() if value is not None}
-    torch.manual_seed(0)
-    plain = target.generate(prompt, **copy.deepcopy(given))
-    found = target.generate(
-        prompt, custom_generate=generate, draft_model=draft, paths=2, length=3, **given
-    )
-    return plain, found
+pair = pytest.fixture(tiny_pair, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +121,7 @@ def unasked(pair: tuple[Any, Any]) -> Any:
 def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any, name: str) -> None:
     """The fields are those of the transformers that is installed."""
     if name in HONOURED | IDLE:
-        plain, found = both(pair, **VALUES[name])
+        plain, found = generated(pair, PROMPT, **VALUES[name])
         if name == "return_dict_in_generate":
             plain, found = plain.sequences, found.sequences
         assert torch.equal(plain, found)
@@ -196,7 +179,7 @@ def test_stop_strings_as_stopping_criteria(pair: tuple[Any, Any]) -> None:
             return torch.tensor([self.seen == [6, 7, 8, 9]])
 
     criteria = transformers.StoppingCriteriaList([Stop()])
-    plain, found = both(pair, stopping_criteria=copy.deepcopy(criteria))
+    plain, found = generated(pair, PROMPT, stopping_criteria=copy.deepcopy(criteria))
     assert plain.shape[1] == 9
     assert torch.equal(plain, found)
 
@@ -308,28 +291,28 @@ class Derived(OfText):
 
 def test_processors_of_the_users_own(pair: tuple[Any, Any]) -> None:
     take = transformers.LogitsProcessorList
-    plain, found = both(pair, logits_processor=take([OfText()]))
+    plain, found = generated(pair, PROMPT, logits_processor=take([OfText()]))
     assert torch.equal(plain, found)
     for processor in (Remembering(), Derived()):
         with pytest.raises(InvalidInputError, match=type(processor).__name__):
-            both(pair, logits_processor=take([processor]))
+            generated(pair, PROMPT, logits_processor=take([processor]))
 
 
 def test_synthid_is_refused(pair: tuple[Any, Any]) -> None:
     config = transformers.SynthIDTextWatermarkingConfig(keys=[654, 400, 836], ngram_len=3)
     with pytest.raises(InvalidInputError, match="SynthIDTextWatermarkLogitsProcessor"):
-        both(pair, watermarking_config=config)
+        generated(pair, PROMPT, watermarking_config=config)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 5])
 @pytest.mark.parametrize("kind", ["mistral", "bloom", "gpt_neo", "llama"])
 def test_short_prompts(kind: str, tokens: int) -> None:
-    plain, found = both((tiny(kind, 1), tiny(kind, 2)), PROMPT[:, :tokens])
+    plain, found = generated((tiny(kind, 1), tiny(kind, 2)), PROMPT[:, :tokens])
     assert torch.equal(plain, found)
 
 
 def test_lengths_beyond_the_context_are_refused_before_a_token(pair: tuple[Any, Any]) -> None:
-    plain, found = both(pair, max_new_tokens=64 - PROMPT.shape[1])
+    plain, found = generated(pair, PROMPT, max_new_tokens=64 - PROMPT.shape[1])
     assert torch.equal(plain, found) and found.shape[1] == 64
     streamer = Streamer()
     with pytest.raises(InvalidInputError, match=r"65 tokens .* at most 59"):
@@ -349,7 +332,7 @@ def test_models_keep_their_mode(pair: tuple[Any, Any]) -> None:
     draft.train()
     target.transformer.h[0].train()
     before = [m.training for model in (draft, target) for m in model.modules()]
-    both((draft, target))
+    generated((draft, target), PROMPT)
     assert before == [m.training for model in (draft, target) for m in model.modules()]
     with pytest.raises(InvalidInputError, match="assistant_model is another name"):
         target.generate(PROMPT, custom_generate=generate, draft_model=draft, assistant_model=draft)

@@ -18,7 +18,6 @@ from otlp.decode import (
     no_draft,
     prefix_tree,
     random_pair,
-    top_tree,
     tree_shape,
 )
 from otlp.decode.laws.drafting_lp import drafting_optimum
@@ -182,14 +181,3 @@ def test_tournament_is_at_least_target_only(size, drafting):
             pair = cut(pair, rng)
         other = prefix_law(*pair, drafting, ALGORITHMS["target-only"]).block_efficiency
         assert tournament_efficiency(*pair, drafting) >= other - SLACK
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_tournament_is_target_only_where_nothing_is_drawn(seed):
-    rng = np.random.default_rng(seed)
-    pair = random_pair(3 + seed % 2, 4, rng)
-    drafting = top_tree(2 + 2 * seed, 3)
-    own, other = (
-        prefix_law(*pair, drafting, ALGORITHMS[name]) for name in ("tournament", "target-only")
-    )
-    np.testing.assert_allclose(own.lengths, other.lengths, rtol=0.0, atol=1e-10)

@@ -101,7 +101,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
 EVERY: dict[str, Drafting] = {
     "iid_paths": iid_paths(2, 3),
     "delayed_paths": delayed_paths(1, 2, 2),
-    "prefix_tree": prefix_tree([2, 2, 1]),
+    "prefix_tree": prefix_tree([2, 1, 2]),
     "without_replacement": without_replacement([2, 2, 1]),
     "hub_pairs": hub_pairs(2),
     "tree_shape": tree_shape([-1, 0, 0, 1, 1, 3]),

@@ -4,14 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from otlp.decode import (
     ALGORITHMS,
     Block,
     BottomUp,
     GreedyMultipath,
-    RandomChooser,
     ShapedDrafting,
     Speculative,
     TabularModel,
@@ -22,7 +20,6 @@ from otlp.decode import (
     hub_pairs,
     iid_paths,
     no_draft,
-    play_round,
     prefix_tree,
     random_pair,
     tree_shape,
@@ -171,14 +168,16 @@ def test_hard_models(name, pair, drafting, verification):
         assert found == pytest.approx(1.0, abs=1e-12)
 
 
-def test_fewer_tokens_than_children():
-    # two children are asked for where the draft has one token
-    draft = TabularModel([[1.0, 0.0, 0.0], np.eye(3)])
+@pytest.mark.parametrize("first", [[1.0, 1e-310, 0.0], [1.0, 5e-324, 1e-300], [1.0, 0.0, 0.0]])
+def test_fewer_tokens_than_children(first):
+    """Two children are asked for where the draft has one token, or hardly more."""
+    draft = TabularModel([first, [[0.2, 0.3, 0.5]] * 3])
     _, target = random_pair(3, 2, np.random.default_rng(7))
-    for drafting in (without_replacement([2]), hub_pairs(1)):
-        for verification in (Traversal(), TopDown("max-flow")):
-            assert_lossless((draft, target), drafting, verification)
-    assert_lossless((draft, target), hub_pairs(1), ALGORITHMS["hub"])
+    rules = [ALGORITHMS[name] for name in ("recursive-rejection", "optimal", "naive")]
+    for verification in (*rules, Traversal(), TopDown("max-flow")):
+        assert_lossless((draft, target), without_replacement([2]), verification)
+    for verification in (Traversal(), TopDown("max-flow"), ALGORITHMS["hub"]):
+        assert_lossless((draft, target), hub_pairs(1), verification)
 
 
 def test_plans_that_change_the_law_are_refused():
@@ -206,30 +205,3 @@ def test_selection_efficiency_is_that_of_the_outcomes(selection, exact, size):
     law = round_law(*pair, iid_paths(paths, length), selection)
     efficiency = exact(*pair, iid_paths(paths, length))
     assert efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_sampled_rounds_follow_the_enumerated_law():
-    """Production's random generator on top of the enumerated code; false alarm below 1e-4 in all.
-
-    A likelihood-ratio test for each algorithm, Bonferroni over the family; the seed is fixed.
-    """
-    names = ["k-seq", "optimal", "greedy-multipath", "two-slice", "traversal"]
-    rounds, length = 4000, 2
-    draft, target = random_pair(3, length + 1, np.random.default_rng(12))
-    wanted = rounds * target.joint(length + 1).ravel()
-    for name in names:
-        rng = np.random.default_rng(13)
-        counts = np.zeros((3,) * (length + 1))
-        for _ in range(rounds):
-            for model in (draft, target):
-                model.start(np.empty(0, dtype=np.int64))
-            played = play_round(draft, target, iid_paths(2, length), ALGORITHMS[name], rng)
-            text = played.tokens.tolist()
-            while len(text) <= length:
-                text.append(RandomChooser(rng).choose(target.distribution(text)))
-            counts[tuple(text)] += 1
-        seen = counts.ravel()
-        statistic = 2.0 * np.sum(seen * np.log(np.maximum(seen, 1e-300) / wanted))
-        assert chi2.sf(statistic, seen.size - 1) > 1e-4 / len(names), name

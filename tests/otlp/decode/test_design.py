@@ -51,25 +51,10 @@ from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.profiles import greedy_profile
+from tests.otlp.decode.tabular_rounds import every_text, without_memory
 
 LEAF: Any = ((), ())
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
-
-
-def every_text(
-    draft: TabularModel, target: TabularModel, length: int
-) -> list[tuple[WrittenText, float]]:
-    """All texts of so many tokens, with the target's probabilities."""
-    found = []
-    for tokens in product(range(target.vocab_size), repeat=length):
-        chance = float(target.joint(length)[tokens])
-        if chance > 0.0:
-            p, q = (
-                np.stack([model.distribution(tokens[:at]) for at in range(length)])
-                for model in (target, draft)
-            )
-            found.append((WrittenText(np.array(tokens), p, q), chance))
-    return found
 
 
 def lengths(profile: Any) -> Any:
@@ -131,9 +116,7 @@ def test_accepted_lengths_follow_from_the_text(family: str, seed: int) -> None:
 def test_slots_of_different_parents_are_told_apart() -> None:
     """Leaves below parents of different shape."""
     q, p = (np.array([0.4, 0.6]), np.array([0.6, 0.4]))
-    draft, target = (
-        TabularModel([np.broadcast_to(row, (2,) * (t + 1)) for t in range(4)]) for row in (q, p)
-    )
+    draft, target = without_memory(q, p, 4)
     drafting = tree_shape([-1, 0, 0, 1, 1, 2], "iid")
     assert profile_error(draft, target, drafting) < 1e-9
     law = round_law(draft, target, drafting, Tournament())
@@ -285,9 +268,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     """Without memory every place is alike, so that a few texts are as good as all."""
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3))
-    models = [
-        TabularModel([np.broadcast_to(row, (3,) * (t + 1)) for t in range(5)]) for row in (q, p)
-    ]
+    models = without_memory(q, p, 5)
     texts = []
     for _ in range(40):
         tokens = rng.choice(3, size=30, p=p)

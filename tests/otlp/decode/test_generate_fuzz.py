@@ -14,11 +14,11 @@ pytest.importorskip("transformers", reason="needs transformers")
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 from otlp.decode import generate  # noqa: E402
-from tests.tiny_models import SIZE, tiny  # noqa: E402
+from tests.tiny_models import PROMPTS, SIZE, tiny_pair  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = torch.tensor([[0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8]])
+PADDED = torch.tensor(PROMPTS)
 MASK = (torch.arange(5) >= torch.tensor([[2], [0], [4]])).long()
 OPTIONS: dict[str, list[Any]] = {
     "temperature": [0.3, 0.9, 1.7],
@@ -54,9 +54,7 @@ class Forced(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Any, Any]:
-    return tiny("gpt2", 1, tie_word_embeddings=False), tiny("gpt2", 2, tie_word_embeddings=False)
+pair = pytest.fixture(tiny_pair, scope="module")
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -73,12 +71,12 @@ def test_random_options(pair: tuple[Any, Any], seed: int) -> None:
     }  # fmt: skip
     torch.manual_seed(seed)
     found = pair[1].generate(
-        PROMPTS[rows], custom_generate=generate, draft_model=pair[0], paths=int(rng.integers(1, 4)),
+        PADDED[rows], custom_generate=generate, draft_model=pair[0], paths=int(rng.integers(1, 4)),
         length=int(rng.integers(1, 5)), verification=str(rng.choice(RULES)), **copy.deepcopy(given),
     )  # fmt: skip
-    tokens = found.sequences[:, PROMPTS.shape[1] :]
+    tokens = found.sequences[:, PADDED.shape[1] :]
     with Forced(tokens):
-        plain = pair[1].generate(PROMPTS[rows], **copy.deepcopy(given))
+        plain = pair[1].generate(PADDED[rows], **copy.deepcopy(given))
     assert torch.equal(plain.sequences, found.sequences)
     going = torch.ones(len(tokens), dtype=torch.bool)
     ends = torch.as_tensor(asked.get("eos_token_id", SIZE)).reshape(-1)

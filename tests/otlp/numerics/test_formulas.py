@@ -15,6 +15,7 @@ from otlp.numerics.inclusion import inclusion_probability
 from otlp.numerics.positive_part import positive_part
 from otlp.numerics.power_slope import power_slope, power_slopes
 from otlp.numerics.running_sum import accumulate
+from tests.instances import exact_best
 
 masses = st.floats(0.0, 1.0)
 
@@ -58,26 +59,12 @@ def test_the_best_score(seed: int, groups: int, cells: int) -> None:
     counts = rng.integers(1, 5, groups)
     shares = rng.dirichlet(np.full(cells, 0.5), groups) * (rng.random((groups, cells)) < 0.7)
     shares[:, -1] += 1.0 - shares.sum(axis=1)
-    expected = [Fraction(0)] * groups
-    below = [Fraction(0)] * groups
-    for cell in range(cells):
-        rise = [Fraction(share) for share in shares[:, cell]]
-        for j in range(groups):
-            density = [rise[j] * int(counts[j])]  # by powers of the place on the cell
-            for other, count in enumerate(counts):
-                for _ in range(count - (other == j)):
-                    up = [Fraction(0), *(rise[other] * term for term in density)]
-                    density = [
-                        below[other] * term + more
-                        for term, more in zip([*density, Fraction(0)], up, strict=True)
-                    ]
-            expected[j] += sum(term / (power + 1) for power, term in enumerate(density))
-        below = [start + step for start, step in zip(below, rise, strict=True)]
     offsets = (cells + 1) * np.arange(groups + 1)
     rows = np.tile(np.append(np.arange(cells), END), groups)
     mass = np.hstack((shares, np.zeros((groups, 1)))).ravel()
     chances = best_of(counts, offsets, rows, mass)
-    np.testing.assert_allclose(chances, np.array(expected, dtype=float), rtol=0.0, atol=1e-14)
+    exact = np.array(exact_best(counts, shares), float)
+    np.testing.assert_allclose(chances, exact, rtol=0.0, atol=1e-14)
 
 
 def test_a_thousand_scores_on_one_cell() -> None:

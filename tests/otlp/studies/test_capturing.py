@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from otlp.data.capture_file import join_files, open_capture_file
-from otlp.data.captures import save
+from otlp.data.captures import load, save
 from otlp.errors import CaptureError, InvalidInputError
 from tests.example_captures import make
 
@@ -46,6 +46,8 @@ def test_a_capture_mixes_no_precisions(pair: Any, tmp_path: Path) -> None:
     _interrupt(pair, prompts, path)
     with pytest.raises(CaptureError, match="begun with other dtype"):
         capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
+    with pytest.raises(CaptureError, match="other seed"):
+        capture(*pair, prompts, path, steps=2, seed=2)
     assert len(list(parts_folder(path).iterdir())) == 2
 
 
@@ -66,9 +68,13 @@ def test_a_capture_deletes_only_what_it_made(pair: Any, tmp_path: Path) -> None:
 def test_a_capture_interrupted_at_its_end_is_done(pair: Any, tmp_path: Path) -> None:
     path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
     folder = parts_folder(path)
+    straight = capture(*pair, prompts, tmp_path / "straight", steps=2)
     _interrupt(pair, prompts, path)
     left = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
     whole = capture(*pair, prompts, path, steps=2)
+    assert not folder.exists()
+    for part in ("target_logits", "draft_logits", "contexts"):
+        np.testing.assert_array_equal(getattr(load(path), part), getattr(straight, part))
     folder.mkdir()
     for name, content in left.items():
         (folder / name).write_bytes(content)

@@ -161,10 +161,3 @@ def test_command(capture: str, tmp_path: Path) -> None:
     optimum = next(r["acceptance"] for r in last if r["rule"] == compare.OPTIMUM)
     assert optimum == otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
     assert figure.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("arguments", [["--rules", "nobody"], ["--schemes", "nobody"]])
-def test_command_names_what_it_does_not_know(capture: str, arguments: list[str]) -> None:
-    result = CliRunner().invoke(command, [capture, *arguments])
-    assert result.exit_code == 2
-    assert "nobody" in result.output

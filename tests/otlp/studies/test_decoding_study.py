@@ -5,13 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from scipy import stats
 
-from otlp.cli import main
-from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, iid_paths, random_pair
-from otlp.errors import CaptureError, InvalidInputError, UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import (
     Measurement,
     Run,
@@ -22,12 +19,9 @@ from otlp.studies.decoding import (
     speed_up,
 )
 from otlp.studies.estimate import ratio
+from tests.otlp.cli.command import refused, run
 
 EMPTY = np.empty(0, dtype=np.int64)
-
-
-def run(*words: str) -> Result:
-    return CliRunner(catch_exceptions=False).invoke(main, list(words))
 
 
 def a_run(prompt, accepted, seconds=1.0):
@@ -105,30 +99,12 @@ def test_settings_that_cannot_be_are_refused():
         )
 
 
-def test_commands_say_what_is_wrong(tmp_path):
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"text": "def"}\n')
-    for words, part in (
-        (("decode", "--paths", "0"), "x>=1"),
-        (("decode", "--length", "0"), "x>=1"),
-        (("decode", "--algorithms", "blocks"), "blocks"),
-        (("decode", "--prompts", str(path)), "prompt"),
-        (("decode", "--prompts", str(tmp_path / "absent")), "cannot read"),
-        (("decode", "--algorithms", "block", "--paths", "2"), "one i.i.d. path"),
-        (("decode", "--temperature", "-1"), "temperature is -1"),
-    ):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert part in result.output
-
-
 @pytest.mark.parametrize("command", ["decode", "capture"])
 def test_without_torch_the_install_command_is_named(command, tmp_path, monkeypatch):
     for module in ("torch", "transformers"):
         monkeypatch.setitem(sys.modules, module, None)
-    result = run(command, *([str(tmp_path / "x")] if command == "capture" else []))
-    assert result.exit_code == 2
-    assert 'pip install -e ".[decode]"' in result.output
+    words = [command, tmp_path / "x"] if command == "capture" else [command]
+    assert 'pip install -e ".[decode]"' in refused(*words)
 
 
 class TestOnTheTrainedPair:
@@ -168,44 +144,12 @@ class TestOnTheTrainedPair:
     def test_a_prompt_that_is_too_long_is_named(self, tmp_path):
         prompts = tmp_path / "prompts.json"
         prompts.write_text(json.dumps(["import os", "x = 1; " * 300]))
-        result = run("decode", "--prompts", str(prompts), "--device", "cpu")
-        assert result.exit_code == 2
-        assert "prompt 2 has" in result.output and "512" in result.output
+        said = refused("decode", "--prompts", prompts, "--device", "cpu")
+        assert "prompt 2 has" in said and "512" in said
 
     def test_a_prompt_without_room_for_a_round_is_refused(self, pair):
         with pytest.raises(InvalidInputError, match="does not fit"):
             measure(*pair, [np.full(510, 7)], Setting("block", 1, 4))
-
-    def test_a_capture_goes_on_after_an_interruption(self, pair, tmp_path):
-        from otlp.studies.capturing import capture, parts_folder
-
-        prompts = [pair[1].encode(text) for text in ("import os", "def main(", "class A:")]
-        whole = capture(*pair, prompts, tmp_path / "whole", steps=3, seed=1)
-
-        class StopError(Exception):
-            pass
-
-        count = iter(range(10))
-
-        def stop_at_the_second():
-            if next(count) == 1:
-                raise StopError
-
-        path = tmp_path / "interrupted"
-        with pytest.raises(StopError):
-            capture(*pair, prompts, path, steps=3, seed=1, progress=stop_at_the_second)
-        parts = sorted(parts_folder(path).glob("*.safetensors"))
-        assert len(parts) == 2 and len(load(parts[1])) == 3
-        with pytest.raises(CaptureError, match="other seed"):
-            capture(*pair, prompts, path, steps=3, seed=2)
-        capture(*pair, prompts, path, steps=3, seed=1)
-        assert not parts_folder(path).exists()
-        made = load(path)
-        np.testing.assert_array_equal(made.target_logits, whole.target_logits)
-        np.testing.assert_array_equal(made.draft_logits, whole.draft_logits)
-        assert made.contexts == whole.contexts
-        with pytest.raises(CaptureError, match="already"):
-            capture(*pair, prompts, path, steps=3, seed=1)
 
     def test_captured_logits_are_those_of_the_models(self, pair, tmp_path):
         from otlp.studies.capturing import capture_passage

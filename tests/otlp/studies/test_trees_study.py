@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -25,24 +24,12 @@ from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.studies.profiles import acceptance_by_try, rejection_profile, top_down_profile
 from otlp.studies.trees import blended, gain, write_text
+from tests.otlp.decode.tabular_rounds import every_text
 
 SAMPLES = 60
 DISTINCT_TREE, IID_TREE = tree_shape([-1, 0, 0, 1, 1]), prefix_tree([3, 2])
 
 Profile = Callable[[WrittenText, np.random.Generator], FloatArray]
-
-
-def every_text(size: int, length: int, seed: int) -> tuple[list[tuple[WrittenText, float]], object]:
-    draft, target = random_pair(size, length + 1, np.random.default_rng(seed))
-    found = []
-    for tokens in product(range(size), repeat=length):
-        rows = [
-            np.stack([model.distribution(tokens[:at]) for at in range(length)])
-            for model in (target, draft)
-        ]
-        chance = float(target.joint(length)[tokens])
-        found.append((WrittenText(np.array(tokens), *rows), chance))
-    return found, (draft, target)
 
 
 def top_down(text: WrittenText, rng: np.random.Generator) -> FloatArray:
@@ -64,12 +51,13 @@ def rejecting(rule: Literal["recursive-rejection", "traversal"]) -> Profile:
 def test_siblings_are_sampled_without_bias(
     rule: str, drafting: ShapedDrafting, profile: Profile
 ) -> None:
-    texts, pair = every_text(3, 3, 1)
+    pair = random_pair(3, 4, np.random.default_rng(1))
+    texts = every_text(*pair, 3)
     rng = np.random.default_rng(2)
     found = np.array([
         sum(chance * profile(text, rng)[0] for text, chance in texts) for _ in range(SAMPLES)
     ])  # fmt: skip
-    exact = round_law(*pair, drafting, ALGORITHMS[rule]).lengths  # type: ignore[misc]
+    exact = round_law(*pair, drafting, ALGORITHMS[rule]).lengths
     reached = exact[::-1].cumsum()[::-1]
     error = found.std(axis=0, ddof=1) / np.sqrt(SAMPLES)
     # five standard errors for each of two numbers: false alarms below 1e-5
@@ -77,11 +65,12 @@ def test_siblings_are_sampled_without_bias(
 
 
 def test_acceptance_by_try_is_that_of_siblings() -> None:
-    texts, pair = every_text(3, 1, 3)
+    pair = random_pair(3, 2, np.random.default_rng(3))
+    texts = every_text(*pair, 1)
     rng = np.random.default_rng(4)
     only = [texts[0][0]]
     found = np.array([acceptance_by_try(only, 2, rng) for _ in range(SAMPLES)])
-    law = round_law(*pair, tree_shape([-1, 0, 0]), ALGORITHMS["recursive-rejection"])  # type: ignore[misc]
+    law = round_law(*pair, tree_shape([-1, 0, 0]), ALGORITHMS["recursive-rejection"])
     error = found.sum(axis=1).std(ddof=1) / np.sqrt(SAMPLES)
     assert abs(found.sum(axis=1).mean() - law.lengths[1]) <= 5 * error + 1e-9
 

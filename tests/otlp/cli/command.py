@@ -1,0 +1,21 @@
+"""The command line, called in this process."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+
+from otlp.cli import main
+
+
+def run(*words: object) -> Result:
+    """Run `otlp` with these words; errors that are none of click's get out."""
+    return CliRunner(catch_exceptions=False).invoke(main, [str(word) for word in words])
+
+
+def refused(*words: object) -> str:
+    """What a command says that refuses its words, on one line."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
