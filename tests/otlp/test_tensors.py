@@ -137,7 +137,21 @@ def test_tokens_orders_and_subsets_may_be_tensors() -> None:
     drafts = problem.drafts
     assert drafts.mass_touching(inside) == drafts.mass_touching(inside.numpy())
     assert (drafts.priority_marginals(order) == drafts.priority_marginals(order.numpy())).all()
+    tuples = torch.tensor([[0, 1], [2, 2]])
+    explicit = otlp.Explicit(tuples, torch.tensor([0.5, 0.5], dtype=torch.bfloat16))
+    assert explicit.probability(tuples).tolist() == [0.5, 0.5]
     plan, tokens = otlp.solve(problem).plan, torch.tensor([0, 2])
     assert plan is not None
     assert (plan.conditional(tokens) == plan.conditional([0, 2])).all()
     assert plan.accepted(2, tokens)
+
+
+def test_rounding_is_within_the_tolerance_of_the_type_and_a_missing_token_is_not() -> None:
+    rough = torch.softmax(torch.randn(1_000, generator=torch.Generator().manual_seed(0)), 0)
+    assert otlp.as_distribution(rough.bfloat16()).sum() == pytest.approx(1.0, abs=1e-12)
+    for wrong, words in (
+        (torch.tensor([0.5, 0.25], dtype=torch.bfloat16), r"tolerance for torch\.bfloat16"),
+        (torch.tensor([0.5, 0.5], dtype=torch.complex64), "complex"),
+    ):
+        with pytest.raises(otlp.errors.InvalidDistributionError, match=words):
+            otlp.as_distribution(wrong)

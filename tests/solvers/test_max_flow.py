@@ -41,31 +41,6 @@ def test_an_infinite_time_limit_is_none(engine: str) -> None:
     assert solution.guarantee is otlp.Guarantee.OPTIMAL
 
 
-def test_supports_says_why_it_refuses() -> None:
-    capability = MaxFlow().supports(large(1000, 3))
-    assert not capability
-    assert "arcs" in capability.reason and "2,048 MiB" in capability.reason
-    assert "martingale" in capability.reason and "top_k" in capability.reason
-    with pytest.raises(otlp.errors.UnsupportedProblemError, match="max-flow: a network of"):
-        MaxFlow().solve(large(1000, 3))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"engine": "graphtool"}, "did you mean 'graph-tool'"),
-        ({"time_limit": -1.0}, "time_limit is -1.0"),
-        ({"memory_limit": 0}, "memory_limit is 0"),
-        ({"memory_limit": None}, "memory_limit is None"),
-        ({"engine": None}, "engine is None"),
-        ({"time_limit": [1]}, r"time_limit is \[1\]"),
-    ],
-)
-def test_options_out_of_range(options: dict[str, object], words: str) -> None:
-    with pytest.raises(otlp.errors.InvalidInputError, match=words):
-        MaxFlow(**options)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("named", ["/nonexistent/python", "/bin/false"])
 def test_absent_graph_tool_names_the_install_command(
     named: str, monkeypatch: pytest.MonkeyPatch

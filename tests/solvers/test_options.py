@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import otlp
-from otlp.errors import InvalidInputError, UnknownSolverError
-from otlp.solvers import SOLVERS, make_solver
+from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
+from otlp.solvers import SOLVERS, LinearProgram, MaxFlow, Slackness, Solver, make_solver
 from otlp.solvers.by_name import option_names
 
 OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option_names(kind)]
@@ -24,6 +26,108 @@ def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, valu
     with pytest.raises((InvalidInputError, UnknownSolverError)) as caught:
         make_solver(name, **{option: value})
     assert option in str(caught.value) or "no solver is named" in str(caught.value)
+
+
+NAN = float("nan")
+OUT_OF_RANGE: list[tuple[str, dict[str, object], str]] = [
+    ("linear-program", {"form": "relaxd"}, "did you mean 'relaxed'"),
+    ("linear-program", {"time_limit": 0.0}, "time_limit is 0.0"),
+    ("linear-program", {"time_limit": NAN}, "time_limit is nan"),
+    ("linear-program", {"memory_limit": -1}, "memory_limit is -1"),
+    ("linear-program", {"memory_limit": None}, "memory_limit is None"),
+    ("linear-program", {"memory_limit": "2GB"}, "memory_limit is '2GB'"),
+    ("linear-program", {"time_limit": "abc"}, "time_limit is 'abc'"),
+    ("linear-program", {"time_limit": True}, "time_limit is True"),
+    ("linear-program", {"form": 3}, "form is 3"),
+    ("max-flow", {"engine": "graphtool"}, "did you mean 'graph-tool'"),
+    ("max-flow", {"time_limit": -1.0}, "time_limit is -1.0"),
+    ("max-flow", {"memory_limit": 0}, "memory_limit is 0"),
+    ("max-flow", {"memory_limit": None}, "memory_limit is None"),
+    ("max-flow", {"engine": None}, "engine is None"),
+    ("max-flow", {"time_limit": [1]}, r"time_limit is \[1\]"),
+    ("slackness", {"engine": "or-tools"}, "did you mean 'ortools'"),
+    ("slackness", {"time_limit": 0.0}, "time_limit"),
+    ("orderings", {"gap": -1.0}, "gap is -1"),
+    ("orderings", {"gap": NAN}, "gap is nan"),
+    ("orderings", {"max_iterations": 0}, "max_iterations is 0"),
+    ("orderings", {"time_limit": 0.0}, "time_limit is 0"),
+    ("random-ranks", {"gap": -1.0}, "gap"),
+    ("random-ranks", {"max_iterations": 0}, "max_iterations"),
+    *(("k-seq", {"rho": rho}, "rho") for rho in (0.5, NAN, float("inf"), -1.0)),
+    ("recursive-rejection", {"max_sequences": 0}, "max_sequences"),
+    ("recursive-rejection", {"samples": 1}, "samples"),
+    ("recursive-rejection", {"samples": 1.5}, "samples"),
+    ("recursive-rejection", {"seed": -1}, "seed"),
+    *(("global-resolution", {"tau": tau}, "tau") for tau in (0.0, 1.0, NAN, -1e-3)),
+    ("global-resolution", {"tau": "x"}, "tau is 'x'"),
+    ("global-resolution", {"tau": None}, "tau is None"),
+    ("global-resolution", {"plan": "exact"}, "known: lossless, published"),
+    ("global-resolution", {"plan": 3}, "plan is 3"),
+    ("global-resolution", {"minimiser": "newtons"}, "did you mean 'newton'"),
+    ("global-resolution", {"limits": {2: 0}}, r"limits\[2\] is 0"),
+    ("global-resolution", {"limits": {}}, r"limits is \{\}: it must be None"),
+    ("global-resolution", {"limits": 3}, "limits is 3"),
+    ("global-resolution", {"limits": {2: "x"}}, r"limits\[2\] is 'x'"),
+    ("global-resolution", {"limits": {"a": 2}}, "an n of limits is 'a'"),
+    ("global-resolution", {"max_iterations": -1}, "max_iterations"),
+    ("global-resolution", {"newton_steps": -1}, "newton_steps"),
+    ("global-resolution", {"newton_steps": 1.5}, "newton_steps is 1.5"),
+    ("global-resolution", {"max_iterations": 0, "newton_steps": 0}, "both 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "words"), OUT_OF_RANGE)
+def test_options_out_of_range_are_named(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        make_solver(name, **options)
+
+
+def test_a_fallback_is_a_solver_and_not_a_name() -> None:
+    with pytest.raises(InvalidInputError, match=r"otlp\.solvers\.MaxFlow\(\)"):
+        otlp.solvers.GlobalResolution(fallback="max-flow")  # type: ignore[arg-type]
+
+
+def large(k: int, n: int) -> otlp.Problem:
+    p, q = np.random.default_rng(k).dirichlet(np.full(k, 0.3), 2)
+    return otlp.Problem(p, otlp.IID(q, n))
+
+
+@pytest.mark.parametrize(
+    ("solver", "words"),
+    [
+        (LinearProgram("relaxed", time_limit=1e-6), "HiGHS"),
+        (LinearProgram("full", time_limit=1e-6), "HiGHS"),
+        (MaxFlow(time_limit=1e-6), "stopped after 1e-06 s"),
+        (Slackness(time_limit=1e-6), "stopped after 1e-06 s"),
+    ],
+)
+def test_a_time_limit_is_a_status_and_the_next_solve_works(solver: Solver, words: str) -> None:
+    solution = solver.solve(large(28, 2))
+    assert solution.status is otlp.Status.TIME_LIMIT
+    assert solution.plan is None and solution.guarantee is otlp.Guarantee.NONE
+    assert words in solution.message
+    later = replace(solver, time_limit=60.0)  # type: ignore[type-var]
+    assert later.solve(large(28, 2)).guarantee is otlp.Guarantee.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("solver", "problem", "what"),
+    [
+        (LinearProgram("relaxed"), large(200, 4), "relaxed linear program"),
+        (LinearProgram("full"), large(200, 3), "full linear program"),
+        (MaxFlow(), large(1000, 3), "a network of"),
+        (Slackness(), large(1000, 4), "network"),
+    ],
+)
+def test_what_is_too_large_is_refused_with_the_way_out(
+    solver: Solver, problem: otlp.Problem, what: str
+) -> None:
+    capability = solver.supports(problem)
+    assert not capability and what in capability.reason
+    assert "2,048 MiB" in capability.reason and "top_k" in capability.reason
+    assert replace(solver, memory_limit=2**60).supports(problem)  # type: ignore[type-var]
+    with pytest.raises(UnsupportedProblemError, match=solver.name):
+        solver.solve(problem)
 
 
 @pytest.mark.parametrize("option", ["name", "answer", "gap2"])

@@ -171,12 +171,6 @@ def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
     assert rough.guarantee is otlp.Guarantee.LOSSLESS
 
 
-@pytest.mark.parametrize("options", [{"samples": 1}, {"samples": 1.5}, {"seed": -1}])
-def test_options_of_the_estimate_are_checked(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidInputError, match=next(iter(options))):
-        RecursiveRejection(**options)  # type: ignore[arg-type]
-
-
 def test_a_deadline_inside_a_solver_is_a_solve_error() -> None:
     @dataclass(frozen=True)
     class Late(otlp.Solver):

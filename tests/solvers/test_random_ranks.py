@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp import captures
-from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.errors import UnsupportedProblemError
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
@@ -198,7 +198,3 @@ def test_other_drafts_and_options_are_refused():
             RandomRanks().prepare(otlp.Problem(target, drafts))
     with pytest.raises(UnsupportedProblemError, match="without replacement"):
         RankPlan(otlp.Problem(target, otlp.IID(draft, 2)), draft, None)
-    with pytest.raises(InvalidInputError, match="gap"):
-        RandomRanks(gap=-1.0)
-    with pytest.raises(InvalidInputError, match="max_iterations"):
-        RandomRanks(max_iterations=0)

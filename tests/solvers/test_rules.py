@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray
-from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.errors import UnsupportedProblemError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -195,17 +195,6 @@ def test_rules_refuse_schemes_for_which_they_are_not_valid():
     for rule, drafts, reason in refused:
         with pytest.raises(UnsupportedProblemError, match=reason):
             rule.solve(otlp.Problem([0.2, 0.3, 0.5], drafts))
-
-
-@pytest.mark.parametrize("rho", [0.5, float("nan"), float("inf"), -1.0])
-def test_division_factors_out_of_range_are_refused(rho):
-    with pytest.raises(InvalidInputError, match="rho"):
-        KSeq(rho=rho)
-
-
-def test_the_limit_of_sequences_is_checked():
-    with pytest.raises(InvalidInputError, match="max_sequences"):
-        RecursiveRejection(max_sequences=0)
 
 
 @pytest.mark.parametrize("n", [8, 64])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.errors import EngineNotFoundError, InvalidInputError, UnsupportedProblemError
+from otlp.errors import EngineNotFoundError
 from otlp.solution import Guarantee, SolveError, Status
 from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.slackness import Slackness
@@ -70,15 +70,6 @@ def test_networks_are_smaller_than_that_of_max_flow():
     sets = solution.details["outer_sets"] + solution.details["inner_sets"]
     assert sets < len(problem.drafts.enumerate_sets())
     assert Slackness().work(problem) >= sets
-
-
-def test_bad_input():
-    with pytest.raises(UnsupportedProblemError, match="memory_limit"):
-        Slackness(memory_limit=1000).solve(language_like(20, 2))
-    with pytest.raises(InvalidInputError, match="did you mean 'ortools'"):
-        Slackness(engine="or-tools")
-    with pytest.raises(InvalidInputError, match="time_limit"):
-        Slackness(time_limit=0.0)
 
 
 def test_a_time_limit_is_a_status_and_no_plan():

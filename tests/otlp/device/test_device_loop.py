@@ -8,8 +8,6 @@ uniform number falls between two thresholds once in some 1e12 rounds.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 from functools import partial
 from itertools import product
@@ -34,8 +32,6 @@ from otlp.decode import (  # noqa: E402
 )
 from otlp.decode.models.frequent_draft import FrequentHead  # noqa: E402
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
-from otlp.decode.verification.tournament import ELIMINATED, Branch, Draws, NodeState  # noqa: E402
-from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
@@ -45,9 +41,8 @@ from otlp.device import (  # noqa: E402
 )
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
-from otlp.errors import InvalidInputError, OTLPError, UnsupportedProblemError  # noqa: E402
-from otlp.numerics.positive_part import positive_part  # noqa: E402
-from otlp.numerics.score_chains import drawn, powered, root_score  # noqa: E402
+from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from tests.processes import run_python  # noqa: E402
 from tests.tiny_models import tiny  # noqa: E402
 
 PROMPTS = ([5, 9, 3], [7], [2, 2, 8, 40, 1])
@@ -126,55 +121,6 @@ def verifiers(branching: tuple[int, ...]) -> list[Any]:
     return [partial(one, branching) for one in (verify_on_cpu, verify_on_device)]
 
 
-@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
-def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
-    target, draft = (Llama(one) for one in pair())
-    texts = []
-    for verify in verifiers(branching):
-        loop = DeviceLoop(target, draft, branching=branching, verify=verify, compiled=False)
-        texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
-    assert all((one == other).all() for one, other in zip(*texts, strict=True))
-
-
-@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("vocab", [3, 700])
-@pytest.mark.parametrize("paths", [1, 3])
-def test_rows_are_taken_as_stored(paths: int, vocab: int, kind: str) -> None:
-    """Sums off one, tokens that are never drafted or never wanted, the same law twice."""
-    rng = np.random.default_rng(8)
-    batch, length = 64, 3
-    p, q = (
-        torch.from_numpy(rng.dirichlet(np.full(vocab, 0.5), (batch, paths, levels)))
-        for levels in (length + 1, length)
-    )
-    p[..., ::5], q[..., 2::5] = 0.0, 0.0
-    q[:8], p[8:16] = p[:8, :, :length], p[8:16, :, :1]
-    p, q = ((rows * 1.001).to(getattr(torch, kind)) for rows in (p, q))
-    p, q = (rows[:, :1].expand(-1, paths, -1, -1) for rows in (p, q))  # alike after any prefix
-    seeded = torch.Generator().manual_seed(8)
-    tokens = torch.multinomial(q.flatten(0, 2).float(), 1, generator=seeded)
-    tokens = tokens.reshape(batch, paths, length)
-    uniform = torch.from_numpy(rng.random((batch, paths + length + 2)))
-    drafted = tokens.transpose(1, 2).flatten(1)
-    found = verify_on_cpu((paths, *[1] * (length - 1)), by_slot(p), by_slot(q), drafted, uniform)
-    wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
-    for row in range(batch):
-        path, accepted, token = reference_on_paths(
-            wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
-        )
-        wanted = [*tokens[row, path, :accepted].tolist(), token, *[-1] * (length - accepted)]
-        assert found.tokens[row].tolist() == wanted
-    assert {0, length} <= set(found.accepted.tolist())
-
-
-def test_a_draw_steps_over_blocks() -> None:
-    weights = np.zeros(3 * BLOCK + 5)
-    weights[[1, BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 7]] = 1.0, 2.0, 1.0, 4.0
-    reached = [draw(weights, uniform / 16.0) for uniform in (0, 1, 2, 5, 6, 7, 8, 15)]
-    assert reached == [1, 1, BLOCK - 1, BLOCK - 1, *[2 * BLOCK] * 2, *[2 * BLOCK + 7] * 2]
-    assert draw(weights, 1.0) == 2 * BLOCK + 7  # as rounding may have it
-
-
 def forced(rows, tokens):
     """Numbers that draw these tokens: the middles of their steps."""
     cumulative = rows.cumsum(-1)
@@ -194,11 +140,6 @@ def prefixes(branching: tuple[int, ...], tokens) -> list[list[int]]:
     for slot, parent in enumerate(prefix_tree(branching).shape[1:]):
         found.append([*found[parent], int(tokens[slot])])
     return found
-
-
-def by_slot(rows):
-    """Rows of K paths, (B, K, l, V), as those of a tree's slots, level by level."""
-    return torch.cat([rows[:, :1, 0], rows[:, :, 1:].transpose(1, 2).flatten(1, 2)], 1)
 
 
 @pytest.mark.parametrize(
@@ -389,14 +330,8 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
     loop = DeviceLoop(*map(Llama, pair()), length=2, compiled=False)
     wanted = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
     environment = {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    said = subprocess.run(
-        [sys.executable, "-c", WITHOUT_COMPILER],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout.splitlines() == [str(wanted.tolist()), "1", "draft settle target"]
+    said = run_python(WITHOUT_COMPILER, **environment)
+    assert said.splitlines() == [str(wanted.tolist()), "1", "draft settle target"]
     assert loop.uncompiled == []  # nothing was to be compiled
 
 
@@ -455,144 +390,6 @@ def test_what_is_refused() -> None:
             free.decode(prompts, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("target", lambda rows: rows[:, :-1]),
-        ("draft", lambda rows: rows[:, :-1]),
-        ("draft", lambda rows: rows[..., :-1]),
-        ("tokens", lambda rows: rows.int()),
-        ("tokens", lambda rows: rows + 3),
-        ("tokens", lambda rows: rows - 3),
-        ("tokens", lambda rows: rows.repeat(2, 1)),
-        ("numbers", lambda rows: rows[:, :5]),
-        ("numbers", lambda rows: rows.float()),
-    ],
-)
-def test_verification_reads_no_other_memory(name: str, change: Any) -> None:
-    """The kernel looks at no shape and no bound."""
-    law = torch.tensor([0.5, 0.3, 0.2])
-    parts = {
-        "target": law.repeat(1, 7, 1), "draft": law.repeat(1, 3, 1),
-        "tokens": torch.tensor([[0, 1, 0, 2, 1, 1]]), "numbers": torch.full((1, 12), 0.5).double(),
-    }  # fmt: skip
-    assert verify_on_cpu((2, 2), **parts).accepted.tolist() == [2]
-    with pytest.raises(OTLPError, match=r"must (be|lie)|takes"):
-        verify_on_cpu((2, 2), **parts | {name: change(parts[name])})
-
-
-def reference_on_paths(p, q, tokens, uniform) -> tuple[int, int, int]:
-    """One verification by the rule's own parts in NumPy, with its numbers given."""
-    paths, length = tokens.shape
-    weights, gammas, scores = np.ones((paths, length + 1)), np.zeros_like(q), []
-    for k in range(paths):
-        state = NodeState(powered(root_score(), 1.0 / paths), 1.0)
-        for level, token in enumerate(tokens[k]):
-            if state.score is None:
-                break
-            draws = Draws(state.score, 1.0, state.weight, p[k, level], q[k, level])
-            gammas[k, level] = draws.masses()
-            state = draws.child(int(token))
-            weights[k, level + 1] = state.weight
-        scores.append(-np.inf if state.score is None else drawn(state.score, uniform[k]))
-    path = int(np.argmax(scores))
-    for at in range(length, -1, -1):
-        weight, number = weights[path, at], uniform[paths + at]
-        if at == length:
-            left, stop = p[path, at], weight
-        else:
-            left, total = positive_part(weight, p[path, at], 1.0, gammas[path, at])
-            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
-        if at == 0 or number < stop:
-            left = left if left.sum() > 0.0 else p[path, at]
-            return path, at, int(invert_cdf(np.cumsum(left), uniform[-1]))
-    raise AssertionError
-
-
-def reference_on_a_tree(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
-    """Slots of the path, accepted, and the token: by the parts of `Tournament`."""
-    parents = prefix_tree(branching).shape
-    states, branches = [NodeState(root_score(), 1.0)], {}
-    for slot, parent in enumerate(parents[1:], start=1):
-        state, children = states[parent], parents.count(parent)
-        if state.score is None:
-            states.append(ELIMINATED)
-            continue
-        if parent not in branches:
-            branches[parent] = Branch(state, p[parent], (), (), q[parent], children, 0)
-        states.append(branches[parent].child(int(tokens[slot - 1]), False, False))
-    leaves = [slot for slot in range(len(parents)) if slot not in parents]
-    path = [max(leaves, key=lambda slot: -np.inf if states[slot].score is None
-                else drawn(states[slot].score, uniform[slot]))]  # fmt: skip
-    while path[0]:
-        path.insert(0, parents[path[0]])
-    for at in range(len(branching), -1, -1):
-        slot, number = path[at], uniform[len(parents) + 1 + at]
-        weight = states[slot].weight
-        if at == len(branching):
-            left, stop = p[slot], weight
-        else:
-            left, total = positive_part(weight, p[slot], 1.0, branches[slot].distribution())
-            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
-        if at == 0 or number < stop:
-            left = left if left.sum() > 0.0 else p[slot]
-            return path[1:], at, int(invert_cdf(np.cumsum(left), uniform[-1]))
-    raise AssertionError
-
-
-def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
-    """Slots of the path, accepted, and the token: by the two-slice rule on paths."""
-    if max(branching[1:], default=1) > 1:
-        return reference_on_a_tree(branching, p, q, tokens, uniform)
-    paths, length = branching[0], len(branching)
-    own = [[1 + k + paths * level for level in range(length)] for k in range(paths)]
-    p, q = (np.stack([rows[[0, *slots][: (len(rows) - 1) // paths + 1]] for slots in own])
-            for rows in (p, q))  # fmt: skip
-    path, accepted, token = reference_on_paths(p, q, tokens.reshape(length, paths).T, uniform)
-    return own[path], accepted, token
-
-
-def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
-    """Every verification of some texts' rounds is the reference's, by both verifiers."""
-    played = 0
-
-    def checking(p, q, tokens, uniform):
-        nonlocal played
-        found, there = (verify(p, q, tokens, uniform) for verify in verifiers(branching))
-        wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
-        for row in range(len(tokens)):
-            parts = wide[0][row], wide[1][row], tokens[row].numpy(), uniform[row].numpy()
-            slots, accepted, token = reference(branching, *parts)
-            kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
-            assert found.path[row, :accepted].tolist() == slots[:accepted]
-            for one in (found, there):
-                assert int(one.accepted[row]) == accepted
-                assert int(one.tokens[row, accepted]) == token
-                assert (one.tokens[row, :accepted] == kept).all()
-            played += 1
-        return found
-
-    target, draft = (Llama(one) for one in pair())
-    loop = DeviceLoop(target, draft, branching=branching, compiled=False, verify=checking)
-    source = numbers(loop, texts, 9)
-    while played < texts * rounds:
-        loop.decode([[one % 64] for one in range(texts)], 60, source)
-
-
-@pytest.mark.parametrize("branching", [(2, 2), (1, 3, 2)])
-def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
-    played_alike(branching, 10, 10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "branching",
-    [(1, 1), *(pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)])],
-)
-def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
-    played_alike(branching, 100, 100)
-
-
 IN_A_CACHE = """
 import torch
 from otlp.device.compiling import CompiledStep
@@ -607,15 +404,8 @@ print(step(torch.ones(3)).tolist(), step(torch.ones(3)).tolist(), step.compiled)
 @pytest.mark.long
 def test_with_a_broken_file_in_the_cache_steps_run_all_the_same(tmp_path: Path) -> None:
     """As a process that is killed while it writes leaves one."""
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     for _ in range(2):
-        said = subprocess.run(
-            [sys.executable, "-c", IN_A_CACHE],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert said.stdout.split()[:-1] == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]".split()
+        said = run_python(IN_A_CACHE, TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+        assert said.split()[:-1] == "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]".split()
         # the step's own is the largest; the others ask what the processor can
         os.truncate(max(tmp_path.rglob("*.so"), key=lambda one: one.stat().st_size), 100)

@@ -17,7 +17,6 @@ from otlp.errors import (
     SizeLimitError,
     TokenOutOfRangeError,
 )
-from tests.example_captures import make
 
 Q = [0.5, 0.3, 0.2]
 TAKEN: dict[str, DraftScheme] = {
@@ -99,38 +98,6 @@ def test_temperatures_are_positive_numbers(temperature: Any) -> None:
 def test_any_positive_temperature_is_taken(temperature: float) -> None:
     found = otlp.softmax([1.0, 2.0, -np.inf], temperature)
     assert found.sum() == pytest.approx(1.0, abs=1e-15) and found[2] == 0.0
-
-
-def test_tensors_are_taken_wherever_arrays_are() -> None:
-    torch = pytest.importorskip("torch")
-    exact = [0.5, 0.25, 0.25]
-    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
-        q = torch.tensor(exact, dtype=dtype, requires_grad=True)
-        problem = otlp.Problem(q, otlp.IID(q, 2))
-        assert problem.target.tolist() == otlp.Hub(q).draft.tolist() == exact
-        assert otlp.Independent([q, q]).drafts.tolist() == [exact, exact]
-        found = otlp.softmax(torch.log(q))
-        assert found.tolist() == pytest.approx(exact, abs=1e-2)
-    tokens = torch.tensor([[0, 1], [2, 2]])
-    explicit = otlp.Explicit(tokens, torch.tensor([0.5, 0.5], dtype=torch.bfloat16))
-    assert explicit.probability(tokens).tolist() == [0.5, 0.5]
-    assert explicit.mass_within(torch.tensor([True, True, False])) == 0.5
-    # rounding to bfloat16 is within its tolerance, a missing token is not
-    rough = torch.softmax(torch.randn(1_000, generator=torch.Generator().manual_seed(0)), 0)
-    assert otlp.as_distribution(rough.bfloat16()).sum() == pytest.approx(1.0, abs=1e-12)
-    with pytest.raises(InvalidDistributionError, match=r"tolerance for torch\.bfloat16"):
-        otlp.as_distribution(torch.tensor([0.5, 0.25], dtype=torch.bfloat16))
-    with pytest.raises(InvalidDistributionError, match="complex"):
-        otlp.as_distribution(torch.tensor([0.5, 0.5], dtype=torch.complex64))
-
-
-def test_a_capture_takes_tensors() -> None:
-    torch = pytest.importorskip("torch")
-    logits = torch.tensor([[1.5, -2.0, 0.0]], dtype=torch.bfloat16, requires_grad=True)
-    taken = make(logits)
-    assert taken.dtype == "bfloat16" and taken.target_logits.tolist() == [[1.5, -2.0, 0.0]]
-    with pytest.raises(InvalidInputError, match="bfloat16 and draft_logits float32"):
-        make(logits, logits.float())
 
 
 def test_recursive_rejection_of_subnormal_masses_does_not_warn() -> None:

@@ -167,14 +167,3 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     with pytest.raises(IndexError):
         write_mps(broken, path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_cvxpy_takes_the_program() -> None:
-    pytest.importorskip("cvxpy")
-    problem = DEGENERATE["one draft"]
-    for form in FORMS:
-        program = cvxpy_problem(problem, form)
-        program.solve(solver="CLARABEL")
-        assert abs(program.value - otlp.solve(problem).acceptance) <= 1e-7
-        (joint,) = program.variables()
-        assert joint.shape == (3, len(problem.drafts.enumerate_tuples().mass))

@@ -1,0 +1,179 @@
+"""Verification on the device: both verifiers decide alike, and as the rule's own parts do."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
+
+from otlp.decode import prefix_tree  # noqa: E402
+from otlp.decode.verification.tournament import ELIMINATED, Branch, NodeState  # noqa: E402
+from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
+from otlp.device import DeviceLoop, Llama, verify_on_cpu  # noqa: E402
+from otlp.distribution import invert_cdf  # noqa: E402
+from otlp.errors import OTLPError  # noqa: E402
+from otlp.numerics.positive_part import positive_part  # noqa: E402
+from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
+from tests.otlp.device.test_device_loop import PROMPTS, numbers, pair, verifiers  # noqa: E402
+
+
+def by_slot(rows):
+    """Rows of K paths, (B, K, l, V), as those of a tree's slots, level by level."""
+    return torch.cat([rows[:, :1, 0], rows[:, :, 1:].transpose(1, 2).flatten(1, 2)], 1)
+
+
+def references(branching: tuple[int, ...], p: Any, q: Any, tokens: Any, uniform: Any) -> Any:
+    """What `reference` says of each row."""
+    wide = [(rows.double() / rows.double().sum(-1, keepdim=True)).numpy() for rows in (p, q)]
+    for parts in zip(*wide, tokens.numpy(), uniform.numpy(), strict=True):
+        yield reference(branching, *parts)
+
+
+def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
+    """Slots of the path, accepted, and the token: by the parts of `Tournament`."""
+    parents, length = prefix_tree(branching).shape, len(branching)
+    states, branches = [NodeState(root_score(), 1.0)], {}
+    for slot, parent in enumerate(parents[1:], start=1):
+        state, children = states[parent], parents.count(parent)
+        if state.score is None:
+            states.append(ELIMINATED)
+            continue
+        if parent not in branches:
+            branches[parent] = Branch(state, p[parent], (), (), q[parent], children, 0)
+        states.append(branches[parent].child(int(tokens[slot - 1]), False, False))
+    # in front of those for prefixes trees have one number that is not used
+    leaves, spare = prod(branching), int(max(branching[1:], default=1) > 1)
+    scoring = uniform[-length - 2 - spare - leaves :]
+    places = [-np.inf if state.score is None else drawn(state.score, scoring[leaf])
+              for leaf, state in enumerate(states[-leaves:])]  # fmt: skip
+    path = [len(parents) - leaves + int(np.argmax(places))]
+    while path[0]:
+        path.insert(0, parents[path[0]])
+    for at in range(length, -1, -1):
+        slot, number = path[at], uniform[at - length - 2]
+        weight = states[slot].weight
+        if at == length:
+            left, stop = p[slot], weight
+        else:
+            left, total = positive_part(weight, p[slot], 1.0, branches[slot].distribution())
+            stop = total / (total + (1.0 - weight)) if total > 0.0 else 0.0
+        if at == 0 or number < stop:
+            left = left if left.sum() > 0.0 else p[slot]
+            return path[1:], at, int(invert_cdf(np.cumsum(left), uniform[-1]))
+    raise AssertionError
+
+
+@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
+def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
+    target, draft = (Llama(one) for one in pair())
+    texts = []
+    for verify in verifiers(branching):
+        loop = DeviceLoop(target, draft, branching=branching, verify=verify, compiled=False)
+        texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
+    assert all((one == other).all() for one, other in zip(*texts, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("vocab", [3, 700])
+@pytest.mark.parametrize("paths", [1, 3])
+def test_rows_are_taken_as_stored(paths: int, vocab: int, kind: str) -> None:
+    """Sums off one, tokens that are never drafted or never wanted, the same law twice."""
+    rng = np.random.default_rng(8)
+    batch, length = 64, 3
+    p, q = (
+        torch.from_numpy(rng.dirichlet(np.full(vocab, 0.5), (batch, paths, levels)))
+        for levels in (length + 1, length)
+    )
+    p[..., ::5], q[..., 2::5] = 0.0, 0.0
+    q[:8], p[8:16] = p[:8, :, :length], p[8:16, :, :1]
+    p, q = ((rows * 1.001).to(getattr(torch, kind)) for rows in (p, q))
+    p, q = (rows[:, :1].expand(-1, paths, -1, -1) for rows in (p, q))  # alike after any prefix
+    seeded = torch.Generator().manual_seed(8)
+    tokens = torch.multinomial(q.flatten(0, 2).float(), 1, generator=seeded)
+    drafted = tokens.reshape(batch, paths, length).transpose(1, 2).flatten(1)
+    uniform = torch.from_numpy(rng.random((batch, paths + length + 2)))
+    branching = (paths, *[1] * (length - 1))
+    given = by_slot(p), by_slot(q), drafted, uniform
+    found = verify_on_cpu(branching, *given)
+    for row, (slots, accepted, token) in enumerate(references(branching, *given)):
+        kept = [int(drafted[row, slot - 1]) for slot in slots[:accepted]]
+        assert found.tokens[row].tolist() == [*kept, token, *[-1] * (length - accepted)]
+    assert {0, length} <= set(found.accepted.tolist())
+
+
+def test_a_draw_steps_over_blocks() -> None:
+    weights = np.zeros(3 * BLOCK + 5)
+    weights[[1, BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 7]] = 1.0, 2.0, 1.0, 4.0
+    reached = [draw(weights, uniform / 16.0) for uniform in (0, 1, 2, 5, 6, 7, 8, 15)]
+    assert reached == [1, 1, BLOCK - 1, BLOCK - 1, *[2 * BLOCK] * 2, *[2 * BLOCK + 7] * 2]
+    assert draw(weights, 1.0) == 2 * BLOCK + 7  # as rounding may have it
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("target", lambda rows: rows[:, :-1]),
+        ("draft", lambda rows: rows[:, :-1]),
+        ("draft", lambda rows: rows[..., :-1]),
+        ("tokens", lambda rows: rows.int()),
+        ("tokens", lambda rows: rows + 3),
+        ("tokens", lambda rows: rows - 3),
+        ("tokens", lambda rows: rows.repeat(2, 1)),
+        ("numbers", lambda rows: rows[:, :5]),
+        ("numbers", lambda rows: rows.float()),
+    ],
+)
+def test_verification_reads_no_other_memory(name: str, change: Any) -> None:
+    """The kernel looks at no shape and no bound."""
+    law = torch.tensor([0.5, 0.3, 0.2])
+    parts = {
+        "target": law.repeat(1, 7, 1), "draft": law.repeat(1, 3, 1),
+        "tokens": torch.tensor([[0, 1, 0, 2, 1, 1]]), "numbers": torch.full((1, 12), 0.5).double(),
+    }  # fmt: skip
+    assert verify_on_cpu((2, 2), **parts).accepted.tolist() == [2]
+    with pytest.raises(OTLPError, match=r"must (be|lie)|takes"):
+        verify_on_cpu((2, 2), **parts | {name: change(parts[name])})
+
+
+def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
+    """Every verification of some texts' rounds is the reference's, by both verifiers."""
+    played = 0
+
+    def checking(p, q, tokens, uniform):
+        nonlocal played
+        given = p, q, tokens, uniform
+        found, there = (verify(*given) for verify in verifiers(branching))
+        for row, (slots, accepted, token) in enumerate(references(branching, *given)):
+            kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
+            assert found.path[row, :accepted].tolist() == slots[:accepted]
+            for one in (found, there):
+                assert int(one.accepted[row]) == accepted
+                assert int(one.tokens[row, accepted]) == token
+                assert (one.tokens[row, :accepted] == kept).all()
+            played += 1
+        return found
+
+    target, draft = (Llama(one) for one in pair())
+    loop = DeviceLoop(target, draft, branching=branching, compiled=False, verify=checking)
+    source = numbers(loop, texts, 9)
+    while played < texts * rounds:
+        loop.decode([[one % 64] for one in range(texts)], 60, source)
+
+
+@pytest.mark.parametrize("branching", [(2, 2), (1, 3, 2)])
+def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
+    played_alike(branching, 10, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "branching",
+    [(1, 1), *(pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)])],
+)
+def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
+    played_alike(branching, 100, 100)
