@@ -52,7 +52,8 @@ WORDS = {
         "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
     ),
     "compare": (
-        "--n 0", "--n x", "--rows -1", "--top-k 0 --rows 1 --n 1", "--schemes none", "--rules none", "--rules ,",
+        "--n 0", "--n x", "--rows -1", "--top-k 0 --rows 1 --n 1", "--schemes none",
+        "--rules none", "--rules ,",
         "--time-limit 0", "--figure x.xyz", "--json /proc/x", "--temperature -1", "--top-p -1",
         "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub", "--jobs 0", "--scheduler x",
     ),
