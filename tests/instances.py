@@ -158,34 +158,32 @@ def _degenerate() -> dict[str, otlp.Problem]:
         "more drafts than tokens": ([0.1, 0.9], [0.9, 0.1], 8),
     }  # fmt: skip
     named = {name: otlp.Problem(p, otlp.IID(q, n)) for name, (p, q, n) in cases.items()}
-    named["explicit: one tuple"] = otlp.Problem(
-        [0.2, 0.3, 0.5], otlp.Explicit([[2, 1]], [1.0], vocab_size=3)
-    )
-    named["explicit: a token never drafted"] = otlp.Problem(
-        [0.2, 0.3, 0.5], otlp.Explicit([[0, 0], [0, 1], [1, 0]], [0.5, 0.25, 0.25], vocab_size=3)
-    )
-    named["explicit: every order of the same set"] = otlp.Problem(
-        [0.5, 0.25, 0.25], otlp.Explicit([[0, 1], [1, 0]], [0.4, 0.6], vocab_size=3)
-    )
     uniform, skewed = [0.25] * 4, [1.0 - 1e-12, 1e-12, 0.0, 0.0]
-    named["independent: three that differ"] = otlp.Problem(
-        uniform, otlp.Independent([skewed, [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, tiny, 1.0]])
-    )
-    named["without replacement: as many drafts as tokens"] = otlp.Problem(
-        uniform, otlp.WithoutReplacement([0.7, 0.1, 0.1, 0.1], 4)
-    )
-    named["without replacement: one token has nearly all mass"] = otlp.Problem(
-        uniform, otlp.WithoutReplacement([1.0 - 1e-12, 4e-13, 3e-13, 3e-13], 3)
-    )
-    named["without replacement: subnormal masses"] = otlp.Problem(
-        uniform, otlp.WithoutReplacement([subnormal, 1e-310, 0.25, 0.75], 3)
-    )
-    named["without replacement: a subnormal second token"] = otlp.Problem(
-        uniform, otlp.WithoutReplacement([1.0, subnormal, 1e-320, 0.0], 2)
-    )
-    named["greedy: ties"] = otlp.Problem([0.1, 0.2, 0.3, 0.4], otlp.Greedy(uniform, 3))
-    named["hub: nearly a point mass"] = otlp.Problem(uniform, otlp.Hub(skewed))
-    return named
+    others: dict[str, tuple[list[float], otlp.DraftScheme]] = {
+        "explicit: one tuple": ([0.2, 0.3, 0.5], otlp.Explicit([[2, 1]], [1.0], vocab_size=3)),
+        "explicit: a token never drafted": (
+            [0.2, 0.3, 0.5],
+            otlp.Explicit([[0, 0], [0, 1], [1, 0]], [0.5, 0.25, 0.25], vocab_size=3),
+        ),
+        "explicit: every order of the same set": (
+            [0.5, 0.25, 0.25], otlp.Explicit([[0, 1], [1, 0]], [0.4, 0.6], vocab_size=3),
+        ),
+        "independent: three that differ": (
+            uniform, otlp.Independent([skewed, [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, tiny, 1.0]]),
+        ),
+        "greedy: ties": ([0.1, 0.2, 0.3, 0.4], otlp.Greedy(uniform, 3)),
+        "hub: nearly a point mass": (uniform, otlp.Hub(skewed)),
+        **{
+            f"without replacement: {name}": (uniform, otlp.WithoutReplacement(q, n))
+            for name, q, n in (
+                ("as many drafts as tokens", [0.7, 0.1, 0.1, 0.1], 4),
+                ("one token has nearly all mass", [1.0 - 1e-12, 4e-13, 3e-13, 3e-13], 3),
+                ("subnormal masses", [subnormal, 1e-310, 0.25, 0.75], 3),
+                ("a subnormal second token", [1.0, subnormal, 1e-320, 0.0], 2),
+            )
+        },
+    }  # fmt: skip
+    return named | {name: otlp.Problem(p, drafts) for name, (p, drafts) in others.items()}
 
 
 DEGENERATE = _degenerate()

@@ -99,7 +99,9 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     assert 1e5 < json.loads(now.read_text())["instructions"]["verify"] < 1e7
 
 
+@pytest.mark.slow
 def test_every_benchmark_finds_what_it_imports() -> None:
+    """In a process of its own, which takes seconds to import PyTorch and transformers."""
     pytest.importorskip("transformers")
     names = [path.stem for path in sorted(BENCH.glob("*.py"))]
     script = f"import sys; sys.path.insert(0, {str(BENCH)!r})\n"

@@ -25,6 +25,12 @@ from tests.otlp.auditing.test_audit_rounds import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rules that remember nothing; tests/otlp/auditing makes them all."""
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
+
+
 def block(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
     return verify_block(x[0].tolist(), p[0].tolist(), q[0].tolist(), rng.random)
 

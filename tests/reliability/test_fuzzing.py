@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from tests.fuzz.instance import Instance
 from tests.fuzz.oracle import Truth, truth
 from tests.fuzz.shrinking import shrink
 from tests.fuzz.wrong import Wrong
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 INSTANCE = Instance("iid", (0.1, 0.6, 0.3), ((0.5, 0.3, 0.2),), 2, "max-flow")
 
 

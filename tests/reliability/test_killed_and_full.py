@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT, run_python
 from tests.reliability.commands import (
     NEEDS_TORCH,
     OLD,
@@ -20,7 +21,6 @@ from tests.reliability.commands import (
     outputs,
 )
 
-ROOT = Path(__file__).parent.parent.parent
 QUICK = frozenset({"solve"})
 COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
 LONG = frozenset({"audit", "capture", "cascade", "decode"})
@@ -48,10 +48,15 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def needs(command: str) -> None:
+def prepared(command: str, folder: Path, content: bytes = OLD) -> list[Path]:
+    """The files that a command writes, with what was there before."""
     if command in NEEDS_TORCH:
         pytest.importorskip("torch")
         pytest.importorskip("transformers")
+    files = outputs(command, folder)
+    for path in files if command != "capture" else ():
+        path.write_bytes(content)
+    return files
 
 
 def run(command: str, folder: Path, limit: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -71,22 +76,13 @@ def run(command: str, folder: Path, limit: int | None = None) -> subprocess.Comp
 
 @pytest.mark.parametrize("command", KILLED)
 def test_a_command_killed_at_any_step_leaves_whole_files(command: str, tmp_path: Path) -> None:
-    needs(command)
-    subprocess.run(
-        [sys.executable, "-m", "tests.reliability.kill_at_every_step", command, str(tmp_path)],
-        check=True,
-        cwd=ROOT,
-        timeout=900,
-    )
+    prepared(command, tmp_path)
+    run_python("-m", "tests.reliability.kill_at_every_step", command, tmp_path)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_may_not_write_on_leaves_the_old_files(command: str, tmp_path: Path) -> None:
-    needs(command)
-    files = outputs(command, tmp_path)
-    if command != "capture":
-        for path in files:
-            path.write_bytes(OLD)
+    files = prepared(command, tmp_path)
     # the system cuts every file off at 60 bytes, in the middle of what is written
     result = run(command, tmp_path, limit=60)
     _check_refusal(result, files)
@@ -94,11 +90,7 @@ def test_a_command_that_may_not_write_on_leaves_the_old_files(command: str, tmp_
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_on_a_full_disk_leaves_the_old_files(command: str, full_disk: Path) -> None:
-    needs(command)
-    files = outputs(command, full_disk)
-    if command != "capture":
-        for path in files:
-            path.write_bytes(OLD[:1])
+    files = prepared(command, full_disk, OLD[:1])
     with pytest.raises(OSError, match="No space"), open(full_disk / "ballast", "wb") as ballast:
         for _ in range(100):
             ballast.write(bytes(4096))

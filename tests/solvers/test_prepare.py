@@ -14,45 +14,9 @@ from otlp.distribution import FloatArray
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
-from tests.instances import DEGENERATE, SCHEMES, TOLERANCE, without_replacement_problems
+from tests.instances import without_replacement_problems
 
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
-PROMISED = [name for name in SOLVERS if SOLVERS[name]().promise >= otlp.Guarantee.LOSSLESS]
-
-
-def check_prepared(name: str, problem: otlp.Problem) -> None:
-    """Enumerate a prepared plan: its conditionals are the certified ones, the output is p."""
-    solver = SOLVERS[name]()
-    if not solver.supports(problem):
-        return
-    prepared, certified = solver.prepare(problem), solver.solve(problem).plan
-    assert certified is not None
-    tuples = problem.drafts.enumerate_tuples()
-    conditionals = np.array([prepared.conditional(row) for row in tuples.tokens])
-    again = np.array([certified.conditional(row) for row in tuples.tokens])
-    # for one draft global resolution prepares the optimum, and certifies what it found within tau
-    closed_form = isinstance(solver, GlobalResolution) and problem.n == 1
-    tolerance = 10.0 * solver.tau if closed_form else TOLERANCE
-    joint = tuples.mass[:, None] * (conditionals - again)
-    np.testing.assert_allclose(joint, 0.0, atol=tolerance)
-    assert np.abs(tuples.mass @ conditionals - problem.target).sum() <= TOLERANCE
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_prepared_slices_are_the_certified_ones_and_lossless(scheme: str) -> None:
-    @given(SCHEMES[scheme])
-    @settings(max_examples=10)
-    def check(problem: otlp.Problem) -> None:
-        for name in PROMISED:
-            check_prepared(name, problem)
-
-    check()
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_prepared_at_the_edges(name: str) -> None:
-    for solver in PROMISED:
-        check_prepared(solver, DEGENERATE[name])
 
 
 def test_no_certificate_is_made() -> None:

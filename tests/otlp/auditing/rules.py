@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,22 +37,6 @@ def inversion_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
     return np.searchsorted(np.cumsum(left), rng.random() * left.sum(), side="right")
 
 
-def vllm_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """The recovered token by an exponential race."""
-    token = draft_tokens[0]
-    if p[token] / q[token] >= rng.random():
-        return token
-    return np.argmax(np.maximum(p - q, 0.0) / rng.exponential(size=len(p)))
-
-
-def gamma_race(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """The same race, with waiting times from another method."""
-    token = draft_tokens[0]
-    if p[token] / q[token] >= rng.random():
-        return token
-    return np.argmax(np.maximum(p - q, 0.0) / rng.standard_gamma(1.0, size=len(p)))
-
-
 def eagle_style(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
     """Recursive rejection sampling for drafts with replacement."""
     for token in draft_tokens:
@@ -74,47 +59,51 @@ def eagle_style_without_replacement(draft_tokens: Any, p: Any, q: Any, rng: Any)
     return rng.choice(len(p), p=p)
 
 
-def each_in_turn(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: accepts each draft with min(1, p/q) and never updates the residual."""
-    for token in draft_tokens:
-        if rng.random() < p[token] / q[token]:
-            return token
-    residual = np.maximum(p - q, 0.0)
-    return rng.choice(len(p), p=residual / residual.sum())
+def in_turn(recovered: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Accept each draft with min(1, p/q); what is left after one is put out by another function.
+
+    Right for one draft, where that is right; wrong for several, as the residual is not updated.
+    """
+
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        for token in draft_tokens:
+            if rng.random() < p[token] / q[token]:
+                return token
+        return recovered(np.maximum(p - q, 0.0), rng)
+
+    return rule
 
 
-def unnormalised_choice(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: the residual does not sum to one; numpy refuses it."""
-    token = draft_tokens[0]
-    if rng.random() < p[token] / q[token]:
-        return token
-    return rng.choice(len(p), p=np.maximum(p - q, 0.0))
+def searched(left: Any, rng: Any) -> int:
+    return int(np.searchsorted(np.cumsum(left), rng.random(), side="right"))
 
 
-def unnormalised_search(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: the same, falling off the end of the cumulative sum."""
-    token = draft_tokens[0]
-    if rng.random() < p[token] / q[token]:
-        return token
-    return int(np.searchsorted(np.cumsum(np.maximum(p - q, 0.0)), rng.random(), side="right"))
+vllm_style = in_turn(lambda left, rng: np.argmax(left / rng.exponential(size=left.size)))
+"""The recovered token by an exponential race."""
+gamma_race = in_turn(lambda left, rng: np.argmax(left / rng.standard_gamma(1.0, left.size)))
+"""The same race, with waiting times from another method."""
+each_in_turn = in_turn(lambda left, rng: rng.choice(left.size, p=left / left.sum()))
+"""Wrong for several drafts."""
+unnormalised_choice = in_turn(lambda left, rng: rng.choice(left.size, p=left))
+"""Wrong: the residual does not sum to one; numpy refuses it."""
+unnormalised_search = in_turn(searched)
+"""Wrong: the same, falling off the end of the cumulative sum."""
+unnormalised_multinomial = in_turn(lambda left, rng: np.argmax(rng.multinomial(1, left)))
+"""Wrong: the same, and numpy gives the missing mass to the last token."""
+unnormalised_default = in_turn(lambda left, rng: min(searched(left, rng), left.size - 1))
+"""Wrong: the same, with a default token."""
+forgets_to_return = in_turn(lambda left, rng: None)
+"""Wrong: returns None if all drafts are rejected."""
 
 
-def unnormalised_multinomial(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: the same, and numpy gives the missing mass to the last token."""
-    token = draft_tokens[0]
-    if rng.random() < p[token] / q[token]:
-        return token
-    return np.argmax(rng.multinomial(1, np.maximum(p - q, 0.0)))
+def overwriting(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+    """Wrong, and prints, and writes to what it was given."""
+    print("printed by a rule")
+    p[:] = q[:] = 0
+    return draft_tokens[0]
 
 
-def unnormalised_default(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: the same, with a default token."""
-    return min(unnormalised_search(draft_tokens, p, q, rng), len(p) - 1)
-
-
-def forgets_to_return(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-    """Wrong: returns None if all drafts are rejected."""
-    for token in draft_tokens:
-        if rng.random() < p[token] / q[token]:
-            return token
-    return None
+def unfollowed(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+    """Right, but its draws are not from a finite set."""
+    rng.normal()
+    return eagle_style(draft_tokens, p, q, rng)

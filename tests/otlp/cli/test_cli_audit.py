@@ -20,7 +20,8 @@ from tests.example_captures import example
 from tests.otlp.cli import command
 from tests.processes import alive, parent
 
-RULES = str(Path(__file__).parents[1] / "auditing" / "rules.py")
+FILES = ("rules.py", "hostile.py")
+RULES, HOSTILE = (str(Path(__file__).parents[1] / "auditing" / name) for name in FILES)
 
 DRAFTS = """
 import numpy as np
@@ -45,43 +46,6 @@ class Settings:
 def rule(d, p, q, rng):
     return Settings().token
 """
-
-HOSTILE = """
-import os, signal, subprocess, sys, time
-
-def leaves(d, p, q, rng):
-    sys.exit(0)
-
-def ends(d, p, q, rng):
-    os._exit(0)
-
-def crashes(d, p, q, rng):
-    os.kill(os.getpid(), signal.SIGTERM)
-
-def loops(d, p, q, rng):
-    while True:
-        pass
-
-def loops_without_alarm(d, p, q, rng):
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    loops(d, p, q, rng)
-
-def starts(d, p, q, rng):
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    with open("pid", "w") as file:
-        file.write(str(other.pid))
-    loops(d, p, q, rng)
-
-def loud(d, p, q, rng):
-    raise ValueError("[/bold] m[v2] \x1b[31mred")
-
-def failing(q, rng):
-    raise KeyError("[/bold]")
-
-def leaving(q, rng):
-    sys.exit(0)
-"""
-
 
 run, refused = (partial(one, "audit") for one in (command.run, command.refused))
 
@@ -196,7 +160,7 @@ def test_the_report_of_a_plan_holds_the_test_of_its_samples(tmp_path: Path) -> N
         ([f"{RULES}:leviathan", "--false-alarm-rate", "1"], "--false-alarm-rate"),
         ([f"{RULES}:leviathan", "--time-limit", "0"], "--time-limit"),
         ([f"{RULES}:leviathan", "--json", "/proc/here/report.json"], "cannot be written"),
-        ([f"{RULES}:loops", "--json", "/"], "no ordinary file"),
+        ([f"{HOSTILE}:loops", "--json", "/"], "no ordinary file"),
         ([f"{RULES}:leviathan", "--row", "99999"], "out of range"),
         (["nothing"], "no solver is named"),
         ([":"], "cannot load"),
@@ -215,13 +179,6 @@ def test_a_file_with_the_name_of_a_module_and_with_classes(tmp_path: Path) -> No
     assert result.output.startswith("NOT_LOSSLESS")
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> str:
-    path = tmp_path / "hostile.py"
-    path.write_text(HOSTILE)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -231,29 +188,29 @@ def hostile(tmp_path: Path) -> str:
         ("loops_without_alarm", "the time limit of 0.5 s"),
     ],
 )
-def test_a_rule_that_cannot_be_judged(hostile: str, function: str, words: str) -> None:
+def test_a_rule_that_cannot_be_judged(function: str, words: str) -> None:
     began = time.monotonic()
-    said = refused(f"{hostile}:{function}", "--time-limit", 0.5)
+    said = refused(f"{HOSTILE}:{function}", "--time-limit", 0.5)
     assert time.monotonic() - began < 10.0
     assert "not judged" in said and words in said
 
 
-def test_a_rule_that_calls_exit_fails(hostile: str) -> None:
-    result = run(f"{hostile}:leaves")
+def test_a_rule_that_calls_exit_fails() -> None:
+    result = run(f"{HOSTILE}:leaves")
     assert result.exit_code == 1
     assert result.output.startswith("RULE_FAILED")
     assert "raises SystemExit: 0" in result.output
 
 
-def test_foreign_text_is_shown_as_it_is(hostile: str) -> None:
-    result = run(f"{hostile}:loud")
+def test_foreign_text_is_shown_as_it_is() -> None:
+    result = run(f"{HOSTILE}:loud")
     assert result.exit_code == 1
     assert "[/bold] m[v2] \\x1b[31mred" in result.output
 
 
 @pytest.mark.parametrize("sampler", ["failing", "leaving"])
-def test_a_sampler_that_fails(hostile: str, sampler: str) -> None:
-    said = refused(f"{RULES}:leviathan", "--drafts", f"{hostile}:{sampler}")
+def test_a_sampler_that_fails(sampler: str) -> None:
+    said = refused(f"{RULES}:leviathan", "--drafts", f"{HOSTILE}:{sampler}")
     assert "the sampler of the drafts raises" in said
 
 
@@ -274,9 +231,7 @@ def test_a_file_that_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> 
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_audit_leaves_no_process(
-    tmp_path: Path, hostile: str, how: signal.Signals
-) -> None:
+def test_an_interrupted_audit_leaves_no_process(tmp_path: Path, how: signal.Signals) -> None:
     """Ctrl-C ends what the rule started, too; a kill of the command at least the rule."""
     # shells start what runs in the background with Ctrl-C ignored
     code = (
@@ -286,7 +241,7 @@ def test_an_interrupted_audit_leaves_no_process(
     words = tmp_path / "words"
     with words.open("w") as file:
         audit = subprocess.Popen(
-            [sys.executable, "-c", code, "audit", f"{hostile}:starts", "--time-limit", "100"],
+            [sys.executable, "-c", code, "audit", f"{HOSTILE}:starts", "--time-limit", "100"],
             cwd=tmp_path,
             stderr=file,
         )

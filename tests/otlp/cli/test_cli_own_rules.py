@@ -10,41 +10,15 @@ from click.testing import Result
 
 from tests.otlp.cli.command import refused, run
 
-RULES = """
-import os, time
-import numpy as np
-
-def right(draft_tokens, p, q, rng):
-    for token in draft_tokens:
-        if rng.random() * q[token] <= p[token]:
-            return token
-        p = np.maximum(p - q, 0)
-        p = p / p.sum()
-    return rng.choice(len(p), p=p)
-
-def wrong(draft_tokens, p, q, rng):
-    print("printed by a rule")
-    p[:] = q[:] = 0
-    return draft_tokens[0]
-
-def unfollowed(draft_tokens, p, q, rng):
-    rng.normal()
-    return right(draft_tokens, p, q, rng)
-
-def hangs(draft_tokens, p, q, rng):
-    time.sleep(1000)
-
-def crashes(draft_tokens, p, q, rng):
-    os._exit(3)
-
-def raises(draft_tokens, p, q, rng):
-    raise ValueError("no such luck")
-"""
+AUDITING = Path(__file__).parents[1] / "auditing"
+FILES = {
+    **dict.fromkeys(("eagle_style", "overwriting", "unfollowed"), "rules.py"),
+    **dict.fromkeys(("loops", "ends", "loud", "missing"), "hostile.py"),
+}
 
 
 def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30") -> Result:
-    (tmp_path / "mine.py").write_text(RULES)
-    names = ",".join(f"{tmp_path}/mine.py:{rule}" if ":" not in rule else rule for rule in rules)
+    names = ",".join(f"{AUDITING / FILES[rule]}:{rule}" for rule in rules)
     words = f"compare --rows 2 --n 2 --schemes {schemes} --rules {names},naive --top-k 30"
     found = run(*words.split(), "--time-limit", limit, "--json", tmp_path / "found.json")
     assert found.exit_code == 0, found.output
@@ -57,13 +31,13 @@ def records(tmp_path: Path, rule: str) -> list[dict[str, object]]:
 
 
 def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
-    output = compare(tmp_path, "right", "wrong", "unfollowed").stdout
+    output = compare(tmp_path, "eagle_style", "overwriting", "unfollowed").stdout
     assert "printed by a rule" not in output
     assert "!: the rule changes the target's distribution" in output
     assert "NOT LOSSLESS on 5 made-up tokens (NOT_LOSSLESS): total variation" in output
     assert "no proof that it is lossless, it was sampled: it uses rng.normal" in output
     right, wrong, unfollowed = (
-        records(tmp_path, name) for name in ("right", ":wrong", "unfollowed")
+        records(tmp_path, name) for name in ("eagle_style", "overwriting", "unfollowed")
     )
     assert {record["guarantee"] for record in right} == {"LOSSLESS"}
     assert {record["acceptance"] for record in wrong} == {1.0}
@@ -74,22 +48,22 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:
-    compare(tmp_path, "right", schemes="iid,without-replacement")
-    found = {record["scheme"]: record["guarantee"] for record in records(tmp_path, "right")}
+    compare(tmp_path, "eagle_style", schemes="iid,without-replacement")
+    found = {record["scheme"]: record["guarantee"] for record in records(tmp_path, "eagle_style")}
     assert found == {"iid": "LOSSLESS", "without-replacement": ""}
 
 
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("hangs", "the time limit of 3 s was reached"),
-        ("crashes", "it ended its process with status 3"),
-        ("raises", "RULE_FAILED"),
+        ("loops", "the time limit of 3 s was reached"),
+        ("ends", "it ended its process with status 0"),
+        ("loud", "RULE_FAILED"),
         ("missing", "no attribute 'missing'"),
     ],
 )
 def test_a_rule_that_fails_does_no_harm(rule: str, said: str, tmp_path: Path) -> None:
-    found = compare(tmp_path, rule, limit="1" if rule == "hangs" else "30")
+    found = compare(tmp_path, rule, limit="1" if rule == "loops" else "30")
     assert said in " ".join(found.output.split())
     assert all(record["acceptance"] for record in records(tmp_path, "naive"))
 
