@@ -6,18 +6,13 @@ Every algorithm runs on the same rows in the same process, in turn, and the medi
 rounds is reported, with the ratio to `torch.sort` of the same batch.  The floor is a copy, a
 softmax and a sort of tensors of the same shape.  Bytes are those that the algorithm has to read
 and write at least once (two rows in, a token out), so bytes / time is a lower bound on traffic.
-
-With --capture, instead: by how much different drafts miss the optimum on rows of a capture, and
-milliseconds of the processor for each row, one at a time.  With --hostile: the same on peaked,
-sparse, tied and subnormal rows of 2 to 64 tokens, of 2 to 20 drafts.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,12 +21,12 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from measuring import in_turns
 from torch import Tensor
 
 from otlp import batched
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, show, table, write_json
-from otlp.data.captures import load
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "sort": batched.verify,
@@ -88,15 +83,11 @@ def drawn(name: str, draft: Tensor, n: int, generator: torch.Generator) -> Tenso
     return draw(draft, n, generator, validate=False)
 
 
-def elapsed(action: Callable[[], object], device: str) -> float:
-    """Milliseconds of one call."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
+def finished(action: Callable[[], object], device: str) -> None:
+    """Call, and wait for what the device does."""
     action()
     if device != "cpu":
         torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start)
 
 
 def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Result]:
@@ -116,21 +107,17 @@ def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Resul
         actions[name] = lambda f=function, drafts=drafts: f(
             target, draft, drafts, batched.uniforms(drafts, generator), validate=options.validate
         )
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for action in actions.values():
-        action()
-    for _ in range(options.rounds):
-        for name, action in actions.items():
-            times[name].append(elapsed(action, options.device))
+    waited = {name: partial(finished, one, options.device) for name, one in actions.items()}
+    times = {name: 1e3 * taken for name, taken in in_turns(waited, options.rounds).items()}
     exact = dict.fromkeys((False, True), float("nan"))
     for different in {name in DIFFERENT for name in options.algorithms} or {False}:
         certify = PLANS["without-replacement" if different else "sort"]
         exact[different] = float(certify(target, draft, tokens, validate=False).upper_bound.mean())
-    sort = statistics.median(times["torch.sort"])
+    sort = float(np.median(times["torch.sort"]))
     size = 2 * target.numel() * target.element_size()
     results = []
     for name, taken in times.items():
-        median = statistics.median(taken)
+        median = float(np.median(taken))
         rate = size / median / 1e6
         alpha = mean_acceptance(name, target, draft, tokens, generator, options.samples)
         results.append(
@@ -138,7 +125,7 @@ def measure(shape: tuple[int, int, int], options: SimpleNamespace) -> list[Resul
                 name,
                 *shape,
                 median,
-                min(taken),
+                float(taken.min()),
                 median / sort,
                 size,
                 rate,
@@ -170,77 +157,6 @@ def mean_acceptance(
         _, accepted = VERIFIERS[name](target, draft, drafts, generator, validate=False)
         hits += int(accepted.sum())
     return hits / (samples * tokens.shape[0])
-
-
-def gaps(pairs: list[tuple[Tensor, Tensor]], drafts: list[int]) -> tuple[list[str], np.ndarray]:
-    """What `verify_without_replacement` misses on pairs of rows, as cells of a table; times in ms.
-
-    Of the gap the median, nine of ten and the worst; of the processor's milliseconds for each row,
-    the lesser of two runs, the median and the worst.
-    """
-    found = np.empty((len(pairs), 2))
-    for i, (row, n) in enumerate(zip(pairs, drafts, strict=True)):
-        taken = []
-        for _ in range(2):  # what else the machine does must not make a row the worst
-            start = time.process_time()
-            worth = batched.acceptance_without_replacement(
-                *row, torch.arange(n)[None], validate=False
-            )
-            taken.append(1e3 * (time.process_time() - start))
-        found[i, 1] = min(taken)
-        found[i, 0] = float(worth.upper_bound - worth.acceptance)
-    missed, times = found.T
-    cells = [f"{x:.1e}" for x in np.quantile(missed, [0.5, 0.9, 1.0])]
-    return [*cells, f"{np.median(times):.1f}", f"{times.max():.1f}"], times
-
-
-HEADS = ("median", "9 of 10", "worst", "ms", "worst ms")
-
-
-def captured_gaps(path: Path, drafts: list[int], count: int, seed: int) -> None:
-    """Print gaps and times on some rows of a capture."""
-    capture = load(path)
-    size = len(capture.target_logits)
-    rows = np.random.default_rng(seed).choice(size, min(count, size), replace=False)
-    laws = [capture.distributions(row=row) for row in rows]
-    pairs = [(torch.tensor(p)[None], torch.tensor(q)[None]) for p, q in laws]
-    made = table("drafts", *HEADS, title=f"Gaps on {len(rows)} rows of {path.name}")
-    for n in drafts:
-        made.add_row(str(n), *gaps(pairs, [n] * len(pairs))[0])
-    show(made)
-
-
-def hostile_row(rng: np.random.Generator) -> tuple[Tensor, Tensor, int]:
-    """Two laws and a number of drafts, as hard as they come; all drafts have q > 0."""
-    size = int(rng.integers(2, 65))
-    n = int(rng.integers(2, min(20, size) + 1))
-    p, q = rng.dirichlet(np.full(size, rng.choice([0.05, 0.5, 2.0])), size=2)
-    kind = rng.integers(6)
-    if kind == 0:
-        q = np.exp(-np.arange(size) * rng.uniform(0.1, 3.0))
-    elif kind == 1:
-        p, q = (rng.integers(1, 4, size).astype(float) for _ in range(2))
-    elif kind == 2:
-        q = 10.0 ** -rng.integers(0, 18, size)
-    elif kind == 3:
-        q[n:] = 0.0  # the drafts are the support
-    elif kind == 4:
-        q[rng.integers(size)] = 5e-324
-    q[:n] = np.maximum(q[:n], 1e-15)
-    return torch.tensor(p / p.sum())[None], torch.tensor(q / q.sum())[None], n
-
-
-def hostile_gaps(count: int, seed: int) -> None:
-    """Print gaps and times on hostile rows, by the number of drafts."""
-    rng = np.random.default_rng(seed)
-    rows = [hostile_row(rng) for _ in range(count)]
-    made = table("drafts", "rows", *HEADS, title=f"Gaps on {count} hostile rows, V from 2 to 64")
-    for least, most in ((2, 4), (5, 9), (10, 14), (15, 20), (2, 20)):
-        some = [(p, q, n) for p, q, n in rows if least <= n <= most]
-        cells, taken = gaps([(p, q) for p, q, _ in some], [n for _, _, n in some])
-        made.add_row(f"{least} to {most}", str(len(some)), *cells)
-    show(made)
-    console.print(f"worst time over median: {taken.max() / np.median(taken):.1f}")
 
 
 def report(results: list[Result], title: str) -> None:
@@ -284,20 +200,11 @@ WHOLE = ListOf(click.IntRange(1))
 @click.option("--seed", default=0)
 @click.option("--validate", is_flag=True, help="Check the values of the input.")
 @click.option("--compile", is_flag=True, help="Under torch.compile.")
-@click.option("--capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--hostile", is_flag=True, help="Gaps and times on random hostile rows.")
-@click.option("--rows", default=200, help="Of the capture, at random; or hostile ones.")
 @click.option("--memory", default=4.0, help="Skip shapes above, in GiB.")
 @json_option("Write the results to a file.")
 def main(json_path: Path | None, **given: Any) -> None:
     options = SimpleNamespace(**given)
     torch.set_num_threads(options.threads)
-    if options.capture:
-        captured_gaps(options.capture, options.drafts, options.rows, options.seed)
-        return
-    if options.hostile:
-        hostile_gaps(options.rows, options.seed)
-        return
     shapes = list(product(options.batch, options.vocab, options.drafts))
     # the rows, the floor's copies of them and, for a chunk of the rows, some 14 float64 arrays
     fits = [s for s in shapes if 32 * s[0] * s[1] + 2**29 <= options.memory * 2**30]

@@ -1,14 +1,8 @@
-"""How long the optimum takes where drafts are not i.i.d.
+"""How long the optimum takes where drafts are without replacement.
 
     python bench/orderings.py
 
-First the mixture of orderings, as a ratio to one numpy.argsort of V floats.  Its distributions are
-synthetic: "language-like" ones have a target like a language model's (from otlp.data.synthetic) and
-drafts with noise of different strengths on its logits; "Dirichlet" ones are unrelated
-Dirichlet(0.3) draws.  Milliseconds are of the search alone (`Timings.solve`), the median over
-seeds; the sort is measured between the searches, in the same process.
-
-Then random ranks, for drafts without replacement, by families of rows: V = 8,192, or the shipped
+Random ranks, for drafts without replacement, by families of rows: V = 8,192, or the shipped
 capture's 4,096.  Milliseconds of the processor, certificate included, the least of three solves.
 """
 
@@ -20,51 +14,13 @@ from typing import Any
 
 import click
 import numpy as np
-from measuring import repeated, report, seconds_of
+from measuring import repeated, report
 
 import otlp
 from otlp import captures
 from otlp.cli.output import progress
-from otlp.data.synthetic import generate
 from otlp.distribution import FloatArray
-from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
-from otlp.studies.attempt import settled
-
-Instance = tuple[FloatArray, list[FloatArray]]
-
-
-def language_like(size: int, seed: int) -> Instance:
-    """A target and four drafts, from logits like a language model's."""
-    capture = generate(rows=1, vocab_size=size, seed=seed)
-    target = np.asarray(capture.target_logits[0], dtype=np.float64)
-    spread = float((np.asarray(capture.draft_logits[0], dtype=np.float64) - target).std())
-    rng = np.random.default_rng(seed)
-    drafts = [
-        otlp.softmax(target + strength * spread * rng.standard_normal(size))
-        for strength in (0.7, 0.9, 1.1, 1.3)
-    ]
-    return otlp.softmax(target), drafts
-
-
-def dirichlet(size: int, seed: int) -> Instance:
-    """A target and four drafts that have nothing to do with each other."""
-    rows = np.random.default_rng(seed).dirichlet(np.full(size, 0.3), size=5)
-    return rows[0], list(rows[1:])
-
-
-SCHEMES: dict[str, Callable[[list[FloatArray]], otlp.DraftScheme]] = {
-    "four different drafts": otlp.Independent,
-    "without replacement, n = 3": lambda drafts: otlp.WithoutReplacement(drafts[0], 3),
-}
-
-CELLS = [
-    (kind, scheme, size, gap)
-    for kind in ("language-like", "Dirichlet")
-    for scheme in SCHEMES
-    for size, gap in ((1_000, 1e-3), (1_000, 1e-6), (128_256, 1e-3))
-]
-
 
 Pair = tuple[FloatArray, FloatArray]
 SIZE = 8_192
@@ -125,39 +81,13 @@ FAMILIES: dict[str, Callable[[int], Pair]] = {
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--seeds", default=7, help="Problems a row.")
 def main(seeds: int) -> None:
-    with progress("solving", len(CELLS) + 3 * len(FAMILIES)) as step:
-        mixtures, ranks = [], []
-        for cell in CELLS:
-            mixtures.append(row(*cell, seeds))
-            step(", ".join(map(str, cell)))
+    found = []
+    with progress("solving", 3 * len(FAMILIES)) as step:
         for name in FAMILIES:
             for n in (2, 3, 4):
-                ranks.append(family(name, n, 24 if "captured" in name else seeds))
+                found.append(family(name, n, 24 if "captured" in name else seeds))
                 step(f"{name}, n = {n}")
-    report("Orderings, on synthetic distributions", mixtures)
-    report("Random ranks, without replacement", ranks)
-
-
-def row(kind: str, scheme: str, size: int, gap: float, seeds: int) -> dict[str, Any]:
-    make = language_like if kind == "language-like" else dirichlet
-    milliseconds, sorts, orderings, gaps, optima = [], [], [], [], []
-    for seed in range(seeds):
-        target, drafts = make(size, seed)
-        problem = otlp.Problem(target, SCHEMES[scheme](drafts))
-        Orderings(gap=gap, max_iterations=2).solve(problem)  # fill caches
-        solution = settled(lambda problem=problem: Orderings(gap=gap).solve(problem))
-        milliseconds.append(1e3 * solution.timings.solve)
-        sorts.append(1e3 * min(seconds_of((target / drafts[0]).argsort) for _ in range(5)))
-        orderings.append(solution.details["orderings"])
-        gaps.append(solution.gap)
-        optima.append(solution.upper_bound)
-    return {
-        "synthetic": kind, "drafts": scheme, "V": size, "gap": gap,
-        "ms": float(np.median(milliseconds)), "worst ms": max(milliseconds),
-        "sorts": float(np.median(np.divide(milliseconds, sorts))),
-        "orderings": float(np.median(orderings)), "worst gap": max(gaps),
-        "alpha*": float(np.median(optima)),
-    }  # fmt: skip
+    report("Random ranks, without replacement", found)
 
 
 def family(name: str, n: int, count: int) -> dict[str, Any]:

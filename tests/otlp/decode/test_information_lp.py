@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
-from bench.slice_rules import Family, random_family
 from otlp.decode import (
     Block,
     Drafting,
@@ -25,8 +24,8 @@ from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from otlp.distribution import FloatArray
 from otlp.errors import InvalidDistributionError, InvalidInputError
+from tests.otlp.decode.tabular_rounds import Pair
 from tests.tiny_models import name_of
 
 SLACK = 1e-9
@@ -42,6 +41,28 @@ DRAFTINGS: list[tuple[Drafting, int]] = [
 ]
 
 
+def family_of(options: list[tuple[Pair, ...]]) -> list[Pair]:
+    """All pairs over V tokens whose first distribution is one, and that take one after each token.
+
+    Of each option the first distribution counts; a third token comes evenly.
+    """
+    (root,), *below = options
+    ends = np.full((len(below),) * 3, 1.0 / len(below))
+    return [
+        tuple(
+            TabularModel([root[of].tables[0], np.stack([o[of].tables[0] for o in picks]), ends])
+            for of in range(2)
+        )
+        for picks in product(*below)
+    ]  # type: ignore[misc]
+
+
+def random_family(size: int, rng: np.random.Generator) -> list[Pair]:
+    """Two distributions after each first token, all their combinations."""
+    counts = (1, *(2,) * size)
+    return family_of([tuple(random_pair(size, 1, rng) for _ in range(c)) for c in counts])
+
+
 @pytest.mark.parametrize(("drafting", "size"), DRAFTINGS, ids=name_of)
 def test_every_pair_reaches_its_bound_whatever_others_there_are(
     drafting: Drafting, size: int
@@ -50,7 +71,7 @@ def test_every_pair_reaches_its_bound_whatever_others_there_are(
 
     The others share some of its distributions, so that trees look alike down to where they differ.
     """
-    family = random_family(size, 2, 2, np.random.default_rng(size)).pairs
+    family = random_family(size, np.random.default_rng(size))
     weights = np.eye(len(family))[0]
     found = on_tree_optimum(family, drafting, weights)
     assert found == pytest.approx(drafting_optimum(*family[0], drafting), abs=SLACK)
@@ -63,30 +84,27 @@ def test_one_pair_is_the_optimum_of_its_drafting(drafting: Drafting, size: int) 
     assert on_tree_optimum([pair], drafting) == pytest.approx(best, abs=SLACK)
 
 
-def option(q: list[float], p: list[float]) -> tuple[FloatArray, FloatArray]:
-    return np.array(q), np.array(p)
+def option(q: list[float], p: list[float]) -> Pair:
+    return TabularModel([np.array(q)]), TabularModel([np.array(p)])
 
 
 def test_not_all_pairs_reach_their_bounds_at_once() -> None:
     """A distribution that the tree may not show decides how paths should be shared."""
-    hidden = [option([0.9, 0, 0.1], [0, 0.7, 0.3]), option([0.2, 0.8, 0], [0.2, 0.2, 0.6])]
-    family = Family(
-        2,
-        {
-            (): [option([0.5, 0.3, 0.2], [0, 0.5, 0.5])],
-            (0,): [option([0.2, 0.6, 0.2], [0.5, 0, 0.5])],
-            (1,): [option([0, 1, 0], [0.1, 0.3, 0.6])],
-            (2,): hidden,
-        },
-    )
+    hidden = option([0.9, 0, 0.1], [0, 0.7, 0.3]), option([0.2, 0.8, 0], [0.2, 0.2, 0.6])
+    family = family_of([
+        (option([0.5, 0.3, 0.2], [0, 0.5, 0.5]),),
+        (option([0.2, 0.6, 0.2], [0.5, 0, 0.5]),),
+        (option([0, 1, 0], [0.1, 0.3, 0.6]),),
+        hidden,
+    ])  # fmt: skip
     drafting = iid_paths(2, 2)
-    best = np.mean([drafting_optimum(*pair, drafting) for pair in family.pairs])
-    assert on_tree_optimum(family.pairs, drafting) < best - 5e-3
+    best = np.mean([drafting_optimum(*pair, drafting) for pair in family])
+    assert on_tree_optimum(family, drafting) < best - 5e-3
 
 
 @pytest.mark.parametrize(("paths", "size"), [(2, 2), (3, 2), (2, 3)])
 def test_the_bounds_are_ordered(paths: int, size: int) -> None:
-    family = random_family(size, 2, 2, np.random.default_rng(5)).pairs
+    family = random_family(size, np.random.default_rng(5))
     drafting = iid_paths(paths, 2)
     cells = [on_path_optimum(family, paths, 2, count) for count in (1, 2, 4, 32)]
     chain = [*cells, on_tree_optimum(family, drafting)]
@@ -106,7 +124,7 @@ def test_scores_reach_the_bound_of_one_pair(paths: int) -> None:
 
 
 def test_weights_count() -> None:
-    family = random_family(2, 2, 2, np.random.default_rng(0)).pairs
+    family = random_family(2, np.random.default_rng(0))
     drafting = iid_paths(2, 2)
     twice = on_tree_optimum([family[0], family[0], family[1]], drafting)
     assert on_tree_optimum(family[:2], drafting, [2 / 3, 1 / 3]) == pytest.approx(twice, abs=SLACK)
