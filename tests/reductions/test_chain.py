@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
+from otlp.certificate import Answer, certify
 from otlp.reductions import (
     Chain,
     FullProgram,
@@ -17,7 +18,8 @@ from otlp.reductions import (
     Support,
 )
 from otlp.solvers.engines import FLOW_ENGINES, highs
-from tests.instances import brute_force_optimum, problems
+from otlp.timing import Stopwatch
+from tests.instances import brute_force_optimum, check_solution, problems
 
 
 @settings(max_examples=60)
@@ -39,8 +41,14 @@ def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
             answer = PrimalDual(found.x, found.row_price)
         plan, subset = chain.invert(answer, inverse)
         assert plan.problem is problem
-        assert plan.marginals().acceptance.sum() == pytest.approx(optimum, abs=1e-9)
+        lifted = certify(problem, name, Answer(plan, subset=subset), Stopwatch())
+        assert lifted.guarantee is otlp.Guarantee.OPTIMAL
+        assert lifted.acceptance == pytest.approx(optimum, abs=1e-9)
         assert problem.dual_value(subset) == pytest.approx(optimum, abs=1e-9)
+        check_solution(lifted)
+    small, inverse = Support().apply(problem)
+    assert small.drafts.support[: inverse.tokens.size].all()
+    assert abs(brute_force_optimum(small) - optimum) <= 1e-12
 
 
 def test_a_chain_refuses_what_one_of_its_links_refuses_before_anything_is_listed() -> None:

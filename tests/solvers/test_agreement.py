@@ -1,5 +1,7 @@
 """One table: every solver, certified and prepared, against every family of problems."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,6 +45,16 @@ WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
 """Every solver, and what else its options make of one."""
 
 
+@cache
+def graph_tool_is_there() -> bool:
+    """Looked for once: it takes a process of each Python that may have it."""
+    try:
+        MaxFlow("graph-tool").solve(DEGENERATE["one draft"])
+    except EngineNotFoundError:
+        return False
+    return True
+
+
 def check(way: str, problem: otlp.Problem) -> None:
     """Enumerate the plan of one solver, and hold it to what its kind promises."""
     solver, optimum = WAYS[way], brute_force_optimum(problem)
@@ -50,10 +62,9 @@ def check(way: str, problem: otlp.Problem) -> None:
     if not capability:
         assert len(capability.reason) > 40
         return
-    try:
-        solution = solver.solve(problem)
-    except EngineNotFoundError as error:
-        pytest.skip(str(error))
+    if way == "max-flow by graph-tool" and not graph_tool_is_there():
+        pytest.skip("graph-tool is not installed")
+    solution = solver.solve(problem)
     assert solution.status is not Status.CERTIFICATE_FAILED, solution
     if solution.plan is None:
         assert solver.name == "global-resolution"
@@ -100,7 +111,7 @@ def check_prepared(solver: Solver, certified: otlp.Plan) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_every_solver_on_every_scheme(way: str, scheme: str, data: st.DataObject) -> None:
     check(way, data.draw(SCHEMES[scheme]))
 

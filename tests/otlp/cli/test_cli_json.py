@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 import otlp
 from otlp.cli import COMMANDS, main
+from otlp.cli.output import write_json
 from otlp.data import captures
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json").read_text())
@@ -45,7 +46,7 @@ def written(command: str, words: str, folder: Path) -> dict[str, Any]:
     arguments = [command, *words.format(folder).split(), "--json", str(path)]
     result = CliRunner(catch_exceptions=False).invoke(main, arguments)
     assert result.exit_code in (0, 1), result.output
-    found: dict[str, Any] = json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text(), parse_constant=pytest.fail)
     own = {"$ref": f"#/$defs/{command}", "$defs": SCHEMA["$defs"]}
     Draft202012Validator(own).validate(found)
     return found
@@ -98,7 +99,9 @@ def test_a_solve_can_be_made_again_from_what_it_writes(tmp_path: Path) -> None:
     assert otlp.solve(problem).acceptance == found["acceptance"]
 
 
-def test_what_has_no_plan_is_written_too(tmp_path: Path) -> None:
+def test_what_has_no_plan_is_written_too_and_what_is_not_finite_as_null(tmp_path: Path) -> None:
     words = "--solver linear-program --top-k 60 --n 3 -o time_limit=1e-3"
     found = written("solve", words, tmp_path)
     assert (found["status"], found["acceptance"]) == ("TIME_LIMIT", None)
+    write_json(tmp_path / "odd.json", {"a": [np.float64("inf"), (1.0, float("nan"))]})
+    assert json.loads((tmp_path / "odd.json").read_text())["a"] == [None, [1.0, None]]

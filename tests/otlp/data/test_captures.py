@@ -177,7 +177,7 @@ def test_a_killed_save_leaves_a_whole_file(tmp_path):
         "    for capture in pair:\n"
         "        save(capture, sys.argv[1])\n"
     )
-    for delay in (0.0, 0.01, 0.03, 0.05):
+    for delay in (0.01, 0.04):
         command = [sys.executable, "-c", code, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "saved\n"

@@ -30,6 +30,7 @@ print(otlp.__file__, kept)
 """
 
 
+@pytest.mark.slow  # copies the package, and compiles it anew
 def test_no_cache_can_be_written(tmp_path: Path) -> None:
     """As with a read-only package and home; permissions would not stop an administrator."""
     copy = shutil.copytree(

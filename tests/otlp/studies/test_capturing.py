@@ -13,12 +13,13 @@ from otlp.data.capture_file import join_files, open_capture_file
 from otlp.data.captures import load, save
 from otlp.errors import CaptureError, InvalidInputError
 from tests.example_captures import make
+from tests.otlp.cli.command import run
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from otlp.decode.models.loading import load_pair
-from otlp.studies.capturing import capture, parts_folder
+from otlp.studies.capturing import capture, capture_passage, parts_folder
 from otlp.studies.decoding import Setting, measure
 from otlp.studies.trees import write_text
 
@@ -178,3 +179,21 @@ def test_texts_end_with_an_end_token(
     assert np.asarray(made.next_tokens).tolist() == [*shorter[0], *shorter[1], *shorter[2]]
     with pytest.raises(CaptureError, match="already"):
         capture(*pair, prompts, path, steps=8)
+
+
+def test_captured_logits_are_those_of_the_models(pair: Any) -> None:
+    torch = pytest.importorskip("torch")
+    prompt = pair[1].encode("import os\n")
+    made = capture_passage(*pair, prompt, 3, np.random.default_rng(2))
+    text = [*prompt.tolist(), *made.next_tokens.tolist()]
+    for model, kept in zip(pair, (made.draft_logits, made.target_logits), strict=True):
+        with torch.inference_mode():
+            plain = model.model(input_ids=torch.tensor([text])).logits[0].numpy()
+        np.testing.assert_allclose(kept, plain[prompt.size - 1 : -1], atol=0.02)
+    np.testing.assert_array_equal(made.positions, prompt.size + np.arange(3))
+
+
+def test_capture_writes_what_the_other_commands_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    assert "2 rows" in run("capture", path, *"--limit 1 --tokens 2 --device cpu".split()).output
+    assert run("info", path).exit_code == 0

@@ -150,22 +150,3 @@ class TestOnTheTrainedPair:
     def test_a_prompt_without_room_for_a_round_is_refused(self, pair):
         with pytest.raises(InvalidInputError, match="does not fit"):
             measure(*pair, [np.full(510, 7)], Setting("block", 1, 4))
-
-    def test_captured_logits_are_those_of_the_models(self, pair, tmp_path):
-        from otlp.studies.capturing import capture_passage
-
-        torch = pytest.importorskip("torch")
-        prompt = pair[1].encode("import os\n")
-        made = capture_passage(*pair, prompt, 3, np.random.default_rng(2))
-        text = [*prompt.tolist(), *made.next_tokens.tolist()]
-        for model, kept in zip(pair, (made.draft_logits, made.target_logits), strict=True):
-            with torch.inference_mode():
-                plain = model.model(input_ids=torch.tensor([text])).logits[0].numpy()
-            np.testing.assert_allclose(kept, plain[prompt.size - 1 : -1], atol=0.02)
-        np.testing.assert_array_equal(made.positions, prompt.size + np.arange(3))
-
-    def test_capture_writes_what_the_other_commands_read(self, tmp_path):
-        path = tmp_path / "mine.safetensors"
-        words = ("capture", str(path), "--limit", "1", "--tokens", "2", "--device", "cpu")
-        assert "2 rows" in run(*words).output
-        assert run("info", str(path)).exit_code == 0

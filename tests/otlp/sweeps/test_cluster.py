@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import otlp
-from otlp.cli import main
 from otlp.data.spread_rows import spread_rows
 from otlp.errors import EngineNotFoundError, SchedulerError, TaskError
 from otlp.studies.sweep import Grid, sweep
@@ -23,6 +21,8 @@ from otlp.sweeps import cluster as clusters
 from otlp.sweeps.cluster import on_scheduler
 from otlp.sweeps.rows import CaptureRows, SyntheticRows
 from otlp.sweeps.workers import in_order
+from tests.otlp.cli.command import run
+from tests.otlp.sweeps.test_workers import deadly
 
 ROWS = SyntheticRows(200, 1000)
 GRID = Grid(n=[2, 3], rules=["k-seq"])
@@ -93,14 +93,14 @@ def test_a_sweep_of_a_capture_is_the_same(cluster: Any) -> None:
 def test_commands_send_their_rows_there(cluster: Any, tmp_path: Path) -> None:
     words = ["compare", "--rows", "3", "--n", "2", "--rules", "k-seq", "--schemes", "iid", "--json"]
     files = [tmp_path / "here.json", tmp_path / "there.json"]
-    assert CliRunner().invoke(main, [*words, str(files[0])]).exit_code == 0
+    assert run(*words, files[0]).exit_code == 0
     words += [str(files[1]), "--scheduler", cluster.scheduler_address]
-    assert CliRunner().invoke(main, words).exit_code == 0
+    assert run(*words).exit_code == 0
     here, there = (json.loads(file.read_text()) for file in files)
     assert here["results"] == there["results"]
     words = "bench --rows 3 --n 2 --top-k 10 --solvers martingale,max-flow".split()
     words += ["--scheduler", cluster.scheduler_address, "--json", str(files[0])]
-    result = CliRunner().invoke(main, words)
+    result = run(*words)
     assert "at the same time" in result.output
     for cell in json.loads(files[0].read_text())["cells"]:
         assert cell["solved"] == 3
@@ -120,12 +120,6 @@ def test_a_worker_that_is_killed_loses_no_row(cluster: Any, alone: bytes, tmp_pa
         sweep(ROWS, GRID, tmp_path / "j.jsonl", executor=executor, progress=progress)
     assert not victims
     assert (tmp_path / "j.jsonl").read_bytes() == alone
-
-
-def deadly(number: int) -> int:
-    if number == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
 
 
 @pytest.mark.slow

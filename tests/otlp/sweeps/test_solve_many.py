@@ -44,8 +44,14 @@ def test_rows_are_those_of_the_loop(problems: Any, chunk: int | None) -> None:
     assert_same(solve_many(iter(problems), chunk=chunk), problems, "auto")
 
 
-def test_plans_of_engines_come_from_processes() -> None:
-    rows = list(solve_many(FEW, "max-flow", jobs=2))
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        yield pool
+
+
+def test_plans_of_engines_come_from_processes(workers: Executor) -> None:
+    rows = list(solve_many(FEW, "max-flow", executor=workers))
     assert_same(iter(rows), FEW, "max-flow")
     for row, problem in zip(rows, FEW, strict=True):
         assert row.solution is not None
@@ -55,12 +61,6 @@ def test_plans_of_engines_come_from_processes() -> None:
         assert expected is not None
         conditional = row.solution.plan.conditional(tokens)
         assert np.array_equal(conditional, expected.conditional(tokens))
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Executor]:
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        yield pool
 
 
 @pytest.mark.parametrize(
