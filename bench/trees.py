@@ -269,19 +269,23 @@ def draw(found: dict[str, Any], path: Path) -> None:
     for key, content in found["settings"].items():
         where, _, nodes = key.rpartition(" N=")
         groups.setdefault(where, {})[int(nodes)] = content["rows"]
-    columns = max(1, (len(groups) + 1) // 2)
-    with figure(path, 3.6 * columns, 7.4) as canvas:
-        panels = canvas.subplots(2, columns, squeeze=False).ravel()
+    lines = max(1, (len(groups) + 1) // 2)
+    with figure(path, 7.6, 1.2 + 2.7 * lines) as canvas:
+        panels = canvas.subplots(lines, 2, squeeze=False).ravel()
         for panel, (where, content) in zip(panels, groups.items(), strict=False):
             names = [row["name"] for row in next(iter(content.values()))]
             for name in names:
                 at = sorted(content)
                 rows = [next(r for r in content[n] if r["name"] == name) for n in at]
-                panel.plot(at, [r["efficiency"][0] for r in rows], label=name, **look(name, names))
-            panel.set(title=where, xlabel="nodes N", xticks=sorted(content))
+                wide = {"linewidth": 5.0, "zorder": 1} if name == "recommended" else {}
+                heights = [r["efficiency"][0] for r in rows]
+                panel.plot(at, heights, label=name, **look(name, names) | wide)
+            panel.set(title=where, xticks=sorted(content))
         for panel in panels[len(groups) :]:
             panel.set_axis_off()
-        panels[0].set_ylabel("tokens per target call")
+        for panel in panels[-2:]:
+            panel.set_xlabel("nodes N")
+        canvas.supylabel("tokens per target call", fontsize="medium")
         handles, labels = panels[0].get_legend_handles_labels()
         canvas.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
 

@@ -100,7 +100,7 @@ def draw(content: dict[str, Any]) -> Figure:
     """One panel a size; what lies below the panel is drawn on its lower edge, with its number."""
     points, optima = content["points"], content["optimum"]
     labels = dict.fromkeys(label for cell in points.values() for label in cell)
-    figure = Figure(figsize=(10.0, 5.6))
+    figure = Figure(figsize=(7.6, 7.4))
     style = {
         label: {"markersize": 7.0} | cases.look_of(label) | {"linestyle": ""} for label in labels
     }
@@ -109,14 +109,15 @@ def draw(content: dict[str, Any]) -> Figure:
     for axes, (size, found) in zip(panels.flat, points.items(), strict=True):
         top, bottom = 102 * optima[size], 88 * optima[size]
         axes.axhline(100 * optima[size], color="black", linewidth=0.8, linestyle="--")
+        below: dict[str, list[float]] = {}
         for label, (ms, acceptance, _) in found.items():
             height = max(100 * acceptance, bottom)
             handles[label] = axes.plot(ms, height, label=label, clip_on=False, **style[label])[0]
             if height > 100 * acceptance:
-                axes.annotate(
-                    f"{100 * acceptance:.0f}", (ms, bottom), (0, 7), textcoords="offset points",
-                    fontsize=7, ha="center", color=style[label]["color"],
-                )  # fmt: skip
+                below.setdefault(f"{100 * acceptance:.0f}", []).append(ms)
+        for number, times in below.items():  # one number for all points that share it
+            middle = (math.prod(times) ** (1 / len(times)), bottom)
+            axes.annotate(number, middle, (0, 7), textcoords="offset points", ha="center")
         k, n = size[1:-1].split(", ")
         axes.set(xscale="log", xlim=(0.01, 3000), ylim=(bottom, top))
         axes.set_title(f"top {int(k):,} tokens, n = {n}", fontsize=10)
@@ -124,8 +125,10 @@ def draw(content: dict[str, Any]) -> Figure:
         axes.set_xlabel("median ms a token")
     for axes in panels[:, 0]:
         axes.set_ylabel("acceptance, percent")
-    title = "dashed: the optimum\nhollow: as in the paper\nlower edge: below, at the number"
-    figure.legend(handles=list(handles.values()), loc="outside right center", title=title)
+    title = (
+        "dashed: the optimum; hollow: as in the paper; on the lower edge: below it, at the number"
+    )
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=2, title=title)
     return figure
 
 

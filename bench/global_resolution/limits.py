@@ -105,7 +105,7 @@ def main(rows: int, budget: float, most_arcs: float) -> None:
 
 def draw(content: dict[str, dict[str, Best]]) -> Figure:
     """Best acceptance of each method, a panel a capture, light for 10 ms and dark for 100 ms."""
-    figure = Figure(figsize=(10, 5))
+    figure = Figure(figsize=(7.6, 6.2))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (name, results) in zip(panels, content.items(), strict=True):
         places = np.arange(len(results))
@@ -115,10 +115,11 @@ def draw(content: dict[str, dict[str, Best]]) -> Figure:
             heights = 100.0 * np.array([cell[0] for cell in best], dtype=float)
             bars = axes.barh(places + shift, heights, 0.38, color=colour, label=f"{limit:g} ms")
             settings = [cell[1] for cell in best]
-            axes.bar_label(bars, settings, fontsize=6, padding=2)
-        axes.set_yticks(places, list(results), fontsize=8)
-        axes.set(title=name, xlabel="best acceptance within the limit, percent", xlim=(0, 112))
+            axes.bar_label(bars, settings, fontsize=8, padding=2)
+        axes.set_yticks(places, list(results), fontsize=9)
+        axes.set(title=name, xlim=(0, 150), xticks=range(0, 101, 25))
     panels[0].invert_yaxis()
+    figure.supxlabel("best acceptance within the limit, percent", fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 

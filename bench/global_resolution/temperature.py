@@ -56,20 +56,18 @@ def times(rows: list[int], ks: list[int], budget: float) -> dict[str, Cells]:
 
 def draw(results: dict[str, Cells]) -> Figure:
     ks = sorted({int(size[1:].partition(",")[0]) for size in results["as published"]})
-    figure = Figure(figsize=(11, 5))
-    grid = figure.subplots(2, len(ks), sharex=True, sharey="row")
-    for column, k in enumerate(ks):
+    figure = Figure(figsize=(7.6, 1.2 + 2.1 * len(ks)))
+    grid = figure.subplots(len(ks), 2, sharex=True, sharey="col")
+    for (times, failures), k in zip(grid, ks, strict=True):
         for n, (label, cells) in product(DRAFTS, results.items()):
             cell, style = cells[f"({k}, {n})"], "-" if label == "as published" else ":"
             line = {**look(f"{n}", [str(n) for n in DRAFTS]), "linestyle": style}
-            grid[0, column].semilogy(
-                TEMPERATURES, cell["all_ms"], label=f"n = {n}, {label}", **line
-            )
-            grid[1, column].plot(TEMPERATURES, cell["failures"], **line)
-        grid[0, column].set_title(f"top {k:,}")
-        grid[1, column].set(xlabel="target temperature", ylim=(-0.03, 1.03))
-    grid[0, 0].set_ylabel("median ms a token")
-    grid[1, 0].set_ylabel("failure rate, tau = 1e-4")
+            times.semilogy(TEMPERATURES, cell["all_ms"], label=f"n = {n}, {label}", **line)
+            failures.plot(TEMPERATURES, cell["failures"], **line)
+        times.set(title=f"top {k:,}: median ms a token")
+        failures.set(title=f"top {k:,}: failure rate, tau = 1e-4", ylim=(-0.03, 1.03))
+    for panel in grid[-1]:
+        panel.set_xlabel("target temperature")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 

@@ -236,7 +236,7 @@ def two_slice() -> None:
 def hour() -> None:
     """Mean acceptance of four rules over n, on the built-in capture."""
     capture, counts = captures.builtin()[::8], (1, 2, 4, 6, 8)
-    with figure(FOLDER / "hour.svg", 6.4, 3.4) as canvas:
+    with figure(FOLDER / "hour.svg", 5.2, 3.4) as canvas:
         axes = canvas.subplots()
         for rule in ("martingale", "k-seq", "recursive-rejection", "naive"):
             means = [
@@ -247,12 +247,14 @@ def hour() -> None:
                 for n in counts
             ]  # fmt: skip
             axes.plot(counts, means, **look(rule))
-            name = f"{rule} (optimal)" if rule == "martingale" else rule
-            up = {"martingale": 6, "recursive-rejection": -6}.get(rule, 0)
+            name = {"martingale": "optimum", "recursive-rejection": "recursive\nrejection"}.get(
+                rule, rule
+            )
+            up = {"martingale": 9, "k-seq": 2, "recursive-rejection": -15}.get(rule, 0)
             axes.annotate(name, (counts[-1], means[-1]), (7, up), textcoords="offset points",
                           va="center", color=look(rule)["color"])  # fmt: skip
         axes.set(
-            xlabel="n, number of drafts", ylabel="mean acceptance", xticks=counts, xlim=(0.7, 11.6)
+            xlabel="n, number of drafts", ylabel="mean acceptance", xticks=counts, xlim=(0.7, 8.2)
         )
         axes.set_ylim(0, 1)
 

@@ -23,5 +23,5 @@ with figure("one_row.svg", 7.0, 3.4) as canvas:
         left.plot(found.acceptance, place, **style)
         right.plot(1e3 * found.timings.total, place, **style)
     left.set_yticks(range(len(names)), names)
-    left.set_xlabel("acceptance; the line goes to the proven bound")
-    right.set(xlabel="milliseconds, certificate included", xscale="log")
+    left.set_xlabel("acceptance\n(the line: up to the proven bound)")
+    right.set(xlabel="milliseconds\n(certificate included)", xscale="log")

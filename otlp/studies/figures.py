@@ -212,14 +212,14 @@ def draw_tuning(
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw quality against target calls a token, a line a cascade; sequential ones are dashed.
+    """Draw quality against target calls a token, a line a cascade; sequential ones stand apart.
 
-    Dashed: the token cascade (chow) and the oracles, whose calls are their deferrals.
+    On the right: the token cascade (chow) and the oracles, whose calls are their deferrals.
     """
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
-    with figure(path, 10.0, 4.0) as canvas:
-        panels = canvas.subplots(1, 2)
-        for panel, (what, label) in zip(panels, quality.items(), strict=True):
+    with figure(path, 7.6, 7.4) as canvas:
+        grid = canvas.subplots(2, 2, sharex="col", sharey="row")
+        for (panel, apart), (what, label) in zip(grid, quality.items(), strict=True):
             names = list(dict.fromkeys(point.method for point in points))
             for name in names:
                 style = look(name, names)
@@ -230,13 +230,14 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
                 shares = [point.deferral.mean for point in own if point.deferral is not None]
                 if shares:
                     kind = "sequential" if name.startswith("chow") else "oracle"
-                    thin = style | {"linestyle": "--", "marker": ""}
-                    panel.plot(shares, heights, lw=0.8, label=f"{name}, {kind}", **thin)
+                    dashed = style | {"linestyle": "--"}
+                    apart.plot(shares, heights, label=f"{name}, {kind}", **dashed)
+            panel.set(title="speculative", ylabel=label)
+            apart.set(title="sequential, oracles")
+        for panel in grid[-1]:
             panel.set_xlabel("target calls a token")
-            panel.set_ylabel(label)
-        canvas.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=7
-        )
+        (handles, labels), (more, names) = (one.get_legend_handles_labels() for one in grid[0])
+        canvas.legend([*handles, *more], [*labels, *names], loc="outside lower center", ncols=4)
         canvas.suptitle(title, fontsize="small", parse_math=False)
 
 
