@@ -11,7 +11,7 @@ import numpy as np
 from otlp.checks import check_mask
 from otlp.distribution import FloatArray, Mask
 from otlp.errors import InvalidInputError
-from otlp.plan import Plan
+from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
@@ -103,12 +103,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     guarantee, details = Guarantee.NONE, dict(answer.details)
     upper_bound = 1.0 if subset is None else problem.dual_value(subset)
     if answer.plan is not None:
-        marginals = answer.plan.marginals()
-        if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
-            raise InvalidInputError(
-                f"{solver}: the plan's marginals have shapes {marginals.acceptance.shape} and "
-                f"{marginals.output.shape}: both must be {problem.target.shape}"
-            )
+        marginals = _marginals(problem, solver, answer.plan)
         acceptance = float(marginals.acceptance.sum())
         marginal_error = float(np.abs(marginals.output - problem.target).sum()) + marginals.slack
         method, estimated = marginals.method, marginals.interval is not None
@@ -151,6 +146,17 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         message=message,
         details=details,
     )
+
+
+def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
+    """What the plan says of itself, over the problem's vocabulary."""
+    marginals = plan.marginals()
+    if not marginals.output.shape == marginals.acceptance.shape == problem.target.shape:
+        raise InvalidInputError(
+            f"{solver}: the plan's marginals have shapes {marginals.acceptance.shape} and "
+            f"{marginals.output.shape}: both must be {problem.target.shape}"
+        )
+    return marginals
 
 
 def puts_out_target(marginal_error: float | FloatArray) -> Mask:

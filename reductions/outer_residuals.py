@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
-from otlp.errors import InvalidInputError
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
 from otlp.reductions.subset_selection import ratio_order
@@ -61,68 +60,6 @@ def outer_masses(
         at_least[1:] & at_least[:-1], np.minimum(first, p), np.clip(p + np.diff(least), 0.0, p)
     )
     return result
-
-
-def ordered_masses(
-    target: FloatArray, draft: FloatArray, n: int, subset: Mask, order: IntArray
-) -> FloatArray:
-    """Solve Theorem 6.1 by Theorem 6.2 in any order of the tokens outside H*, for i.i.d. drafts.
-
-    Parameters
-    ----------
-    target, draft, n, subset
-        As in `outer_masses`.
-    order : ndarray of int
-        The tokens outside H*, each once: v_1, ..., v_k.
-
-    Returns
-    -------
-    ndarray, shape (V,)
-        Another solution for another order: the vertices of the polymatroid.
-
-    Raises
-    ------
-    InvalidInputError
-        If `order` is not an order of the tokens outside H*.
-
-    Notes
-    -----
-    One search over prefixes (Lemma 6.3) a token: O(V^2 log V).
-    """
-    if not np.array_equal(np.sort(order), np.flatnonzero(~subset)):
-        raise InvalidInputError("order must hold every token outside the subset exactly once")
-    everything = np.ones(target.size, dtype=bool)
-    inner = everything.copy()
-    result = np.zeros(target.size)
-    last = least_psi(target, draft, n, inner, everything)
-    for token in order:
-        inner[token] = False
-        least = least_psi(target, draft, n, inner, everything)
-        result[token] = min(max(target[token] + least - last, 0.0), target[token])
-        last = least
-    return result
-
-
-def least_psi(target: FloatArray, draft: FloatArray, n: int, inner: Mask, outer: Mask) -> float:
-    """Minimum of psi(S) = p(S) - q(S)^n over inner <= S <= outer, for i.i.d. drafts (Lemma 6.3).
-
-    Parameters
-    ----------
-    target, draft : ndarray, shape (V,)
-    n : int
-    inner, outer : ndarray of bool, shape (V,)
-        Masks; `outer` contains `inner`.
-
-    Returns
-    -------
-    float
-        The best prefix of ``outer & ~inner`` by q/p descending; O(V log V).
-    """
-    order, _ = _by_ratio(target, draft, inner | ~outer)
-    order = order[::-1]
-    p = float(target[inner].sum()) + np.concatenate(([0.0], np.cumsum(target[order])))
-    q = float(draft[inner].sum()) + np.concatenate(([0.0], np.cumsum(draft[order])))
-    return float((p - q**n).min())
 
 
 def level_masses(

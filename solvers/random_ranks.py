@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 
 from otlp.certificate import Answer
 from otlp.checks import check_count, check_number
@@ -43,7 +44,7 @@ SURE = 40.0
 """Of more arrivals than so many, on average, at least one is certain to rounding."""
 
 RARE = 1e-300
-"""A rate whose time may overflow."""
+"""A rate whose time, or a probability whose inverse, may overflow."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
 """The time need not be exact: any will do, some sooner than others."""
@@ -192,37 +193,22 @@ def _time(draft: FloatArray, n: int) -> float:
     return float(time)
 
 
-@compiled
 def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float, Mask, FloatArray]:
     """1 - alpha*, H*, and y, for tokens ordered by p/q ascending.
 
     Where v/p, v being what each has alone, rises along the ordering, neighbours pool what they
-    have and share it in proportion to p: the antitonic regression of v/p, by pooling adjacent
-    violators.  Between two pools the ordering keeps all of one above the other, and in a pool y/q
-    rises as p/q does, so y is a selection.
+    have and share it in proportion to p: the antitonic regression of v/p, weighted by p.  Between
+    two pools the ordering keeps all of one above the other, and in a pool y/q rises as p/q does,
+    so y is a selection.
     """
-    delta, length, lack = 0.0, 0, 0.0
-    begins, has, wants = np.empty(order.size, np.int64), np.empty(order.size), np.empty(order.size)
-    pools = 0
-    for k in range(order.size):
-        lack += alone[order[k]] - target[order[k]]
-        if lack > delta:
-            delta, length = lack, k + 1
-        begins[pools], has[pools], wants[pools] = k, alone[order[k]], target[order[k]]
-        while pools > 0 and has[pools] * wants[pools - 1] > has[pools - 1] * wants[pools]:
-            pools -= 1
-            has[pools] += has[pools + 1]
-            wants[pools] += wants[pools + 1]
-        pools += 1
-    subset = np.zeros(alone.size, np.bool_)
+    lack = np.cumsum(alone[order] - target[order])
+    length = int(lack.argmax()) + 1 if lack.max(initial=0.0) > 0.0 else 0
+    subset = np.zeros(alone.size, dtype=bool)
     subset[order[:length]] = True
-    wanted, end = alone.copy(), order.size
-    for pool in range(pools - 1, -1, -1):
-        if end > begins[pool] + 1:
-            for token in order[begins[pool] : end]:
-                wanted[token] = has[pool] * (target[token] / wants[pool])
-        end = begins[pool]
-    return delta, subset, wanted
+    wanted, pooled = alone.copy(), order[target[order] > RARE]
+    p, v = target[pooled], alone[pooled]
+    wanted[pooled] = p * scipy.optimize.isotonic_regression(v / p, weights=p, increasing=False).x
+    return float(lack[length - 1]) if length else 0.0, subset, wanted
 
 
 @compiled(error_model="numpy")

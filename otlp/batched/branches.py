@@ -183,15 +183,8 @@ def branch(
         )
     )
 
-    found = _Child(
-        _power(shares, on_share + high),
-        torch.zeros_like(tokens),
-        torch.full_like(shares, -torch.inf),
-        torch.ones_like(shares),
-        torch.ones_like(shares),
-        (want / shares.clamp(min=TINY)).clamp(max=1.0),
-        torch.where(ending, end.live, above.live) & (shares > 0),
-    )
+    live = torch.where(ending, end.live, above.live) & (shares > 0)
+    found = _certain_children(_power(shares, on_share + high), shares, want, live)
     draws = ending_draws = _no_draws(weight)
     left = None if p is None else weight * p
     if drawn:
@@ -214,6 +207,14 @@ def branch(
         found = found.otherwise(kinds == LAST, at_tokens)
     children = _children(above.scores, middle.scores if last else above.scores, kinds, found)
     return BatchedBranch(children, shares, draws, ending_draws, end)
+
+
+def _certain_children(power: Tensor, shares: Tensor, want: Tensor, live: Tensor) -> _Child:
+    """Of certain children, whose scores are not cut."""
+    one = torch.ones_like(shares)
+    whole = torch.zeros_like(shares, dtype=torch.int64), torch.full_like(shares, -torch.inf)
+    weight = (want / shares.clamp(min=TINY)).clamp(max=1.0)
+    return _Child(power, *whole, one, one, weight, live)
 
 
 def _split(free: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:

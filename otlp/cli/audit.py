@@ -154,11 +154,7 @@ def command(
     }
     if serving["server"] is not None:
         how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
-        work_of_server = audit_of_server(serving, settings["temperature"], seed, **how)
-        found = _judge(work_of_server, LONGEST)
-        _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
-        if found.stopped:
-            fail("not judged to the end: with --journal FILE the same command goes on from there")
+        _audit_server(serving, settings["temperature"], seed, json_path, **how)
         return
     if engine is not None:
         work_of_engine = audit_engine(engine, length, vocab_size or 3, seed, **judged)
@@ -195,6 +191,15 @@ def command(
         "n": n,
     }
     _tell(report, asked, json_path, optimum)
+
+
+def _audit_server(
+    serving: Mapping[str, Any], temperature: float, seed: int, json_path: Path | None, **how: float
+) -> None:
+    found = _judge(audit_of_server(serving, temperature, seed, **how), LONGEST)
+    _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
+    if found.stopped:
+        fail("not judged to the end: with --journal FILE the same command goes on from there")
 
 
 def _check(context: click.Context) -> None:

@@ -146,14 +146,9 @@ def command(
         raise InvalidInputError(
             f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
-    if capture is not None and costs is None:
-        raise InvalidInputError(
-            "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
-            "out"
-        )
     curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
     if capture is not None:
-        source = _captured(capture, sampling, drafted, longest)
+        source = _captured(capture, sampling, drafted, longest, curve)
     else:
         source = _written(models, sampling, drafted, text, longest, tokens, compiled, clock, seed)
     content = {
@@ -191,8 +186,17 @@ def command(
 
 
 def _captured(
-    capture: str, sampling: Sampling, drafted: Iterable[float | None], longest: int
+    capture: str,
+    sampling: Sampling,
+    drafted: Iterable[float | None],
+    longest: int,
+    curve: RoundCosts | None,
 ) -> TuningSource:
+    if curve is None:
+        raise InvalidInputError(
+            "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
+            "out"
+        )
     rows = open_capture(capture)
     texts = {
         one: long_texts(

@@ -18,6 +18,7 @@ from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.data.whole_file import whole_file
 from otlp.distribution import FloatArray, IntArray
 from otlp.problem import Problem, check_problem
+from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.linear_program import LinearProgram
 
 if TYPE_CHECKING:
@@ -124,8 +125,6 @@ def lp_arrays(
     >>> round(-found.fun, 9), round(lp.optimum, 9)
     (0.85, 0.85)
     """
-    from scipy.sparse import csr_array
-
     check_problem(problem)
     solver = LinearProgram(form, memory_limit)
     count = solver.variables(problem)
@@ -143,12 +142,9 @@ def lp_arrays(
         f"x_{tokens[row]}_{by_group[column]}"
         for row, column in zip(program.rows.tolist(), program.columns.tolist(), strict=True)
     )
-    size = program.row_mass.size
-    rows = np.concatenate((program.rows, size + program.columns))
-    places = np.tile(np.arange(len(variables)), 2)
     names, limits = by_token + by_group, np.concatenate((program.row_mass, program.column_mass))
-    whole = csr_array((np.ones(rows.size), (rows, places)), shape=(limits.size, len(variables)))
-    cut = size if program.exact else limits.size
+    whole = _sums(program)
+    cut = program.row_mass.size if program.exact else limits.size
     return LPArrays(
         form=form,
         c=-program.reward,
@@ -162,6 +158,16 @@ def lp_arrays(
         rows_eq=names[cut:],
         optimum=optimal_acceptance(problem),
     )
+
+
+def _sums(program: TransportProgram) -> csr_array:
+    """The sums that are limited, of tokens and then of groups: each variable is in one of each."""
+    from scipy.sparse import csr_array
+
+    count, size = program.reward.size, program.row_mass.size
+    rows = np.concatenate((program.rows, size + program.columns))
+    entries = np.ones(rows.size), (rows, np.tile(np.arange(count), 2))
+    return csr_array(entries, shape=(size + program.column_mass.size, count))
 
 
 def _group_names(kind: str, groups: Sequence[IntArray], tokens: list[str]) -> tuple[str, ...]:

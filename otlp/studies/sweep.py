@@ -184,15 +184,7 @@ def sweep(
         book = None
         if journal is not None:
             book = stack.enter_context(Journal(journal, _heading(source, grid)))
-            held: Counter[SweepSetting] = Counter()
-            for line, entry in enumerate(book.entries(), start=2):
-                setting = _setting_of(entry, source.numbers, grid, held)
-                if setting is None:
-                    raise JournalError(
-                        f"{book.path}: line {line} is not one that belongs there: the file was "
-                        "changed; name another file, or cut it off before that line"
-                    )
-                held[setting] += 1
+            for setting, entry in _held(book, source.numbers, grid):
                 sums.add(setting, entry)
                 progress("reading the journal", sums.done)
         tasks = _tasks(source, grid.settings, dict(sums.measured))
@@ -203,6 +195,22 @@ def sweep(
                 sums.add(_setting(entry), entry)
             progress(f"row {entries[-1]['row']}", sums.done)
     return sums.points()
+
+
+def _held(
+    book: Journal, numbers: Sequence[int], grid: Grid
+) -> Iterator[tuple[SweepSetting, Entry]]:
+    """The lines of a journal, each with its setting."""
+    held: Counter[SweepSetting] = Counter()
+    for line, entry in enumerate(book.entries(), start=2):
+        setting = _setting_of(entry, numbers, grid, held)
+        if setting is None:
+            raise JournalError(
+                f"{book.path}: line {line} is not one that belongs there: the file was changed; "
+                "name another file, or cut it off before that line"
+            )
+        held[setting] += 1
+        yield setting, entry
 
 
 def _heading(rows: RowSource, grid: Grid) -> Entry:

@@ -125,12 +125,8 @@ def gather_statistics(
             replace(candidate, draft_temperature=one)
             for candidate in _sampled(drafted, budgets, length, say)
         )
-    for nodes in sorted(set(budgets)) if begun is not None else ():
-        assert begun is not None
-        say(f"top, {nodes} nodes")
-        deep = min(length, nodes)
-        renewal = top_tree_renewal(begun, texts, TopTree(nodes, deep), length)
-        candidates.append(_candidate("top", (nodes, deep), nodes, deep, renewal))
+    if begun is not None:
+        candidates += _certain(texts, budgets, length, begun, say)
     tokens = sum(len(text) for text in texts)
     found = len(texts), tokens, tuple(acceptance), tuple(candidates)
     return Statistics(draft, target, sampling, *found)
@@ -192,6 +188,21 @@ def _sampled(
             renewal = Renewal.of(tournament_profile(text, drafting, length) for text in texts)
             used = _most_nodes(family, parameters)
             yield _candidate(family, parameters, used, drafting.length, renewal)
+
+
+def _certain(
+    texts: Sequence[WrittenText],
+    budgets: Sequence[int],
+    length: int,
+    begun: Callable[[int], tuple[Model, IntArray]],
+    say: Callable[[str], None],
+) -> Iterator[Candidate]:
+    """Trees of the draft's likeliest tokens, which are drafted along the text."""
+    for nodes in sorted(set(budgets)):
+        say(f"top, {nodes} nodes")
+        deep = min(length, nodes)
+        renewal = top_tree_renewal(begun, texts, TopTree(nodes, deep), length)
+        yield _candidate("top", (nodes, deep), nodes, deep, renewal)
 
 
 def _delays(most: int) -> Iterator[tuple[int, int]]:
