@@ -174,14 +174,9 @@ def branch(
         wasted = (rest * (tried.low - ratio).clamp(min=0.0)).sum(1, keepdim=True)
         kept = 1.0 - wasted.clamp(max=1.0)
     high, low = _split(free, kept)
-    end, middle, above = (
-        _parted(states, ends_share, low, on_share + high)
-        if parted
-        else (
-            states._replace(live=states.live & (share > NEGLIGIBLE))
-            for share in (ends_share, low, on_share + high)
-        )
-    )
+    parts = ends_share, low, on_share + high
+    alike = (states._replace(live=states.live & (part > NEGLIGIBLE)) for part in parts)
+    end, middle, above = _parted(states, *parts) if parted else alike
 
     live = torch.where(ending, end.live, above.live) & (shares > 0)
     found = _certain_children(_power(shares, on_share + high), shares, want, live)
