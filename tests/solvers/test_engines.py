@@ -258,19 +258,8 @@ for solver in ("max-flow", "linear-program"):
 """
 
 
-ORDERS = list(permutations(IMPORTS))
-# Forwards and backwards each comes before each other one.
-QUICK_ORDERS = [ORDERS[0], ORDERS[-1]]
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        *QUICK_ORDERS,
-        *(pytest.param(o, marks=pytest.mark.slow) for o in ORDERS if o not in QUICK_ORDERS),
-    ],
-    ids="-".join,
-)
+@pytest.mark.slow  # each order is a process that imports all of them, some two seconds
+@pytest.mark.parametrize("order", list(permutations(IMPORTS)), ids="-".join)
 def test_libraries_share_a_process(order: tuple[str, ...]) -> None:
     pytest.importorskip("cvxpy")
     run_python("\n".join(IMPORTS[name] for name in order) + SOLVE_BOTH)
