@@ -139,7 +139,7 @@ def test_a_wrong_layout_is_named(tmp_path, edit, message):
 def test_a_missing_file_is_a_capture_error(tmp_path):
     with pytest.raises(CaptureError, match="no such file") as caught:
         load(tmp_path / "nowhere")
-    assert isinstance(caught.value, OTLPError | ValueError)
+    assert isinstance(caught.value, OTLPError) and isinstance(caught.value, ValueError)
 
 
 def test_a_folder_is_no_capture(tmp_path):
