@@ -26,11 +26,10 @@ from otlp.batched.score_chains import (
     win_place,
 )
 from otlp.batched.tree_shapes import DRAWN, ENDING, LAST, ON
+from otlp.numerics.score_chains import NEGLIGIBLE
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
-NEGLIGIBLE = 1e-15
-"""A share that is as good as none, and taken as none: rounding hides as much."""
 WHOLE = 1e-10
 """How near the wanted masses must come to one for no token to be clipped."""
 
