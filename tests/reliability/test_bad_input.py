@@ -82,12 +82,12 @@ def numpy_calls() -> Calls:
             declared=otlp.IID(Q, 2),
             reported_draft=Q,
             samples=1000,
-            false_alarm_rate=1e-06,
+            false_alarm_rate=1e-6,
             confidence=0.99,
-            tolerance=1e-06,
+            tolerance=1e-6,
             max_paths=1000,
             rng=rng,
-        ),
+        ),  # fmt: skip
         partial(otlp.synthetic.generate, rows=2, vocab_size=1000, seed=0),
         partial(
             lambda **arguments: list(otlp.solve_many(**arguments)),
