@@ -55,13 +55,6 @@ def numpy_calls() -> Calls:
     solution = otlp.solve(problem)
     assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
-    rows, folder = otlp.captures.builtin()[:1], Path(tempfile.mkdtemp())
-    log = folder / "log"
-    log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
-
-    def saved(capture: Any, shard_bytes: Any) -> None:
-        otlp.captures.save(capture, folder / "one.safetensors", shard_bytes=shard_bytes)
-
     return [
         partial(otlp.IID, draft=Q, n=2),
         partial(otlp.WithoutReplacement, draft=Q, n=2),
@@ -87,7 +80,7 @@ def numpy_calls() -> Calls:
             tolerance=1e-6,
             max_paths=1000,
             rng=rng,
-        ),  # fmt: skip
+        ),
         partial(otlp.synthetic.generate, rows=2, vocab_size=1000, seed=0),
         partial(
             lambda **arguments: list(otlp.solve_many(**arguments)),
@@ -110,6 +103,24 @@ def numpy_calls() -> Calls:
             top_p=0.9,
         ),
         partial(otlp.SyntheticProblems, rows=2, vocab_size=1000, seed=0, n=2),
+        *capture_calls(),
+        partial(plan.sample, draft_tokens=[0, 1], rng=rng),
+        partial(lp_arrays, problem=problem, form="full", memory_limit=10**6),
+        partial(cvxpy_problem, problem=problem, form="full"),
+        partial(columns, rows=[Row(0, solution)]),
+        partial(plan.conditional, draft_tokens=[0, 1]),
+    ]
+
+
+def capture_calls() -> Calls:
+    rows, folder = otlp.captures.builtin()[:1], Path(tempfile.mkdtemp())
+    log = folder / "log"
+    log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
+
+    def saved(capture: Any, shard_bytes: Any) -> None:
+        otlp.captures.save(capture, folder / "one.safetensors", shard_bytes=shard_bytes)
+
+    return [
         partial(otlp.captures.load, path="nowhere"),
         partial(saved, capture=rows, shard_bytes=None),
         partial(otlp.captures.keep_top, capture=rows, k=2),
@@ -128,11 +139,6 @@ def numpy_calls() -> Calls:
             top_k=2,
             top_p=0.5,
         ),
-        partial(plan.sample, draft_tokens=[0, 1], rng=rng),
-        partial(lp_arrays, problem=problem, form="full", memory_limit=10**6),
-        partial(cvxpy_problem, problem=problem, form="full"),
-        partial(columns, rows=[Row(0, solution)]),
-        partial(plan.conditional, draft_tokens=[0, 1]),
     ]
 
 
