@@ -18,7 +18,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 import torch
-from train_pair import corpus_files, encode, is_held_out, read_source, standard_library
+from corpus import corpus_files, is_held_out, read_source, standard_library
+from train_pair import encode
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 

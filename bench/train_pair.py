@@ -22,13 +22,10 @@ model first: half as many tokens a second again, for half a minute.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
-import sysconfig
 import time
-import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -38,6 +35,7 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from corpus import corpus_files, is_held_out, read_source, standard_library
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     LlamaConfig,
@@ -57,14 +55,6 @@ SEED = 20240613
 MODEL_CARD = Path(__file__).with_name("model_card.md")
 
 CARD_TEMPERATURES = (0.0, 0.6, 1.0)
-
-# Tests are absent from many distributions of Python, and `encodings` is tables rather than text:
-# without both the corpus is the same everywhere that the Python version is.
-EXCLUDED_FOLDERS = frozenset(
-    {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "encodings"}
-)
-# One file in twenty is held out; the hash depends on nothing but the file's relative path.
-HELD_OUT_MODULUS = 20
 
 
 @dataclass(frozen=True)
@@ -105,29 +95,6 @@ class Checkpoint:
 
 TARGET = Recipe("target", 320, 864, 6, 5, learning_rate=5e-3, batch=4, minutes=36.0)
 DRAFT = Recipe("draft", 64, 176, 2, 2, learning_rate=8e-3, batch=4, minutes=15.0)
-
-
-def standard_library() -> Path:
-    """Return the folder that holds the standard library's sources."""
-    return Path(sysconfig.get_path("stdlib"))
-
-
-def corpus_files(root: Path) -> list[Path]:
-    """Return the sources under `root`, relative to it, in a fixed order."""
-    relative = (path.relative_to(root) for path in root.rglob("*.py"))
-    return sorted(path for path in relative if EXCLUDED_FOLDERS.isdisjoint(path.parts[:-1]))
-
-
-def is_held_out(path: Path) -> bool:
-    """Say whether the file at this relative path is kept from the training."""
-    digest = hashlib.sha256(path.as_posix().encode()).digest()
-    return int.from_bytes(digest[:8], "big") % HELD_OUT_MODULUS == 0
-
-
-def read_source(path: Path) -> str:
-    """Read a source file in the encoding that it declares."""
-    with tokenize.open(path) as stream:
-        return stream.read()
 
 
 def train_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -352,6 +319,62 @@ def write_model(
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
+def distils(recipe: Recipe, how: dict[str, Any]) -> bool:
+    """Whether a model learns from the target."""
+    return bool(how["distil"]) and recipe.name == DRAFT.name
+
+
+def loss_function(
+    recipe: Recipe, model: LlamaForCausalLM, out: Path, how: dict[str, Any]
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What a model is trained on, compiled where that is asked for."""
+    if how["compiled"]:
+        model.compile()
+    if not distils(recipe, how):
+        return partial(text_loss, model)
+    teacher = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
+    teacher.to(how["device"]).eval()
+    if how["compiled"]:
+        teacher.compile()
+    return partial(distillation_loss, model, teacher, temperature=how["temperature"])
+
+
+def acceptances(recipe: Recipe, saved: LlamaForCausalLM, out: Path, held: torch.Tensor) -> str:
+    """A line of the draft's card; the target has none."""
+    if recipe.name != DRAFT.name:
+        return ""
+    target = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
+    found = (
+        f"{held_out_acceptance(target, saved, held, level):.3f} at T = {level:g}"
+        for level in CARD_TEMPERATURES
+    )
+    return f"\n| held-out acceptance of one draft | {', '.join(found)} |"
+
+
+def write_card(folder: Path, recipe: Recipe, measured: dict[str, Any], how: dict[str, Any]) -> None:
+    """Say beside the model how it was made and what it is worth."""
+    said, more = "", ""
+    if distils(recipe, how):
+        said = (
+            "; loss: half the text's, half the KL divergence from the target at temperature "
+            f"{how['temperature']:g}"
+        )
+        more = f" --distil --temperature {how['temperature']:g}"
+    card = MODEL_CARD.read_text().format(
+        **asdict(recipe),
+        **measured,
+        vocabulary=VOCABULARY,
+        context=CONTEXT,
+        python=".".join(map(str, sys.version_info[:3])),
+        threads=how["threads"],
+        seed=SEED,
+        distilled=said,
+        precision="bfloat16 products" if how["bfloat16"] else "float32",
+        more=more + " --bfloat16" * how["bfloat16"] + " --compile" * how["compiled"],
+    )
+    (folder / "README.md").write_text(card)
+
+
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option(
     "--out",
@@ -377,21 +400,9 @@ def write_model(
 @click.option("--device", default="cpu")
 @click.option("--bfloat16", is_flag=True, help="Multiply matrices in bfloat16.")
 @click.option("--compile", "compiled", is_flag=True, help="Compile the model before training.")
-def main(
-    out: Path,
-    target_minutes: float,
-    draft_minutes: float,
-    threads: int,
-    only: str | None,
-    distil: bool,
-    temperature: float,
-    checkpoints: Path | None,
-    device: str,
-    bfloat16: bool,
-    compiled: bool,
-) -> None:
+def main(out: Path, only: str | None, checkpoints: Path | None, **how: Any) -> None:
     """Train the tokenizer and both models, and write them with their model cards."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(how["threads"])
     logging.disable_progress_bar()
     root = standard_library()
     files = corpus_files(root)
@@ -399,71 +410,39 @@ def main(
     held_out = [read_source(root / path) for path in files if is_held_out(path)]
     tokenizer = train_tokenizer(training)
     train_stream, held_stream = encode(tokenizer, training), encode(tokenizer, held_out)
-    held_bytes = sum(len(text.encode()) for text in held_out)
     console.print(
         f"{len(training)} files, {len(train_stream):,} tokens to train on; "
         f"{len(held_out)} files, {len(held_stream):,} tokens held out"
     )
-    for recipe, minutes in ((TARGET, target_minutes), (DRAFT, draft_minutes)):
+    sizes = {
+        "train_files": len(training),
+        "train_tokens": len(train_stream),
+        "held_files": len(held_out),
+        "held_tokens": len(held_stream),
+    }
+    for recipe in (TARGET, DRAFT):
         if only not in (None, recipe.name):
             continue
-        recipe = replace(recipe, minutes=minutes)
-        model = build_model(recipe, tokenizer.eos_token_id).to(device)
-        distilled = distil and recipe.name == DRAFT.name
-        if compiled:
-            model.compile()
-        loss_of = partial(text_loss, model)
-        if distilled:
-            teacher = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
-            teacher.to(device).eval()
-            if compiled:
-                teacher.compile()
-            loss_of = partial(distillation_loss, model, teacher, temperature=temperature)
+        recipe = replace(recipe, minutes=how[f"{recipe.name}_minutes"])
         kept = None if checkpoints is None else checkpoints / f"{recipe.name}.pt"
-        seen = train(recipe, model, train_stream, Checkpoint(kept), loss_of, bfloat16)
-        folder = out / recipe.name
-        saved = write_model(folder, model.cpu(), tokenizer)
-        loss = held_out_loss(saved, held_stream)
-        parameters = sum(p.numel() for p in saved.parameters())
-        acceptance = ""
-        if recipe.name == DRAFT.name:
-            target = LlamaForCausalLM.from_pretrained(out / TARGET.name, dtype=torch.float32)
-            found = (
-                f"{held_out_acceptance(target, saved, held_stream, level):.3f} at T = {level:g}"
-                for level in CARD_TEMPERATURES
-            )
-            acceptance = f"\n| held-out acceptance of one draft | {', '.join(found)} |"
-        card = MODEL_CARD.read_text().format(
-            **asdict(recipe),
-            parameters=parameters,
-            acceptance=acceptance,
-            vocabulary=VOCABULARY,
-            context=CONTEXT,
-            perplexity=math.exp(loss),
-            bits=loss / math.log(2) * len(held_stream) / held_bytes,
-            python=".".join(map(str, sys.version_info[:3])),
-            train_files=len(training),
-            train_tokens=len(train_stream),
-            held_files=len(held_out),
-            held_tokens=len(held_stream),
-            seen=seen,
-            epochs=seen / len(train_stream),
-            threads=threads,
-            seed=SEED,
-            distilled=(
-                f"; loss: half the text's, half the KL divergence from the target at temperature "
-                f"{temperature:g}"
-                if distilled
-                else ""
-            ),
-            precision="bfloat16 products" if bfloat16 else "float32",
-            more=(f" --distil --temperature {temperature:g}" if distilled else "")
-            + (" --bfloat16" if bfloat16 else "")
-            + (" --compile" if compiled else ""),
-        )
-        (folder / "README.md").write_text(card)
+        model = build_model(recipe, tokenizer.eos_token_id).to(how["device"])
+        loss_of = loss_function(recipe, model, out, how)
+        seen = train(recipe, model, train_stream, Checkpoint(kept), loss_of, how["bfloat16"])
+        saved = write_model(out / recipe.name, model.cpu(), tokenizer)
+        nats = held_out_loss(saved, held_stream)
+        held_bytes = sum(len(text.encode()) for text in held_out)
+        measured = {
+            "parameters": sum(p.numel() for p in saved.parameters()),
+            "perplexity": math.exp(nats),
+            "bits": nats / math.log(2) * len(held_stream) / held_bytes,
+            "acceptance": acceptances(recipe, saved, out, held_stream),
+            "seen": seen,
+            "epochs": seen / len(train_stream),
+        }
+        write_card(out / recipe.name, recipe, {**sizes, **measured}, how)
         console.print(
-            f"{recipe.name}: {parameters:,} parameters, held-out perplexity {math.exp(loss):.2f}"
+            f"{recipe.name}: {measured['parameters']:,} parameters, "
+            f"held-out perplexity {measured['perplexity']:.2f}"
         )
 
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from otlp.certificate import GAP_TOLERANCE, Answer
 from otlp.checks import check_count, check_number, check_time_limit
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
-from otlp.errors import Capability
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
 from otlp.problem import Problem, check_problem
@@ -169,11 +168,6 @@ class Orderings(Solver):
         check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
         check_count("max_iterations", self.max_iterations, 1)
         check_time_limit(self.time_limit)
-
-    def supports(self, problem: Problem) -> Capability:
-        """Support every draft scheme."""
-        check_problem(problem)
-        return Capability(True)
 
     @property
     def promise(self) -> Guarantee:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otlp.data.captures import Capture
+from otlp.data.captures import Capture, save
 
 LABELS = {
     "target_model": "large",
@@ -72,3 +73,19 @@ def check_same(found: Capture, wanted: Capture) -> None:
         np.testing.assert_array_equal(one.draft_logits, other.draft_logits, strict=True)
         assert one.context == other.context
         assert (one.position, one.next_token) == (other.position, other.next_token)
+
+
+ROWS, V = 7, 5
+"""Of `example`, in shards."""
+
+
+def in_shards(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Path:
+    """Save in shards of so many rows; returns the index."""
+    given = example() if capture is None else capture
+    width = 2 * given.vocab_size * (4 if given.dtype == "float32" else 2) + 16
+    save(given, folder / "mine.safetensors", shard_bytes=rows_each * width)
+    return folder / "mine.safetensors.index.json"
+
+
+def shard(folder: Path, number: int, of: int = 3) -> Path:
+    return folder / f"mine-{number:05d}-of-{of:05d}.safetensors"

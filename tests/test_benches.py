@@ -45,9 +45,10 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
         assert all(sum(way["tokens"]) == 12 for way in ways)
 
 
-def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
+    monkeypatch.syspath_prepend(str(BENCH))
     bench = load("train_pair")
     stream = torch.randint(0, 64, (4 * bench.CONTEXT,), generator=torch.Generator().manual_seed(0))
     checkpoint = bench.Checkpoint(tmp_path / "draft.pt")

@@ -27,7 +27,7 @@ from otlp.auditing.torch_source import followed_torch
 from otlp.auditing.undecided import Interval, UndecidedNumber
 from otlp.distribution import FloatArray
 
-NEGLIGIBLE = 1e-12
+RAREST_PATH = 1e-12
 """Paths less likely than this are not followed; their total is `ExactDistribution.unexplored`."""
 
 REPETITIONS = 2_000
@@ -136,14 +136,14 @@ class _Explorer(RandomSource):
             for other, chance in enumerate(chances):
                 if other == taken:
                     continue
-                if self.probability * chance < NEGLIGIBLE:
+                if self.probability * chance < RAREST_PATH:
                     self.unexplored += self.probability * chance
                 else:
                     self.branches.append((*self.decisions, other))
             self.decisions.append(taken)
         self.depth += 1
         self.probability *= chances[taken]
-        if self.probability < NEGLIGIBLE:
+        if self.probability < RAREST_PATH:
             raise _Abandoned
         return taken
 

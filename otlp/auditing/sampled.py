@@ -13,11 +13,8 @@ from otlp.auditing.gtest import GTest, g_test, total_variation_interval
 from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Output, Subject
 from otlp.auditing.torch_source import seeded_torch
-from otlp.checks import check_memory
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
-
-MEMORY_LIMIT = 2 * 1024**3
-"""Bytes that the drafted tuples may take."""
 
 COMPARED = 10_000
 """How many of a plan's samples are held against its conditionals."""

@@ -26,11 +26,10 @@ from otlp.batched.score_chains import (
     win_place,
 )
 from otlp.batched.tree_shapes import DRAWN, ENDING, LAST, ON
+from otlp.numerics.score_chains import NEGLIGIBLE
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
-NEGLIGIBLE = 1e-15
-"""A share that is as good as none, and taken as none: rounding hides as much."""
 WHOLE = 1e-10
 """How near the wanted masses must come to one for no token to be clipped."""
 
@@ -174,14 +173,9 @@ def branch(
         wasted = (rest * (tried.low - ratio).clamp(min=0.0)).sum(1, keepdim=True)
         kept = 1.0 - wasted.clamp(max=1.0)
     high, low = _split(free, kept)
-    end, middle, above = (
-        _parted(states, ends_share, low, on_share + high)
-        if parted
-        else (
-            states._replace(live=states.live & (share > NEGLIGIBLE))
-            for share in (ends_share, low, on_share + high)
-        )
-    )
+    parts = ends_share, low, on_share + high
+    alike = (states._replace(live=states.live & (part > NEGLIGIBLE)) for part in parts)
+    end, middle, above = _parted(states, *parts) if parted else alike
 
     live = torch.where(ending, end.live, above.live) & (shares > 0)
     found = _certain_children(_power(shares, on_share + high), shares, want, live)

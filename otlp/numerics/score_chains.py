@@ -17,6 +17,8 @@ import numpy as np
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 
+NEGLIGIBLE = 1e-15
+"""A share of the wins that is as good as none, and taken as none: rounding hides as much."""
 THINNEST_PART = 1e-9
 """Part of a cell that is too thin to be cut off."""
 
@@ -51,6 +53,7 @@ class Score(NamedTuple):
     slopes: FloatArray
 
 
+@compiled
 def root_score() -> Score:
     """The largest of all scores: F(z) = z, and its law given that it wins is uniform."""
     one, none = np.ones(1), np.zeros(0)

@@ -24,7 +24,8 @@ from otlp.export import cvxpy_problem, lp_arrays
 from otlp.sweeps.solve_many import Row
 from otlp.sweeps.table import columns
 
-Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
+Calls = list[partial[Any]]
+"""Right calls; each argument by its name."""
 
 P, Q = [0.2, 0.3, 0.5], [0.5, 0.3, 0.2]
 BAD: list[Any] = [
@@ -42,7 +43,7 @@ BAD: list[Any] = [
 FUNCTIONS = frozenset({"kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors are the caller's."""
 
-NOT_THERE = ("captures.load", "generate", "Statistics.read", "Statistics.check_pair")
+NOT_THERE = ("captures.load", "generating.generate", "Statistics.read", "Statistics.check_pair")
 """Calls whose file or model does not exist."""
 
 SECONDS = 20
@@ -54,91 +55,102 @@ def numpy_calls() -> Calls:
     solution = otlp.solve(problem)
     assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
+    return [
+        partial(otlp.IID, draft=Q, n=2),
+        partial(otlp.WithoutReplacement, draft=Q, n=2),
+        partial(otlp.Greedy, draft=Q, n=2),
+        partial(otlp.Hub, draft=Q),
+        partial(otlp.Independent, drafts=[Q, P]),
+        partial(otlp.Explicit, tuples=[[0, 1], [2, 0]], probabilities=[0.5, 0.5], vocab_size=3),
+        partial(otlp.Problem, target=P, drafts=otlp.IID(Q, 2)),
+        partial(otlp.as_distribution, values=P, name="p"),
+        partial(otlp.softmax, logits=P, temperature=1.0),
+        partial(otlp.solve, problem=problem, solver="auto", throw=True),
+        partial(otlp.optimal_acceptance, problem=problem),
+        partial(
+            otlp.audit,
+            rule=plan,
+            target=P,
+            drafts=otlp.IID(Q, 2),
+            declared=otlp.IID(Q, 2),
+            reported_draft=Q,
+            samples=1000,
+            false_alarm_rate=1e-6,
+            confidence=0.99,
+            tolerance=1e-6,
+            max_paths=1000,
+            rng=rng,
+        ),
+        partial(otlp.synthetic.generate, rows=2, vocab_size=1000, seed=0),
+        partial(
+            lambda **arguments: list(otlp.solve_many(**arguments)),
+            problems=[problem],
+            solver="auto",
+            jobs=None,
+            chunk=1,
+            progress=False,
+            plans=True,
+        ),
+        partial(
+            otlp.CaptureProblems,
+            capture=otlp.captures.builtin(),
+            rows=[0],
+            n=2,
+            drafts="iid",
+            temperature=1.0,
+            draft_temperature=1.0,
+            top_k=2,
+            top_p=0.9,
+        ),
+        partial(otlp.SyntheticProblems, rows=2, vocab_size=1000, seed=0, n=2),
+        *capture_calls(),
+        partial(plan.sample, draft_tokens=[0, 1], rng=rng),
+        partial(lp_arrays, problem=problem, form="full", memory_limit=10**6),
+        partial(cvxpy_problem, problem=problem, form="full"),
+        partial(columns, rows=[Row(0, solution)]),
+        partial(plan.conditional, draft_tokens=[0, 1]),
+    ]
+
+
+def capture_calls() -> Calls:
     rows, folder = otlp.captures.builtin()[:1], Path(tempfile.mkdtemp())
     log = folder / "log"
     log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
-    return {
-        "IID": (otlp.IID, {"draft": Q, "n": 2}),
-        "WithoutReplacement": (otlp.WithoutReplacement, {"draft": Q, "n": 2}),
-        "Greedy": (otlp.Greedy, {"draft": Q, "n": 2}),
-        "Hub": (otlp.Hub, {"draft": Q}),
-        "Independent": (otlp.Independent, {"drafts": [Q, P]}),
-        "Explicit": (
-            otlp.Explicit,
-            {"tuples": [[0, 1], [2, 0]], "probabilities": [0.5, 0.5], "vocab_size": 3},
+
+    def saved(capture: Any, shard_bytes: Any) -> None:
+        otlp.captures.save(capture, folder / "one.safetensors", shard_bytes=shard_bytes)
+
+    return [
+        partial(otlp.captures.load, path="nowhere"),
+        partial(saved, capture=rows, shard_bytes=None),
+        partial(otlp.captures.keep_top, capture=rows, k=2),
+        partial(
+            otlp.captures.from_logprobs, target=log, draft=log, k=1, vocab_size=3, target_model="x"
         ),
-        "Problem": (otlp.Problem, {"target": P, "drafts": otlp.IID(Q, 2)}),
-        "as_distribution": (otlp.as_distribution, {"values": P, "name": "p"}),
-        "softmax": (otlp.softmax, {"logits": P, "temperature": 1.0}),
-        "solve": (otlp.solve, {"problem": problem, "solver": "auto", "throw": True}),
-        "optimal_acceptance": (otlp.optimal_acceptance, {"problem": problem}),
-        "audit": (
-            otlp.audit,
-            {
-                "rule": plan, "target": P, "drafts": otlp.IID(Q, 2), "declared": otlp.IID(Q, 2),
-                "reported_draft": Q, "samples": 1000, "false_alarm_rate": 1e-6, "confidence": 0.99,
-                "tolerance": 1e-6, "max_paths": 1000, "rng": rng,
-            },
+        partial(otlp.captures.TopRows, ids=[[0]], logprobs=[[0.0]], rest=[-np.inf], vocab_size=3),
+        partial(
+            rows.distributions, row=0, temperature=1.0, draft_temperature=1.0, top_k=2, top_p=0.5
         ),
-        "synthetic.generate": (
-            otlp.synthetic.generate, {"rows": 2, "vocab_size": 1000, "seed": 0},
-        ),
-        "solve_many": (
-            lambda **arguments: list(otlp.solve_many(**arguments)),
-            {
-                "problems": [problem], "solver": "auto", "jobs": None, "chunk": 1,
-                "progress": False, "plans": True,
-            },
-        ),
-        "CaptureProblems": (
-            otlp.CaptureProblems,
-            {
-                "capture": otlp.captures.builtin(), "rows": [0], "n": 2, "drafts": "iid",
-                "temperature": 1.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.9,
-            },
-        ),
-        "SyntheticProblems": (
-            otlp.SyntheticProblems, {"rows": 2, "vocab_size": 1000, "seed": 0, "n": 2},
-        ),
-        "captures.load": (otlp.captures.load, {"path": "nowhere"}),
-        "captures.save": (
-            partial(otlp.captures.save, path=folder / "one.safetensors"),
-            {"capture": rows, "shard_bytes": None},
-        ),
-        "captures.keep_top": (otlp.captures.keep_top, {"capture": rows, "k": 2}),
-        "captures.from_logprobs": (
-            otlp.captures.from_logprobs,
-            {"target": log, "draft": log, "k": 1, "vocab_size": 3, "target_model": "x"},
-        ),
-        "TopRows": (
-            otlp.captures.TopRows,
-            {"ids": [[0]], "logprobs": [[0.0]], "rest": [-np.inf], "vocab_size": 3},
-        ),
-        "capture.distributions": (
-            rows.distributions,
-            {"row": 0, "temperature": 1.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5},
-        ),
-        "top.truncation": (
+        partial(
             otlp.captures.keep_top(rows, 3).truncation,
-            {"row": 0, "temperature": 2.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5},
+            row=0,
+            temperature=2.0,
+            draft_temperature=1.0,
+            top_k=2,
+            top_p=0.5,
         ),
-        "plan.sample": (plan.sample, {"draft_tokens": [0, 1], "rng": rng}),
-        "lp_arrays": (lp_arrays, {"problem": problem, "form": "full", "memory_limit": 10**6}),
-        "cvxpy_problem": (cvxpy_problem, {"problem": problem, "form": "full"}),
-        "columns": (columns, {"rows": [Row(0, solution)]}),
-        "plan.conditional": (plan.conditional, {"draft_tokens": [0, 1]}),
-    }  # fmt: skip
+    ]
 
 
 def solver_calls() -> Calls:
     """Every option of every solver."""
     several = [otlp.Problem(P, kind(Q, 2)) for kind in (otlp.WithoutReplacement, otlp.IID)]
-    return {
-        f"solve {name}, {option}": (otlp.solve, {"problem": one, "solver": name, option: value})
+    return [
+        partial(otlp.solve, problem=one, solver=name, **{option: value})
         for name in otlp.solvers.SOLVERS
         for option, value in options(name).items()
         for one in filter(otlp.solvers.make_solver(name).supports, several)
-    }
+    ]
 
 
 def options(solver: str) -> dict[str, Any]:
@@ -155,57 +167,47 @@ def batched_calls() -> Calls:
     target, draft = torch.tensor([P, P]), torch.tensor([Q, Q])
     tokens, numbers = torch.tensor([[0, 1], [2, 1]]), torch.Generator().manual_seed(0)
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
-    calls: Calls = {
-        name: (getattr(batched, name), {**base, "generator": numbers})
-        for name in (
-            "verify",
-            "verify_histogram",
-            "k_seq",
-            "recursive_rejection",
-            "recursive_rejection_without_replacement",
-            "verify_without_replacement",
-        )
-    }
-    for name in ("speculative_sampling",):
-        calls[name] = (getattr(batched, name), {**base, "draft_tokens": tokens[:, :1]})
-    for name in (
-        "acceptance",
-        "acceptance_histogram",
-        "acceptance_without_replacement",
-        "conditional",
-    ):
-        calls[name] = (getattr(batched, name), dict(base))
-    for name in ("verify_histogram", "acceptance_histogram"):
-        calls[name][1]["fraction_bits"] = 8
-    calls["certified_loss"] = (batched.certified_loss, {"fraction_bits": 8})
-    calls["sample"] = (batched.sample, {"probabilities": draft, "n": 2, "generator": numbers})
-    calls["sample_without_replacement"] = (
-        batched.sample_without_replacement,
-        {"probabilities": draft, "n": 2, "generator": numbers},
-    )
-    calls["softmax"] = (batched.softmax, {"logits": draft, "temperature": 1.0})
-    calls["uniforms"] = (batched.uniforms, {"draft_tokens": tokens, "generator": numbers})
-    paths = {
-        "target": target[0].expand(2, 2, 3, 3), "draft": draft[0].expand(2, 2, 2, 3),
-        "draft_tokens": torch.zeros((2, 2, 2), dtype=torch.int64), "generator": numbers,
-    }  # fmt: skip
-    calls["verify_paths"] = (batched.verify_paths, paths)
     shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
-    trees = {
-        "target": target[:, None].expand(2, 4, 3), "draft": draft[:, None].expand(2, 4, 3),
-        "draft_tokens": torch.tensor([[-1, 0, 0, 2]] * 2), "shape": shape, "generator": numbers,
-        "nodes": torch.tensor([[0, 1, 1, 2]] * 2),
-    }  # fmt: skip
-    calls["verify_tree"] = (batched.verify_tree, trees)
-    calls["TreeShape"] = (
-        batched.TreeShape,
-        {"parents": shape.parents, "certain": shape.parents > 9, "last": shape.parents > 9},
-    )
     law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
-    calls["two_slice_step"] = (
-        batched.two_slice_step, {"law": law, "target": target, "draft": draft, "paths": 2},
-    )  # fmt: skip
-    return calls
+    bounds = batched.acceptance, batched.acceptance_without_replacement, batched.conditional
+    rules = (
+        batched.verify,
+        batched.k_seq,
+        batched.recursive_rejection,
+        batched.recursive_rejection_without_replacement,
+        batched.verify_without_replacement,
+    )
+    return [
+        *(partial(bound, **base) for bound in bounds),
+        *(partial(rule, **base, generator=numbers) for rule in rules),
+        partial(batched.acceptance_histogram, **base, fraction_bits=8),
+        partial(batched.verify_histogram, **base, generator=numbers, fraction_bits=8),
+        partial(
+            batched.speculative_sampling,
+            target=target, draft=draft, draft_tokens=tokens[:, :1], generator=numbers,
+        ),
+        partial(batched.certified_loss, fraction_bits=8),
+        partial(batched.sample, probabilities=draft, n=2, generator=numbers),
+        partial(batched.sample_without_replacement, probabilities=draft, n=2, generator=numbers),
+        partial(batched.softmax, logits=draft, temperature=1.0),
+        partial(batched.uniforms, draft_tokens=tokens, generator=numbers),
+        partial(
+            batched.verify_paths,
+            target=target[0].expand(2, 2, 3, 3), draft=draft[0].expand(2, 2, 2, 3),
+            draft_tokens=torch.zeros((2, 2, 2), dtype=torch.int64), generator=numbers,
+        ),
+        partial(
+            batched.verify_tree,
+            target=target[:, None].expand(2, 4, 3), draft=draft[:, None].expand(2, 4, 3),
+            draft_tokens=torch.tensor([[-1, 0, 0, 2]] * 2), shape=shape, generator=numbers,
+            nodes=torch.tensor([[0, 1, 1, 2]] * 2),
+        ),
+        partial(
+            batched.TreeShape,
+            parents=shape.parents, certain=shape.parents > 9, last=shape.parents > 9,
+        ),
+        partial(batched.two_slice_step, law=law, target=target, draft=draft, paths=2),
+    ]  # fmt: skip
 
 
 def decode_calls() -> Calls:
@@ -218,76 +220,62 @@ def decode_calls() -> Calls:
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
     drafting, block = decode.iid_paths(1, 2), decode.Block()
-    return {
-        "check_pair": (decode.check_pair, {"draft": draft, "target": target}),
-        "check_round": (
-            decode.check_round,
-            {"draft": draft, "target": target, "drafting": drafting, "verification": block},
+    return [
+        partial(decode.check_pair, draft=draft, target=target),
+        partial(
+            decode.check_round, draft=draft, target=target, drafting=drafting, verification=block
         ),
-        "find_verification": (decode.find_verification, {"wanted": "block"}),
-        "ShapedDrafting": (decode.ShapedDrafting, {"shape": (-1, 0), "kind": "iid"}),
-        "RandomChooser": (decode.RandomChooser, {"rng": rng}),
-        "Sampling": (decode.Sampling, {"temperature": 1.0, "top_k": 2, "top_p": 0.9}),
-        "Mixture": (decode.Mixture, {"models": [draft, target], "weights": [0.5, 0.5]}),
-        "NGram": (decode.NGram, {"vocab_size": 3, "order": 2, "corpus": [0, 1, 2]}),
-        "PromptLookup": (decode.PromptLookup, {"vocab_size": 3, "longest": 2}),
-        "TabularModel": (decode.TabularModel, {"tables": [P, [P, P, P]], "name": "x"}),
-        "TopDown": (decode.TopDown, {"solver": "auto", "fallback": None}),
-        "generate": (decode.generate, {"model": target, "input_ids": [[0]], "draft_model": draft}),
-        "greedy_distribution": (decode.greedy_distribution, {"q": np.array(P)}),
-        "hub_pairs": (decode.hub_pairs, {"length": 1}),
-        "iid_paths": (decode.iid_paths, {"paths": 2, "length": 2}),
-        "without_replacement": (decode.without_replacement, {"branching": [2]}),
-        "prefix_tree": (decode.prefix_tree, {"branching": [2]}),
-        "tree_shape": (decode.tree_shape, {"parents": [-1, 0], "kind": "iid"}),
-        "mixed_tree": (decode.mixed_tree, {"branching": [(1, 1)]}),
-        "mixed_shape": (decode.mixed_shape, {"shape": ((((), ()),), ())}),
-        **design_calls(),
-        **cascade_calls(draft, target),
-        "Sampling.distributions": (
-            decode.Sampling(0.7, 2, 0.9).distributions, {"logits": np.ones((1, 3))},
-        ),
-        "greedy sampling": (decode.Sampling(0.0).distributions, {"logits": np.ones((1, 3))}),
-        **{
-            law.__name__: (
-                law,
-                {"draft": draft, "target": target, "drafting": drafting, "verification": block},
-            )
+        partial(decode.find_verification, wanted="block"),
+        partial(decode.ShapedDrafting, shape=(-1, 0), kind="iid"),
+        partial(decode.RandomChooser, rng=rng),
+        partial(decode.Sampling, temperature=1.0, top_k=2, top_p=0.9),
+        partial(decode.Mixture, models=[draft, target], weights=[0.5, 0.5]),
+        partial(decode.NGram, vocab_size=3, order=2, corpus=[0, 1, 2]),
+        partial(decode.PromptLookup, vocab_size=3, longest=2),
+        partial(decode.TabularModel, tables=[P, [P, P, P]], name="x"),
+        partial(decode.TopDown, solver="auto", fallback=None),
+        partial(decode.generate, model=target, input_ids=[[0]], draft_model=draft),
+        partial(decode.greedy_distribution, q=np.array(P)),
+        partial(decode.hub_pairs, length=1),
+        partial(decode.iid_paths, paths=2, length=2),
+        partial(decode.without_replacement, branching=[2]),
+        partial(decode.prefix_tree, branching=[2]),
+        partial(decode.tree_shape, parents=[-1, 0], kind="iid"),
+        partial(decode.mixed_tree, branching=[(1, 1)]),
+        partial(decode.mixed_shape, shape=((((), ()),), ())),
+        *design_calls(),
+        *cascade_calls(draft, target),
+        partial(decode.Sampling(0.7, 2, 0.9).distributions, logits=np.ones((1, 3))),
+        partial(decode.Sampling(0.0).distributions, logits=np.ones((1, 3))),
+        *(
+            partial(law, draft=draft, target=target, drafting=drafting, verification=block)
             for law in (round_law, prefix_law)
-        },
-        "TabularModel.distribution": (target.distribution, {"prefix": [1]}),
-        "TabularModel.joint": (target.joint, {"length": 2}),
-        "TabularModel.start": (target.start, {"context": [1]}),
-        "adaptive_depth": (decode.adaptive_depth, {"paths": 2, "length": 2, "threshold": 0.5}),
-        "adaptive_branching": (
-            decode.adaptive_branching, {"nodes": 4, "length": 2, "coverage": 0.5},
         ),
-        "top_tree": (decode.top_tree, {"nodes": 4, "length": 2, "width": 2}),
-        "RuledDrafting": (decode.RuledDrafting, {"rule": decode.mixed_tree([(1, 1)]).rule}),
-        "multipath_optimum": (
-            decode.multipath_optimum,
-            {"draft": draft, "target": target, "paths": 2, "length": 2, "rounds": 100},
+        partial(target.distribution, prefix=[1]),
+        partial(target.joint, length=2),
+        partial(target.start, context=[1]),
+        partial(decode.adaptive_depth, paths=2, length=2, threshold=0.5),
+        partial(decode.adaptive_branching, nodes=4, length=2, coverage=0.5),
+        partial(decode.top_tree, nodes=4, length=2, width=2),
+        partial(decode.RuledDrafting, rule=decode.mixed_tree([(1, 1)]).rule),
+        partial(
+            decode.multipath_optimum, draft=draft, target=target, paths=2, length=2, rounds=100
         ),
-        "on_tree_optimum": (
-            on_tree_optimum,
-            {"pairs": [(draft, target)], "drafting": drafting, "weights": [1.0]},
+        partial(on_tree_optimum, pairs=[(draft, target)], drafting=drafting, weights=[1.0]),
+        partial(
+            on_path_optimum, pairs=[(draft, target)], paths=2, length=2, cells=2, weights=[1.0]
         ),
-        "on_path_optimum": (
-            on_path_optimum,
-            {"pairs": [(draft, target)], "paths": 2, "length": 2, "cells": 2, "weights": [1.0]},
-        ),
-        "play_round": (
+        partial(
             decode.play_round,
-            {
-                "draft": draft, "target": target, "drafting": drafting, "verification": block,
-                "rng": rng, "transform": None,
-            },
+            draft=draft,
+            target=target,
+            drafting=drafting,
+            verification=block,
+            rng=rng,
+            transform=None,
         ),
-        "random_pair": (
-            decode.random_pair,
-            {"vocab_size": 3, "length": 2, "rng": rng, "spread": 1.5, "noise": 1.0},
-        ),
-    }  # fmt: skip
+        partial(decode.random_pair, vocab_size=3, length=2, rng=rng, spread=1.5, noise=1.0),
+    ]
 
 
 def cascade_calls(draft: Any, target: Any) -> Calls:
@@ -298,18 +286,20 @@ def cascade_calls(draft: Any, target: Any) -> Calls:
         chow: (cascades.Cascade, cascades.GreedyCascade),
         token: (cascades.TokenCascade, cascades.GreedyTokenCascade),
     }
-    return {
-        "Lossy": (cascades.Lossy, {"alpha": 0.1, "beta": 1.0}),
-        "sequential_cascade": (
+    return [
+        partial(cascades.Lossy, alpha=0.1, beta=1.0),
+        partial(
             cascades.sequential_cascade,
-            {
-                "draft": draft, "target": target, "rule": chow, "context": [], "length": 2,
-                "chooser": RandomChooser(np.random.default_rng(0)),
-            },
+            draft=draft,
+            target=target,
+            rule=chow,
+            context=[],
+            length=2,
+            chooser=RandomChooser(np.random.default_rng(0)),
         ),
-        **{name: (rule, {"alpha": 0.1}) for name, rule in cascades.RULES.items()},
-        **{one.__name__: (one, {"rule": rule}) for rule in kinds for one in kinds[rule]},
-    }  # fmt: skip
+        *(partial(rule, alpha=0.1) for (name, rule) in cascades.RULES.items()),
+        *(partial(one, rule=rule) for rule in kinds for one in kinds[rule]),
+    ]
 
 
 def design_calls() -> Calls:
@@ -319,29 +309,19 @@ def design_calls() -> Calls:
     text = room.WrittenText(np.zeros(4, dtype=int), np.tile(P, (4, 1)), np.tile(Q, (4, 1)))
     names: dict[str, Any] = {"draft": "d", "target": "t", "sampling": Sampling()}
     known = room.gather_statistics([text], **names, budgets=(1,), length=1)
-    return {
-        "WrittenText": (
-            room.WrittenText, {"tokens": [0], "targets": np.array([P]), "drafts": np.array([Q])},
+    return [
+        partial(room.WrittenText, tokens=[0], targets=np.array([P]), drafts=np.array([Q])),
+        partial(
+            room.tournament_profile, text=text, drafting=known.candidates[0].drafting, length=2
         ),
-        "tournament_profile": (
-            room.tournament_profile,
-            {"text": text, "drafting": known.candidates[0].drafting, "length": 2},
-        ),
-        "gather_statistics": (
-            room.gather_statistics, {"texts": [text], **names, "budgets": (1,), "length": 1},
-        ),
-        "design": (
-            room.design,
-            {"statistics": known, "nodes": 1, "costs": None, "families": ["paths"], "pair": None},
-        ),
-        "CostCurve": (room.CostCurve, {"target_seconds": (1.0, 2.0), "draft_seconds": 0.1}),
-        "Statistics.from_json": (room.Statistics.from_json, {"text": known.to_json()}),
-        "Statistics.read": (room.Statistics.read, {"path": "nowhere"}),
-        "Statistics.check_pair": (known.check_pair, {"draft": 1, "target": 2}),
-        "best_static_tree": (
-            room.best_static_tree, {"acceptance": [0.5], "nodes": 2, "depth": 2},
-        ),
-    }  # fmt: skip
+        partial(room.gather_statistics, texts=[text], **names, budgets=(1,), length=1),
+        partial(room.design, statistics=known, nodes=1, costs=None, families=["paths"], pair=None),
+        partial(room.CostCurve, target_seconds=(1.0, 2.0), draft_seconds=0.1),
+        partial(room.Statistics.from_json, text=known.to_json()),
+        partial(room.Statistics.read, path="nowhere"),
+        partial(known.check_pair, draft=1, target=2),
+        partial(room.best_static_tree, acceptance=[0.5], nodes=2, depth=2),
+    ]
 
 
 HOOKS = frozenset(
@@ -384,7 +364,7 @@ def method_calls() -> Calls:
         "draft_temperature": 0.5, "top_p": 0.9, "memory_limit": 10**6,
         "shares": [1.0, 1.0, 1.0],
     }  # fmt: skip
-    calls: Calls = {}
+    calls: dict[str, partial[Any]] = {}
     for found in objects:
         for name, _ in inspect.getmembers(type(found), inspect.isfunction):
             method = getattr(found, name)
@@ -403,22 +383,26 @@ def method_calls() -> Calls:
                 arguments["draft_tokens"] = [0]
             if name in MANY:
                 arguments["draft_tokens"] = [arguments["draft_tokens"]]
-            calls[what] = (method, arguments)
-    return calls
+            calls[what] = partial(method, **arguments)
+    return [*calls.values()]
 
 
 ROOMS = [numpy_calls, solver_calls, method_calls, batched_calls, decode_calls]
 
 
-def wrong(calls: Calls) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+def name_of(call: partial[Any]) -> str:
+    return f"{call.func.__module__}.{call.func.__qualname__}"
+
+
+def wrong(calls: Calls) -> Iterator[tuple[str, partial[Any]]]:
     """Each call with each argument replaced by each bad value."""
-    for name, (function, arguments) in calls.items():
-        for argument in arguments:
+    for call in calls:
+        for argument in call.keywords:
             for number, bad in enumerate(BAD):
                 if argument in FUNCTIONS and callable(bad):
                     continue
-                what = f"{name}({argument} = BAD[{number}], {type(bad).__name__})"
-                yield what, function, {**arguments, argument: bad}
+                what = f"{name_of(call)}({argument} = BAD[{number}], {type(bad).__name__})"
+                yield what, partial(call, **{argument: bad})
 
 
 def hangs(number: int, frame: FrameType | None) -> None:
@@ -432,13 +416,13 @@ def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
     count = 0
     before = signal.signal(signal.SIGALRM, hangs)
     try:
-        for what, function, arguments in wrong(room()):
+        for what, call in wrong(room()):
             count += 1
             signal.alarm(SECONDS)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
-                    function(**arguments)
+                    call()
             except OTLPError as error:
                 if not str(error):
                     raw.append(f"{what}: no message")
@@ -454,7 +438,6 @@ def test_no_function_ends_in_a_raw_error(room: Callable[[], Calls]) -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_calls_are_right_before_they_are_wrong(room: Callable[[], Calls]) -> None:
     """Or the sweep would test the same refusal again and again."""
-    for name, (function, arguments) in room().items():
-        if name in NOT_THERE:
-            continue
-        function(**arguments)
+    for call in room():
+        if not name_of(call).endswith(NOT_THERE):
+            call()

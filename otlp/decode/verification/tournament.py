@@ -31,12 +31,17 @@ from otlp.decode.verification.verification import OfPaths, Outcome, Verification
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.errors import Capability
 from otlp.numerics.best_score import best_score
-from otlp.numerics.score_chains import Score, powered, root_score, sliced, slices, win_place
+from otlp.numerics.score_chains import (
+    NEGLIGIBLE,
+    Score,
+    powered,
+    root_score,
+    sliced,
+    slices,
+    win_place,
+)
 from otlp.numerics.score_threshold import split
 from otlp.numerics.two_slice import clipped_from_below, shares, skewed
-
-NEGLIGIBLE = 1e-15
-"""A share that is as good as none, and taken as none: rounding hides as much."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,14 +14,12 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import WITHOUT_NAN, compiled
 from otlp.numerics.positive_part import positive_part
-from otlp.numerics.score_chains import Score, drawn, powered, sliced
+from otlp.numerics.score_chains import NEGLIGIBLE, Score, drawn, powered, root_score, sliced
 from otlp.numerics.score_threshold import ScoreSplit, split
 from otlp.numerics.two_slice import shares, skewed
 
 BLOCK = 256
 """Tokens that a draw steps over at once."""
-NEGLIGIBLE = 1e-15
-"""A share that is as good as none, as in `tournament`."""
 
 
 @compiled(fastmath=WITHOUT_NAN)
@@ -159,11 +157,10 @@ def verify_tree(
     unit of all masses at a node.
     """
     length, size, inner = branching.size, tokens.size + 1, draft.shape[0]
-    root = Score(
-        np.array([-inf, 0.0]), np.zeros(1), np.ones(1), np.ones(1), np.zeros(0),
-        np.full((1, 1), -inf), np.zeros((0, 1)),
-    )  # fmt: skip
-    scores, splits = [root] * size, [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner
+    scores, splits = (
+        [root_score()] * size,
+        [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner,
+    )
     weights, tops, first = np.ones(size), np.zeros(size), np.full(size, -1)
     drafted, units = np.zeros((2, inner))
     path, walked = np.zeros((2, length + 1), np.int64)

@@ -350,13 +350,7 @@ def test_a_mistake_that_is_spread_over_thousands_of_tokens() -> None:
 
 def test_the_seed_fixes_the_report() -> None:
     reports = [
-        audit(
-            rules.gamma_race,
-            P,
-            otlp.IID(Q, 1),
-            samples=1_000,
-            rng=np.random.default_rng(seed),
-        )
+        audit(rules.gamma_race, P, otlp.IID(Q, 1), samples=1_000, rng=np.random.default_rng(seed))
         for seed in (1, 1, 2)
     ]
     assert str(reports[0]) == str(reports[1]) != str(reports[2])

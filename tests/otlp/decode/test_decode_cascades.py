@@ -220,3 +220,10 @@ def test_a_round_refuses_what_is_no_distribution(transform, why):
         play_round(draft, target, iid_paths(2, 1), Traversal(), np.random.default_rng(0), transform)
     with pytest.raises(InvalidInputError, match=why):
         round_law(draft, target, iid_paths(2, 1), Traversal(), transform)
+
+
+@pytest.mark.parametrize("kind", [Cascade, GreedyCascade, TokenCascade, GreedyTokenCascade])
+def test_rules_of_the_other_kind_are_refused(kind):
+    rule = TokenV1(0.1) if kind in (Cascade, GreedyCascade) else Chow(0.1)
+    with pytest.raises(InvalidInputError, match=r"alpha=0\.1\): it must be a rule that defers by"):
+        kind(rule)

@@ -138,7 +138,9 @@ def test_unsupported_drafting_says_why(name):
 
 
 def test_prefix_beyond_the_tables():
-    draft, _ = random_pair(2, 2, np.random.default_rng(0))
+    draft, target = random_pair(2, 2, np.random.default_rng(0))
+    with pytest.raises(InvalidInputError, match="up to 5 tokens and the tables cover 2"):
+        round_law(draft, target, iid_paths(1, 4), Speculative())
     with pytest.raises(InvalidInputError, match="greater length"):
         draft.distribution([0, 1])
 
@@ -167,6 +169,20 @@ def test_sampling_cuts_and_sharpens():
     )
 
 
+@pytest.mark.parametrize("temperature", [float("inf"), float("nan"), -1e-300, "1", None])
+def test_temperatures_that_are_none(temperature):
+    with pytest.raises(InvalidInputError, match="temperature is"):
+        Sampling(temperature)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300, 1e300])
+def test_extreme_temperatures(temperature):
+    logits = np.array([[1.0, 2.0, -np.inf, 2.0]], dtype=np.float32)
+    found = Sampling(temperature).distributions(logits)[0]
+    wanted = [0, 0.5, 0, 0.5] if temperature < 1.0 else [1 / 3, 1 / 3, 0, 1 / 3]
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 def test_rounds_advance_both_models():
     draft, target = random_pair(3, 8, np.random.default_rng(0))
     rng = np.random.default_rng(1)
@@ -178,3 +194,5 @@ def test_rounds_advance_both_models():
         text += played.tokens.tolist()
         assert draft.context == target.context == tuple(text)
         assert len(played.accepted) == len(played.tokens) - 1
+    with pytest.raises(InvalidInputError, match="random generator is 7: it must be a Generator"):
+        play_round(draft, target, iid_paths(2, 2), TwoSlicePaths(), 7)

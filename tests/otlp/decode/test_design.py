@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
-from math import nan
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ import pytest
 
 import otlp
 from otlp.decode import (
-    ALGORITHMS,
     Drafting,
     GreedyMultipath,
     Sampling,
@@ -24,15 +21,11 @@ from otlp.decode import (
     iid_paths,
     mixed_shape,
     random_pair,
-    top_tree,
     tree_shape,
 )
 from otlp.decode.design import (
     FAMILIES,
-    Candidate,
-    CostCurve,
     Renewal,
-    Statistics,
     WrittenText,
     best_static_tree,
     design,
@@ -49,7 +42,7 @@ from otlp.decode.design.text_renewal import renew, without_undrafted
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
-from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.errors import InvalidInputError
 from otlp.studies.profiles import greedy_profile
 from tests.otlp.decode.tabular_rounds import every_text, without_memory
 
@@ -288,113 +281,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     assert exact >= max(rivals) - 0.03
 
 
-def statistics(*candidates: Candidate) -> Statistics:
-    made = candidates or (
-        Candidate("paths", (1, 2), 2, 2, 1.5, 0.1),
-        Candidate("paths", (2, 2), 4, 2, 1.8, 0.1),
-        Candidate("mixed", ((1, 1), (0, 1)), 4, 2, 1.7, 0.1),
-        Candidate("mixed-shape", (((), ()),), 1, 1, 1.2, 0.1),
-        Candidate("adaptive-depth", (2, 3, 0.1), 3.5, 3, 1.75, 0.1),
-    )
-    return Statistics("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1), made)
-
-
-def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
-    given = statistics()
-    assert design(given, 10).candidate == given.candidates[1]
-    assert design(given, 3).candidate == given.candidates[0]
-    same = Candidate("mixed", ((0, 2), (0, 1)), 4, 2, 1.8 + 1e-13, 0.1)
-    assert design(statistics(*given.candidates, same), 4).candidate == given.candidates[1]
-    assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
-    assert design(given, 4).verification == ALGORITHMS["two-slice"]
-    cheap_nodes = CostCurve((1.0, 1.0, 1.0, 1.0, 1.0))  # type: ignore[arg-type]
-    assert design(given, costs=cheap_nodes).tokens_per_second == pytest.approx(1.8)
-    dear = CostCurve((1.0, 2.0, 3.0, 4.0, 5.0), 0.1)
-    found = design(given, costs=dear, families=["paths"])
-    assert (found.candidate, found.nodes) == (given.candidates[0], 2)
-    assert found.tokens_per_second == pytest.approx(1.5 / 3.2)
-
-
-def test_statistics_go_through_json_and_know_their_pair(tmp_path: Any) -> None:
-    given = statistics(
-        Candidate("mixed-shape", ((LEAF,), (((LEAF,), ()),)), 3, 2, 1.2, 0.1),
-        *statistics().candidates[:3],
-    )
-    given.write(tmp_path / "s.json")
-    assert Statistics.read(tmp_path / "s.json") == given
-    assert given.candidates[0].drafting.length == 2
-    draft, target = random_pair(3, 2, np.random.default_rng(0))
-    with pytest.raises(InvalidInputError, match=r"target large with draft small, not of target ta"):
-        design(given, 4, pair=(draft, target))
-    own = replace(given, draft=draft.name, target=target.name)
-    with pytest.raises(InvalidInputError, match="samples with"):
-        own.check_pair(draft, target)
-    for model in (draft, target):
-        model.sampling = Sampling(0.5)
-    assert design(own, 4, pair=(draft, target)).candidate in given.candidates
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-1"}', "[" * 100_000,
-             statistics().to_json().replace('"small"', "[[3]]").replace('"paths"', '"path"'),
-             statistics().to_json().replace("1.5", "null"),
-             statistics().to_json().replace('"temperature": 0.5', '"temperature": -1')]
-)  # fmt: skip
-def test_files_of_something_else(text: str) -> None:
-    with pytest.raises(InvalidInputError):
-        Statistics.from_json(text)
-
-
-ROW = np.full((4, 3), 1.0 / 3.0)
-TEXT = WrittenText(np.zeros(4, dtype=int), ROW, ROW)
 NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: design(statistics(), 0),
-        lambda: design(statistics(), -1),
-        lambda: design(statistics()),
-        lambda: design(statistics(), 0.5),  # type: ignore[arg-type]
-        lambda: design(statistics(), 1, families=["paths"]),
-        lambda: design(statistics(), 4, families=["forests"]),
-        lambda: design(statistics(), 4, families=[]),
-        lambda: design("statistics", 4),  # type: ignore[arg-type]
-        lambda: design(statistics(), costs=[1.0, 2.0]),  # type: ignore[arg-type]
-        lambda: CostCurve(()),
-        lambda: CostCurve((1.0,)),
-        lambda: CostCurve((1.0, nan, 2.0)),
-        lambda: CostCurve((1.0, None, 2.0)),  # type: ignore[arg-type]
-        lambda: CostCurve((1.0, -2.0)),
-        lambda: CostCurve((1.0, 0.0)),
-        lambda: CostCurve((1.0, 2.0), -0.1),
-        lambda: CostCurve(3.0),  # type: ignore[arg-type]
-        lambda: Statistics("d", "t", Sampling(), 0, 0, (), ()),
-        lambda: gather_statistics([], **NAMES),
-        lambda: gather_statistics([TEXT], **NAMES, budgets=(), length=2),
-        lambda: gather_statistics([TEXT], **NAMES, budgets=(0,), length=2),
-        lambda: gather_statistics([TEXT], **NAMES, length=4),  # deeper than the text
-        lambda: tournament_profile(TEXT, iid_paths(1, 3), 2),
-        lambda: tournament_profile(TEXT, top_tree(3, 2), 2),
-        lambda: WrittenText([0, 1], ROW, ROW),  # type: ignore[arg-type]
-        lambda: WrittenText([0, 0, 0, 3], ROW, ROW),  # type: ignore[arg-type]
-        lambda: WrittenText([0] * 4, np.eye(4, 3) * 0.0, ROW),  # type: ignore[arg-type]
-        lambda: best_static_tree([0.5], 0, 1),
-        lambda: best_static_tree([1.5], 2, 1),
-        lambda: mixed_shape(((), ())),
-        lambda: mixed_shape(3),  # type: ignore[arg-type]
-        lambda: mixed_shape(((3,), ())),  # type: ignore[arg-type]
-    ],
-)
-def test_bad_input(make: Any) -> None:
-    with pytest.raises(InvalidInputError):
-        make()
-
-
-def test_siblings_must_be_independent() -> None:
-    with pytest.raises(UnsupportedProblemError, match="without-replacement"):
-        tournament_profile(TEXT, tree_shape([-1, 0, 0]), 2)
 
 
 def test_every_family_makes_what_it_says() -> None:

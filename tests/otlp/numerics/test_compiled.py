@@ -73,6 +73,7 @@ def test_machine_code_is_kept_and_not_out_of_date(tmp_path: Path) -> None:
     assert run_python(code).split() == ["21.0", "0"]
 
 
+@pytest.mark.slow  # compiles all that it calls anew
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     """No file may grow in this process: a write fails as on a full disk."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"

@@ -195,6 +195,7 @@ class Deadly(otlp.Solver):
         return Answer(None)
 
 
+@pytest.mark.slow  # three times two processes are started
 def test_a_worker_that_dies_costs_the_row_that_it_died_of() -> None:
     drafts = otlp.IID([0.5, 0.5], 2)
     targets = [0.5, 0.75, 0.5, 0.25, 0.5, 0.5]
