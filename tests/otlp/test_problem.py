@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import otlp
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
+    OTLPError,
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
@@ -44,6 +46,34 @@ def test_bad_drafts() -> None:
         otlp.Problem([0.5, 0.5], DRAFTS)
     with pytest.raises(InvalidDistributionError, match=r"draft sums to 0\.9"):
         otlp.IID([0.5, 0.4], 2)
+
+
+PLACED = otlp.Problem([0.2, 0.3, 0.5], DRAFTS)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: otlp.Problem(DRAFTS, [0.5, 0.3, 0.2]), "such as otlp.IID"),
+        (lambda: otlp.IID(2, [0.5, 0.3, 0.2]), r"vector of shape \(V,\), not of shape \(\)"),
+        (lambda: otlp.IID([[0.5, 0.5]], 2), r"vector of shape \(V,\), not of shape \(1, 2\)"),
+        (lambda: otlp.Independent([0.5, 0.5]), r"drafts\[0\] must be a non-empty vector"),
+        (lambda: otlp.Problem([1.0, -2.0, 3.0], DRAFTS), "for logits use otlp.softmax"),
+        (lambda: otlp.Problem([5, 3, 2], DRAFTS), "divide by the sum"),
+        (lambda: otlp.solve("martingale", PLACED), "such as otlp.Problem"),
+        (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), "such as otlp.Problem"),
+        (
+            lambda: otlp.solve(PLACED).plan.sample(np.random.default_rng(0), [0, 1]),
+            r"pass a generator, such as np.random.default_rng\(0\)",
+        ),
+        (lambda: otlp.solve(PLACED).plan.accepted([0, 1], 1), r"token is \[0, 1\]"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(
+    call: Callable[[], object], words: str
+) -> None:
+    with pytest.raises(OTLPError, match=words):
+        call()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
