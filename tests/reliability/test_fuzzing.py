@@ -154,6 +154,7 @@ def test_two_seconds_of_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_while_of_it() -> None:
     done = fuzz("--seconds", os.environ.get("OTLP_FUZZ_SECONDS", "600"), "--seed", "2026")
     print(done.stdout)

@@ -100,9 +100,8 @@ TOO_LARGE = {(4, 5, 3), (4, 6, 3)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "paths", [2, *(pytest.param(paths, marks=pytest.mark.long) for paths in (3, 4))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("paths", [2, 3, 4])
 def test_martingale_is_near_the_optimum_and_above_all_others(paths):
     """Within 1% of the multi-path LP on average; of all algorithms the largest mean."""
     rng = np.random.default_rng(paths)

@@ -180,7 +180,7 @@ def test_jobs_are_checked_at_once(jobs: object) -> None:
 
 
 SCRIPT = """
-import itertools, sys, time
+import itertools, signal, sys, time
 from otlp.sweeps.workers import in_order
 
 def work(number):
@@ -188,6 +188,7 @@ def work(number):
     return number
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     for number in in_order(work, itertools.count(), 2):
         print(number, flush=True)
 """
