@@ -196,6 +196,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return found[0]
         return f"]({os.path.relpath(PAGES[target], folder)}{found[2] or ''})"
 
+    if page.file.src_uri == "changelog.md":
+        page.meta["search"] = {"boost": 0.1}  # it has every word
     if page.file.src_uri in GENERATED:
         markdown += GENERATED[page.file.src_uri]()
 
