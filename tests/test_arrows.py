@@ -175,8 +175,6 @@ def test_no_name_hides_a_module(name: str) -> None:
     pytest.importorskip("transformers")
     if name == "otlp.solvers.engines.engine_server":
         pytest.skip("a script that another interpreter runs")
-    if name == "otlp.batched.triton_kernels":
-        pytest.importorskip("triton")
     namespace: dict[str, object] = {}
     exec(f"import {name} as module", namespace)
     assert namespace["module"] is importlib.import_module(name)

@@ -15,14 +15,8 @@ except ImportError as error:
         'otlp.batched needs PyTorch: install it with pip install -e ".[torch]"'
     ) from error
 
-from otlp.batched.certificate import (
-    Certificate,
-    acceptance,
-    acceptance_histogram,
-    acceptance_without_replacement,
-)
+from otlp.batched.certificate import Certificate, acceptance
 from otlp.batched.conditionals import conditional
-from otlp.batched.histogram import certified_loss, verify_histogram
 from otlp.batched.martingale import verify
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
@@ -36,7 +30,6 @@ from otlp.batched.sampling import sample, sample_without_replacement, softmax, u
 from otlp.batched.tree_shapes import TreeShape
 from otlp.batched.trees import TreeRound, verify_tree
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
-from otlp.batched.without_replacement import verify_without_replacement
 
 __all__ = [
     "PADDING",
@@ -47,9 +40,6 @@ __all__ = [
     "TreeShape",
     "TwoSlice",
     "acceptance",
-    "acceptance_histogram",
-    "acceptance_without_replacement",
-    "certified_loss",
     "conditional",
     "k_seq",
     "recursive_rejection",
@@ -61,8 +51,6 @@ __all__ = [
     "two_slice_step",
     "uniforms",
     "verify",
-    "verify_histogram",
     "verify_paths",
     "verify_tree",
-    "verify_without_replacement",
 ]

@@ -52,9 +52,9 @@ def conditional(
 
 
 def _conditional(rows: Rows) -> tuple[Tensor]:
-    coupling, group, selection = martingale_plan(rows)
+    coupling, place, selection = martingale_plan(rows)
     p, _ = rows.normalised()
-    cell = coupling.cell(rows.at_drafts(group))
+    cell = coupling.cell(rows.at_drafts(place))
     picked = best_of(score_laws(coupling, cell), rows.drafted)
     accepted = (rows.at_drafts(p) / rows.at_drafts(selection)).nan_to_num(1.0).clamp(max=1.0)
     kept = picked * accepted

@@ -1,8 +1,8 @@
 """Swapped cells by prefix sums and binary searches: the plan of the `martingale` solver.
 
-Groups of tokens (single tokens, or bins) lie on [0, 1] in ascending order of their ratio
-r = y / q, each on a cell as long as its mass; the groups at the level c share the first cell, and
-those at C the last.  A draft scores on its own cell, where W = n u^(n-1) has mean m, or on its
+Tokens lie on [0, 1] in ascending order of their ratio r = y / q, each on a cell as long as its
+mass; the tokens at the level c share the first cell, and those at C the last.  A draft scores
+on its own cell, where W = n u^(n-1) has mean m, or on its
 partner's, such that the mean of W is r.  Cells that need a larger mean, by mass (r - m) > 0, swap
 with later cells that need a smaller one, first come, first served: so partners are where two
 prefix sums of the needs agree, and only drafted tokens are scored.  No sequential pass, no roots.
@@ -19,7 +19,7 @@ from otlp.batched.numerics import TINY, before, mean_of_powers, power
 
 
 class Coupling(NamedTuple):
-    """A coupling of M groups of each row with a uniform score.
+    """A coupling of the V tokens of each row, in the order of their ratios, with a uniform score.
 
     Attributes
     ----------
@@ -28,12 +28,12 @@ class Coupling(NamedTuple):
     floor, ceiling : Tensor, shape (B, 1)
         The levels c and C; the selection distribution is q clip(ratio, c, C).
     first, last : Tensor, shape (B, 1), int64
-        Groups before `first` share cell 0, groups from `last` on share cell M - 1.
-    ratio : Tensor, shape (B, M)
-        r of each group, and of each cell, ascending.
-    ends : Tensor, shape (B, M)
-        Right ends of the cells; cells that no group has are empty.
-    up, down : Tensor, shape (B, M)
+        Places before `first` share cell 0, places from `last` on share cell V - 1.
+    ratio : Tensor, shape (B, V)
+        r of each token, and of each cell, ascending.
+    ends : Tensor, shape (B, V)
+        Right ends of the cells; cells that no token has are empty.
+    up, down : Tensor, shape (B, V)
         Prefix sums of the needs of the cells that need a larger mean of W, and of the others.
     """
 
@@ -47,11 +47,11 @@ class Coupling(NamedTuple):
     up: Tensor
     down: Tensor
 
-    def cell(self, group: Tensor) -> Tensor:
-        """The cells of some groups (B, ...), of the same shape."""
+    def cell(self, place: Tensor) -> Tensor:
+        """The cells of tokens by their places (B, ...), of the same shape."""
         most = self.ends.shape[1] - 1
-        inner = group.masked_fill(group < self.first, 0)
-        return inner.masked_fill(group >= self.last, most)
+        inner = place.masked_fill(place < self.first, 0)
+        return inner.masked_fill(place >= self.last, most)
 
     def needs(self, cell: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
         """Where cells (B, m) lie in the sum of needs like theirs, and the sum of their partners'.
@@ -72,13 +72,13 @@ def levels(
 
     Parameters
     ----------
-    ratio : Tensor, shape (B, M)
-        p / q of each group, ascending.
-    ends, held : Tensor, shape (B, M)
+    ratio : Tensor, shape (B, V)
+        p / q of each token, ascending.
+    ends, held : Tensor, shape (B, V)
         Prefix sums of q and of q ratio.
-    ends_power : Tensor, shape (B, M)
+    ends_power : Tensor, shape (B, V)
         ends ** n.
-    scratch : Tensor, shape (B, M)
+    scratch : Tensor, shape (B, V)
         Overwritten.
 
     Returns
@@ -87,7 +87,7 @@ def levels(
         With delta = max (Q^n - P)^+: the excess of c q over p sums to delta, and so does the
         excess of p over C q, so that the selection distribution sums to one.
     first, last : Tensor, shape (B, 1), int64
-        Groups before `first`, at least one, are at the floor, and those from `last` on, perhaps
+        Places before `first`, at least one, are at the floor, and those from `last` on, perhaps
         none, at the ceiling; first <= last.
 
     Notes
@@ -118,10 +118,10 @@ def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> tuple[Coupl
 
     Parameters
     ----------
-    ratio : Tensor, shape (B, M), any floating type
-        p / q of each group, ascending; entries above n count as n.
-    mass : Tensor, shape (B, M), any floating type
-        q of each group, up to a factor.
+    ratio : Tensor, shape (B, V), any floating type
+        p / q of each token, ascending; entries above n count as n.
+    mass : Tensor, shape (B, V), any floating type
+        q of each token, up to a factor.
     total : Tensor, shape (B, 1), float64
         What each row of `mass` sums to.
     n : Tensor, shape (B, 1), float64
@@ -130,8 +130,8 @@ def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> tuple[Coupl
     Returns
     -------
     coupling : Coupling
-        About 40 passes over (B, M), nearly all in place, four of them prefix sums.
-    scratch : Tensor, shape (2, B, M), float64
+        About 40 passes over (B, V), nearly all in place, four of them prefix sums.
+    scratch : Tensor, shape (2, B, V), float64
         Memory that the coupling has no more use for.
 
     Notes
@@ -152,7 +152,7 @@ def couple(ratio: Tensor, mass: Tensor, total: Tensor, n: Tensor) -> tuple[Coupl
     floor, ceiling, first, last = levels(wide, ends, held, ends_power, up)
     torch.minimum(torch.maximum(wide, floor, out=wide), ceiling, out=wide)
 
-    # one cell for all groups at the floor, and one for all at the ceiling; those between are empty
+    # one cell for all tokens at the floor, and one for all at the ceiling; those between are empty
     for prefix in sums:
         low, high = before(prefix, first), before(prefix, last).clamp(max=1.0)
         torch.minimum(torch.maximum(prefix, low, out=prefix), high, out=prefix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -25,20 +24,19 @@ class BatchedPlan(NamedTuple):
     Attributes
     ----------
     coupling : Coupling
-        Of the M groups of tokens.
-    group : Tensor, shape (B, V), int64
-        The group of every token.
+    place : Tensor, shape (B, V), int64
+        Where each token stands in the order of the ratios.
     selection : Tensor, shape (B, V), float64
         y, the distribution of the selected token; 0 in rows without drafts.
     """
 
     coupling: Coupling
-    group: Tensor
+    place: Tensor
     selection: Tensor
 
     def select(self, rows: Rows, numbers: Tensor) -> Tensor:
         """Select a draft of each row, shape (B, 1), by uniform numbers of shape (B, 3 N)."""
-        cell = self.coupling.cell(rows.at_drafts(self.group))
+        cell = self.coupling.cell(rows.at_drafts(self.place))
         score = scores(self.coupling, cell, numbers)
         best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
         return rows.tokens.clamp(min=0).gather(1, best)
@@ -108,38 +106,19 @@ def verify(
     (torch.Size([1]), torch.bool)
     """
     rows = prepare(target, draft, draft_tokens, validate)
-    return verify_by(martingale_plan, rows, uniforms(draft_tokens, generator, validate=validate))
-
-
-def verify_by(
-    plan: Callable[[Rows], BatchedPlan], rows: Rows, numbers: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Select a draft of each row by a plan, then accept or replace it.
-
-    Parameters
-    ----------
-    plan : callable
-        Makes the plan of some rows.
-    rows : Rows
-        B rows from `prepare`.
-    numbers : Tensor, shape (B, 3 N + 2)
-
-    Returns
-    -------
-    tokens, accepted : Tensor, shape (B,)
-    """
-
-    def verified(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        found = plan(rows)
-        selected = found.select(rows, numbers[:, :-2])
-        return accept_or_replace(rows, found.selection, selected, numbers[:, -2], numbers[:, -1])
-
-    tokens, accepted = by_rows(verified, rows, numbers)
+    numbers = uniforms(draft_tokens, generator, validate=validate)
+    tokens, accepted = by_rows(_verify, rows, numbers)
     return tokens, accepted
 
 
+def _verify(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    plan = martingale_plan(rows)
+    selected = plan.select(rows, numbers[:, :-2])
+    return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
+
+
 def martingale_plan(rows: Rows) -> BatchedPlan:
-    """The optimal plan: every token is a group of its own, in the order of the ratios."""
+    """The optimal plan of some rows."""
     ratio = rows.ratio()
     ordered, order = sort_rows(ratio)
     mass = rows.draft.gather(1, order)

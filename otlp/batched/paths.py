@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -31,11 +28,9 @@ from otlp.batched.two_slice import (
     two_slice_step,
 )
 from otlp.distribution import SUM_TOLERANCE
-from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.errors import InvalidInputError
 
 AXES = ("row", "path", "level")
-
-Step = Callable[[BatchedScoreLaw, Tensor, Tensor, int], TwoSlice]
 
 
 class BatchedRound(NamedTuple):
@@ -90,7 +85,6 @@ def verify_paths(
     generator: torch.Generator | Tensor | None = None,
     *,
     validate: bool = True,
-    backend: str = "torch",
 ) -> BatchedRound:
     """Verify K i.i.d. paths of L drafted tokens a row: lossless, two-slice selection.
 
@@ -110,9 +104,6 @@ def verify_paths(
     validate : bool
         Look at the values of the input, which waits for the device.  Left out under
         `torch.compile` and CUDA graph capture.
-    backend : str
-        ``"torch"``, or ``"triton"``: the same passes in two Triton kernels, experimental, since
-        only Triton's interpreter has run them.  Where they cannot run they are refused.
 
     Returns
     -------
@@ -125,8 +116,6 @@ def verify_paths(
         On bad input, naming the argument and the row.  Distributions after equal prefixes may
         differ by rounding, up to the tolerance of their sums; what they differ by, the output
         may be off by.
-    EngineNotFoundError
-        If Triton is asked for and not installed.
 
     Notes
     -----
@@ -154,17 +143,17 @@ def verify_paths(
     # one level of the rows is worked on at a time, beside float64 copies of all
     _, paths, levels, vocab_size = target.shape
     width = paths * levels * max(vocab_size, SECTIONS)
-    kernels = find_kernels(backend, target.device)
-    verify = verify_block if paths == 1 and kernels == TORCH else partial(_verify, kernels)
+    verify = verify_block if paths == 1 else verify_selected
     return BatchedRound(*in_chunks(verify, width, target, draft, tokens, numbers))
 
 
-def _verify(
-    kernels: Kernels, target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
+def verify_selected(
+    target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Select a path of each row and block-verify it; the fields of `BatchedRound`."""
     batch, paths, length = tokens.shape
     p, q = _normalise(target), _normalise(draft)
-    leaves, splits, weights = path_laws(p, q, tokens, kernels.step)
+    leaves, splits, weights = path_laws(p, q, tokens)
     scores = draw_scores(leaves, numbers[:, :paths].reshape(-1))
     path = scores.view(batch, paths).argmax(1)
 
@@ -172,9 +161,7 @@ def _verify(
     of_path = rows * paths + path
     chosen = [TwoSlice(*(part[of_path] for part in split)) for split in splits]
     weights = weights.view(batch, paths, length + 1)[rows, path]
-    accepted, last = kernels.accept(
-        p[rows, path], q[rows, path], chosen, weights, numbers[:, paths:]
-    )
+    accepted, last = accept_block(p[rows, path], q[rows, path], chosen, weights, numbers[:, paths:])
     depth = torch.arange(length + 1, device=tokens.device)
     prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=PADDING)
     output = torch.where(depth < accepted[:, None], prefix, PADDING)
@@ -182,7 +169,7 @@ def _verify(
 
 
 def path_laws(
-    p: Tensor, q: Tensor, tokens: Tensor, step: Step = two_slice_step
+    p: Tensor, q: Tensor, tokens: Tensor
 ) -> tuple[BatchedScoreLaw, list[TwoSlice], Tensor]:
     """Score laws of drafted paths, built from the root down.
 
@@ -192,8 +179,6 @@ def path_laws(
     q : Tensor, shape (B, K, L, V), float64
         Normalised rows.
     tokens : Tensor, shape (B, K, L), int64
-    step : callable
-        `two_slice_step`, or a kernel of it.
 
     Returns
     -------
@@ -209,7 +194,7 @@ def path_laws(
     splits, weights = [], [law.weight]
     for level in range(length):
         target, draft = p[:, :, level].flatten(0, 1), q[:, :, level].flatten(0, 1)
-        split = step(law, target, draft, paths)
+        split = two_slice_step(law, target, draft, paths)
         token = tokens[:, :, level].reshape(-1, 1)
         target, draft = target.gather(1, token), draft.gather(1, token)
         law = child(law, split, target, draft, split.share(target, draft))
@@ -272,44 +257,6 @@ def accept_block(
     accepted = torch.where(numbers[:, :-1] < blocks.stop, depth, 0).amax(1)
     last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
     return accepted, last[:, 0]
-
-
-class Kernels(NamedTuple):
-    """Who does the work over the vocabulary: functions of one meaning, from PyTorch or Triton."""
-
-    step: Step
-    accept: Callable[[Tensor, Tensor, list[TwoSlice], Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-TORCH = Kernels(two_slice_step, accept_block)
-
-
-def find_kernels(backend: str, device: torch.device) -> Kernels:
-    """Kernels by name, for a device.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no backend of that name, or Triton cannot run on this device.
-    EngineNotFoundError
-        If Triton is asked for and not installed.
-    """
-    if backend == "torch":
-        return TORCH
-    if backend != "triton":
-        raise InvalidInputError(f"backend is {backend!r}: it must be 'torch' or 'triton'")
-    try:
-        from otlp.batched.triton_kernels import block_kernel, two_slice_kernel
-    except ImportError as error:
-        raise EngineNotFoundError(
-            "backend is 'triton', which is not installed: pip install triton, or take 'torch'"
-        ) from error
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET", "0") != "1":
-        raise InvalidInputError(
-            "backend is 'triton' and the rows lie on a CPU: Triton runs on a GPU, or on a CPU "
-            "with TRITON_INTERPRET=1 set beforehand; or take 'torch'"
-        )
-    return Kernels(two_slice_kernel, block_kernel)
 
 
 def _normalise(rows: Tensor) -> Tensor:

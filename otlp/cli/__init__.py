@@ -16,7 +16,6 @@ __all__ = ["main"]
 COMMANDS = {
     "solve": "Solve one row of a capture and print its certificate.",
     "export": "Write the linear program of a row, for another solver.",
-    "export-generate": "Write a folder for custom_generate of transformers.",
     "check": "Cross-check every solver that supports a row.",
     "bench": "Time solvers on a capture: the table of the paper.",
     "audit": "Say whether a verification rule, yours or ours, is lossless.",

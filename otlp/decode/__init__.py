@@ -56,7 +56,6 @@ from otlp.decode.drafting import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.generate_folder import write_generate_folder
 from otlp.decode.generating import generate
 from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
 from otlp.decode.models.mixture import Mixture
@@ -146,5 +145,4 @@ __all__ = [
     "top_tree",
     "tree_shape",
     "without_replacement",
-    "write_generate_folder",
 ]

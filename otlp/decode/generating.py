@@ -69,8 +69,7 @@ def generate(
         Where to stop, with the `tokenizer`.
     tokenizer : transformers.PreTrainedTokenizerBase
         ``generate`` keeps the one that it is given from a function: hand it over as
-        ``custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)``, or use
-        the folder form (`write_generate_folder`).
+        ``custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)``.
     **model_kwargs
         What else ``generate`` prepares.
 
@@ -280,8 +279,7 @@ def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:
     if tokenizer is None:
         raise InvalidInputError(
             "stop_strings need the tokenizer, which generate keeps back from a function: give "
-            "custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer), or the "
-            "folder that otlp export-generate writes"
+            "custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)"
         )
     return StoppingCriteriaList([StopStringCriteria(tokenizer, stop_strings), *criteria])
 

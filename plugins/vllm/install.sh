@@ -21,4 +21,3 @@ END
 $pip -r "$folder/requirements.txt"
 $pip "$here/../.."
 $pip --no-deps "$here"
-echo "$folder/bin/python $here/measure.py"

@@ -46,8 +46,7 @@ SOLVERS_OF = {
     "explicit": GENERAL,
 }
 EVERY = sorted({name for names in SOLVERS_OF.values() for name in names} | {"speculative-sampling"})
-BATCHED = ("verify", "verify_histogram", "speculative_sampling", "recursive_rejection", "k_seq")
-BATCHED_DIFFERENT = ("verify_without_replacement", "recursive_rejection_without_replacement")
+BATCHED = ("verify", "speculative_sampling", "recursive_rejection", "k_seq")
 
 MOST_DRAFTS = {1: 6, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
 """By V, so that there are some hundred tuples at most."""
@@ -177,8 +176,6 @@ def options(rng: np.random.Generator, solver: str) -> dict[str, Any]:
         return {"rho": float(rng.choice([1.0, 1.5, 3.0, 6.0]))}
     if solver == "recursive-rejection":
         return {"max_sequences": float(rng.choice([1.0, 3e7]))}
-    if solver == "batched.verify_histogram":
-        return {"fraction_bits": int(rng.choice([0, 4, 8]))}
     if solver == "global-resolution":
         steps = [(25, 50), (0, 50), (25, 0), (200, 0)][int(rng.integers(4))]
         return {
@@ -199,7 +196,7 @@ def _batched(rng: np.random.Generator) -> Instance:
     n = int(rng.integers(0 if rng.random() < 0.2 else 1, 4))
     name, scheme = str(rng.choice(BATCHED)), "iid"
     if rng.random() < 0.4:
-        name, scheme = str(rng.choice(BATCHED_DIFFERENT)), "without-replacement"
+        name, scheme = "recursive_rejection_without_replacement", "without-replacement"
         # often all that can be drafted, or all but one
         support = int((draft > 0.0).sum())
         n = support - int(rng.integers(2)) if rng.random() < 0.5 else min(n, support)
@@ -209,7 +206,6 @@ def _batched(rng: np.random.Generator) -> Instance:
         drafts=(_plain(draft),),
         n=min(n, MOST_DRAFTS[vocab_size]) if scheme == "iid" else n,
         solver=f"batched.{name}",
-        options=options(rng, f"batched.{name}"),
         form=str(rng.choice(TORCH_FORMS[:2] if scheme != "iid" else TORCH_FORMS[:4])),
         family=family,
         seed=int(rng.integers(2**31)),

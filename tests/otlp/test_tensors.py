@@ -75,21 +75,14 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
 BATCHED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "softmax": lambda p, q, drawn: batched.softmax(p, 0.5),
     "acceptance": lambda p, q, drawn: batched.acceptance(p, q, drawn).acceptance,
-    "acceptance_histogram": lambda p, q, drawn: (
-        batched.acceptance_histogram(p, q, drawn).acceptance
-    ),
-    "acceptance_without_replacement": lambda p, q, drawn: (
-        batched.acceptance_without_replacement(p, q, drawn).acceptance
-    ),
     "conditional": lambda p, q, drawn: batched.conditional(p, q, drawn),
     **{
         name: lambda p, q, drawn, name=name: getattr(batched, name)(
             p, q, drawn, torch.Generator().manual_seed(1)
         )[0]
         for name in (
-            *("verify", "verify_histogram", "k_seq", "recursive_rejection"),
+            *("verify", "k_seq", "recursive_rejection"),
             "recursive_rejection_without_replacement",
-            "verify_without_replacement",
         )
     },
     "sample": lambda p, q, drawn: batched.sample(q, 2, torch.Generator().manual_seed(1)),

@@ -169,24 +169,20 @@ def batched_calls() -> Calls:
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
     shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
     law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
-    bounds = batched.acceptance, batched.acceptance_without_replacement, batched.conditional
+    bounds = batched.acceptance, batched.conditional
     rules = (
         batched.verify,
         batched.k_seq,
         batched.recursive_rejection,
         batched.recursive_rejection_without_replacement,
-        batched.verify_without_replacement,
     )
     return [
         *(partial(bound, **base) for bound in bounds),
         *(partial(rule, **base, generator=numbers) for rule in rules),
-        partial(batched.acceptance_histogram, **base, fraction_bits=8),
-        partial(batched.verify_histogram, **base, generator=numbers, fraction_bits=8),
         partial(
             batched.speculative_sampling,
             target=target, draft=draft, draft_tokens=tokens[:, :1], generator=numbers,
         ),
-        partial(batched.certified_loss, fraction_bits=8),
         partial(batched.sample, probabilities=draft, n=2, generator=numbers),
         partial(batched.sample_without_replacement, probabilities=draft, n=2, generator=numbers),
         partial(batched.softmax, logits=draft, temperature=1.0),

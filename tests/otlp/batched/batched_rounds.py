@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otlp.batched.paths import TORCH, Kernels, block_weights, path_laws
+from otlp.batched.paths import accept_block, block_weights, path_laws
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice
 from tests.otlp.batched.batched_reference import prefixes
 
@@ -70,15 +70,13 @@ class Rounds(NamedTuple):
     q: Tensor
 
 
-def enumerate_round(
-    p, q, vocab: int, length: int, paths: int, dtype=torch.float64, kernels: Kernels = TORCH
-) -> Rounds:
+def enumerate_round(p, q, vocab: int, length: int, paths: int, dtype=torch.float64) -> Rounds:
     """The laws of every path, from the functions that the sampler uses."""
     every = possible(q, vocab, length)
     target, draft, tokens = tensors(p, q, every, length, dtype)
     wide = [part.repeat_interleave(paths, 1) for part in (target, draft)]
     wide = [part.double() / part.double().sum(-1, keepdim=True) for part in wide]
-    leaves, splits, weights = path_laws(*wide, tokens.repeat_interleave(paths, 1), kernels.step)
+    leaves, splits, weights = path_laws(*wide, tokens.repeat_interleave(paths, 1))
     first = slice(None, None, paths)
     leaves = type(leaves)(*(part[first] for part in leaves))
     splits = [TwoSlice(*(part[first] for part in split)) for split in splits]
@@ -146,7 +144,7 @@ def probability(exact, s, start: int):
     return value
 
 
-def check_decisions(rounds: Rounds, kernels: Kernels, margin: float = 1e-12) -> None:
+def check_decisions(rounds: Rounds, margin: float = 1e-12) -> None:
     """Decisions turn where the law says, up to a margin: each number just below, and just above.
 
     Only one number decides at a time.  What is accepted falls with its number, and the token
@@ -176,7 +174,7 @@ def check_decisions(rounds: Rounds, kernels: Kernels, margin: float = 1e-12) -> 
                 wanted.append((level, token))
             start = end
     chosen = [TwoSlice(*(part[path] for part in split)) for split in splits]
-    accepted, last = kernels.accept(p[path], q[path], chosen, weights[path], torch.stack(numbers))
+    accepted, last = accept_block(p[path], q[path], chosen, weights[path], torch.stack(numbers))
     for taken, token, (level, x) in zip(accepted.tolist(), last.tolist(), wanted, strict=True):
         assert taken == level
         assert x in (-1, token)

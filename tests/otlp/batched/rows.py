@@ -16,21 +16,12 @@ RULES = {
     rule.__name__: rule
     for rule in (
         batched.verify,
-        batched.verify_histogram,
         batched.speculative_sampling,
         batched.recursive_rejection,
         batched.k_seq,
     )
 }
 """Those whose drafts are i.i.d."""
-DIFFERENT = {
-    rule.__name__: rule
-    for rule in (
-        batched.recursive_rejection_without_replacement,
-        batched.verify_without_replacement,
-    )
-}
-"""Those whose drafts are different tokens."""
 
 
 def spread(law: Any, count: int, dtype: Any = torch.float64) -> Any:

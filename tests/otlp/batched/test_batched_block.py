@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.block import verify_block  # noqa: E402
-from otlp.batched.paths import TORCH, _verify  # noqa: E402
+from otlp.batched.paths import verify_selected  # noqa: E402
 
 
 def rows(rng: np.random.Generator, shape: tuple[int, ...], vocab: int, kind: str):
@@ -32,7 +32,7 @@ def test_same_tokens_for_the_same_numbers(vocab: int, length: int, kind: str) ->
         draft = torch.nn.functional.one_hot(draft.argmax(-1), vocab).double()
     tokens = draft.reshape(-1, vocab).multinomial(1).view(80, 1, length)
     numbers = torch.from_numpy(rng.random((80, length + 3)))
-    wanted = _verify(TORCH, target, draft, tokens, numbers)
+    wanted = verify_selected(target, draft, tokens, numbers)
     found = verify_block(target, draft, tokens, numbers)
     same = (found[0] == wanted[0]).all(1)
     # numbers next to a threshold may fall on either side

@@ -11,16 +11,15 @@ from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfR
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from tests.otlp.batched.rows import DIFFERENT, RULES  # noqa: E402
+from tests.otlp.batched.rows import RULES  # noqa: E402
 from tests.processes import run_python  # noqa: E402
 
-VERIFIERS = [*RULES.values(), *DIFFERENT.values(), batched.verify_paths]
-OTHERS = [
-    batched.acceptance,
-    batched.acceptance_histogram,
-    batched.acceptance_without_replacement,
-    batched.conditional,
+VERIFIERS = [
+    *RULES.values(),
+    batched.recursive_rejection_without_replacement,
+    batched.verify_paths,
 ]
+OTHERS = [batched.acceptance, batched.conditional]
 
 
 def arguments(function: Callable) -> dict[str, object]:
@@ -115,13 +114,6 @@ def test_rows_of_zeros_are_named(function: Callable) -> None:
             function(**given)
 
 
-@pytest.mark.parametrize("bits", [-1, 24, 2.0, "10", None, True])
-def test_fineness_of_bins(bits: object) -> None:
-    for function in (batched.verify_histogram, batched.acceptance_histogram):
-        with pytest.raises(InvalidInputError, match="fraction_bits is"):
-            function(**arguments(function), fraction_bits=bits)
-
-
 @pytest.mark.parametrize("logits", [None, [1.0], np.ones(3), torch.ones(3).long()])
 def test_logits(logits: object) -> None:
     with pytest.raises(InvalidInputError, match="logits"):
@@ -173,7 +165,7 @@ def peak():
 for rows, vocab in ((5_000, 2), (400, 20_000)):
     row = torch.full((rows, vocab), 1.0 / vocab)
     drafts = torch.zeros(rows, 4, dtype=torch.long)
-    for certify in (batched.verify_histogram, batched.acceptance_histogram):
+    for certify in (batched.verify, batched.acceptance):
         certify(row[:2], row[:2], drafts[:2])
         before = peak()
         certify(row, row, drafts)
@@ -182,7 +174,7 @@ for rows, vocab in ((5_000, 2), (400, 20_000)):
 
 
 def test_memory_is_bounded() -> None:
-    """MiB beside the input, where all bins of all rows took 5 GiB, and all of 400 rows took 1.6."""
+    """MiB beside the input, where all of 400 rows at once took 1.6 GiB."""
     small, small_bound, large, large_bound = map(int, run_python(MEMORY).split())
     assert max(small, small_bound) < 100
     assert max(large, large_bound) < 600

@@ -18,7 +18,7 @@ from tests.otlp.batched.batched_reference import two_slice_laws
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.paths import TORCH, path_laws  # noqa: E402
+from otlp.batched.paths import path_laws  # noqa: E402
 from otlp.batched.two_slice import draw_scores  # noqa: E402
 from tests.otlp.batched.batched_rounds import (  # noqa: E402
     check_decisions,
@@ -70,7 +70,7 @@ def test_rounds_are_lossless(seed, vocab, length, paths, kind, dtype) -> None:
     p, q = tabular(seed, vocab, length, kind)
     rounds = enumerate_round(p, q, vocab, length, paths, dtype)
     check_law(rounds, paths)
-    check_decisions(rounds, TORCH)
+    check_decisions(rounds)
 
 
 @pytest.mark.parametrize(("seed", "vocab", "paths"), [(60, 2, 3), (91, 2, 3), (7, 3, 2)])

@@ -38,7 +38,6 @@ WORDS = {
             "--scheme none", "--temperature nan", "--n 2", "--form full --top-k 300 --n 3",
         )),
     ),
-    "export-generate": ("", "/dev/null", "/proc/x", "a b"),
     "check": (
         "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0", "--solvers ,",
         "--solvers none", "--tolerance nan", "--tolerance 0", "--time-limit 0", "--time-limit nan",

@@ -21,7 +21,6 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "otlp.json
 WORDS = {
     "solve": "--row 3 --n 3 --temperature 0.7 --top-k 20 --solver linear-program -o form=relaxed",
     "export": "--to {}/row.mps --top-k 5 --n 2",
-    "export-generate": "{}/folder",
     "check": "--rows 2 --top-k 4 --solvers martingale,max-flow,hub",
     "bench": "--rows 1 --top-k 4,0 --n 2 --solvers martingale,hub",
     "audit": "naive --n 2 --vocab-size 3",

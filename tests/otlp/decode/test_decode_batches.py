@@ -1,9 +1,8 @@
-"""What generate of transformers takes beside a prompt: batches, caches, scores, folders."""
+"""What generate of transformers takes beside a prompt: batches, caches, scores, stop strings."""
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from click.testing import CliRunner  # noqa: E402
-
 from otlp.auditing.gtest import g_test  # noqa: E402
-from otlp.cli import main  # noqa: E402
-from otlp.decode import NGram, generate, write_generate_folder  # noqa: E402
+from otlp.decode import NGram, generate  # noqa: E402
 from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
 from tests.tiny_models import PROMPTS, SIZE, generated, tiny, tiny_pair  # noqa: E402
@@ -161,65 +157,29 @@ def test_the_assistant_is_the_draft(pair: tuple[Any, Any]) -> None:
     assert torch.equal(*found)
 
 
-def test_folder_and_function_are_one(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
-    """The folder gets the tokenizer; a function gets it with `partial`."""
+def test_stop_strings_with_a_tokenizer_that_is_bound(trained: tuple[Any, Any, Any]) -> None:
     draft, target, tokenizer = trained
-    assert CliRunner().invoke(main, ["export-generate", str(tmp_path)]).exit_code == 0
-    prompts = ["def main(argv):\n", "The"]
-    batch = tokenizer(prompts, return_tensors="pt", padding=True)
-    options = {"max_new_tokens": 14, "do_sample": False, "stop_strings": ["e", "("]}
-    plain = target.generate(**batch, **options, tokenizer=tokenizer)
-    folder = {"custom_generate": str(tmp_path), "trust_remote_code": True, "tokenizer": tokenizer}
-    function = {"custom_generate": drafted(draft, tokenizer=tokenizer, stop_strings=["e", "("])}
-    config = transformers.GenerationConfig(**options, eos_token_id=0, pad_token_id=0)
-    assert torch.equal(plain, target.generate(**batch, **options, draft_model=draft, **folder))
-    del options["stop_strings"]
-    assert torch.equal(plain, target.generate(**batch, **options, **function))
-    found = target.generate(**batch, generation_config=config, assistant_model=draft, **folder)
-    assert torch.equal(plain, found)
+    batch = tokenizer(["def main(argv):\n", "The"], return_tensors="pt", padding=True)
+    options, stop = {"max_new_tokens": 14, "do_sample": False}, ["e", "("]
+    plain = target.generate(**batch, **options, stop_strings=stop, tokenizer=tokenizer)
+    ours = drafted(draft, tokenizer=tokenizer, stop_strings=stop)
+    assert torch.equal(plain, target.generate(**batch, **options, custom_generate=ours))
     for more, said in (
-        ({"assistant_tokenizer": tokenizer}, "assistant_tokenizer"),
-        ({"tokenizer": None, "stop_strings": "e"}, "need the tokenizer"),
-        ({"assistant_model": draft}, "one of them"),
+        ({"stop_strings": "e"}, "need the tokenizer"),
         ({"num_beams": 2}, "num_beams"),
+        ({"assistant_model": draft}, "one of them"),
     ):
         with pytest.raises(InvalidInputError, match=said):
-            target.generate(**batch, **options, draft_model=draft, **{**folder, **more})
+            target.generate(**batch, **options, custom_generate=drafted(draft), **more)
 
 
-def test_a_repository_replaces_generate(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
+def test_a_pipeline(trained: tuple[Any, Any, Any]) -> None:
     draft, target, tokenizer = trained
-    target.save_pretrained(tmp_path)
-    write_generate_folder(tmp_path)
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True)
-    prompt = tokenizer("for i in", return_tensors="pt")["input_ids"]
-    options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
-    plain = target.generate(prompt, **options)
-    assert torch.equal(plain, loaded.generate(prompt, draft_model=draft, **options))
-    with pytest.raises(InvalidInputError, match="needs draft_model"):
-        loaded.generate(prompt, **options)
-
-
-def test_a_folder_that_holds_something_else(tmp_path: Path) -> None:
-    file = write_generate_folder(tmp_path)
-    assert write_generate_folder(tmp_path) == file
-    file.write_text("mine")
-    result = CliRunner().invoke(main, ["export-generate", str(tmp_path)])
-    assert result.exit_code != 0 and file.read_text() == "mine"
-
-
-def test_a_pipeline(trained: tuple[Any, Any, Any], tmp_path: Path) -> None:
-    draft, target, tokenizer = trained
-    write_generate_folder(tmp_path)
     pipe = transformers.pipeline("text-generation", model=target, tokenizer=tokenizer)
-    folder = {"custom_generate": str(tmp_path), "trust_remote_code": True}
     options = {"max_new_tokens": 8, "do_sample": False, "batch_size": 2}
     prompts = ["def main", "for i in the"]
     plain = pipe(prompts, **options)
-    for form in ({**folder, "draft_model": draft}, {"custom_generate": drafted(draft)}):
-        assert pipe(prompts, **options, **form) == plain
-    stop = {**options, "stop_sequence": "e"}
-    assert pipe(prompts, draft_model=draft, **stop, **folder) == pipe(prompts, **stop)
+    assert pipe(prompts, **options, custom_generate=drafted(draft)) == plain
 
 
 def test_an_iterator_of_text_ends(trained: tuple[Any, Any, Any]) -> None:
