@@ -10,7 +10,7 @@ synthetic.
 
 A ratio is to the loop that keeps as much: a plan while the next is found, or none (`plans=False`).
 Independent loops share the rows and nothing else: what they gain is what this machine can give,
-beside whatever else it does, and no sweep that solves row by row can be asked for more.
+beside whatever else it does, and no sweep can be asked for more.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from otlp.checks import check_mask
-from otlp.distribution import FloatArray, Mask
+from otlp.distribution import Mask
 from otlp.errors import InvalidInputError
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem
@@ -110,7 +110,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
         if estimated:
             details["acceptance_interval"] = marginals.interval
         finite = bool(np.isfinite(acceptance + marginal_error))
-        lossless = finite and bool(puts_out_target(marginal_error))
+        lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
         if subset is None:
             clock.lap("verify")
             optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
@@ -118,7 +118,8 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             clock.lap("reduce")
         proved = Guarantee.APPROXIMATE
         if lossless:
-            optimal = not estimated and bool(reaches(acceptance, upper_bound))
+            gap = upper_bound - acceptance
+            optimal = not estimated and -LOSSLESS_TOLERANCE <= gap <= GAP_TOLERANCE
             proved = Guarantee.OPTIMAL if optimal else Guarantee.LOSSLESS
         guarantee = proved if answer.claim is None else min(proved, answer.claim)
         failure = ""
@@ -157,17 +158,6 @@ def _marginals(problem: Problem, solver: str, plan: Plan) -> Marginals:
             f"{marginals.output.shape}: both must be {problem.target.shape}"
         )
     return marginals
-
-
-def puts_out_target(marginal_error: float | FloatArray) -> Mask:
-    """Whether an output within this of the target in L1 is lossless: of one plan, or of many."""
-    return np.less_equal(marginal_error, LOSSLESS_TOLERANCE)
-
-
-def reaches(acceptance: float | FloatArray, upper_bound: float | FloatArray) -> Mask:
-    """Whether a lossless acceptance is proved optimal by its bound: of one plan, or of many."""
-    gap = np.subtract(upper_bound, acceptance)
-    return (-LOSSLESS_TOLERANCE <= gap) & (gap <= GAP_TOLERANCE)
 
 
 def _bound(problem: Problem, acceptance: float, optimal: bool) -> tuple[float, Mask]:

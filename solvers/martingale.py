@@ -90,10 +90,10 @@ class Martingale(Solver):
         """Sort, find the levels, swap."""
         assert isinstance(problem.drafts, IID)
         target, draft = problem.target, problem.drafts.draft
-        work, index = scratch(draft.size)
-        size = write_keys(target, draft, work[RATIO])
+        work, index = _scratch(draft.size)
+        size = _write_keys(target, draft, work[RATIO])
         work[RATIO, :size].sort()
-        if not unpack(target, draft, work, index[ORDER], size):
+        if not _unpack(target, draft, work, index[ORDER], size):
             again = work[RATIO, :size].argsort()
             for row in (RATIO, TARGET, DRAFT):
                 work[row, :size] = work[row, again]
@@ -101,7 +101,7 @@ class Martingale(Solver):
         clock.lap("reduce")
         subset, group = np.zeros(draft.size, np.bool_), np.zeros(draft.size, np.int32)
         selected = np.empty(draft.size)
-        groups, count = solve_sorted(draft, problem.n, work, index, size, subset, selected, group)
+        groups, count = _solve_sorted(draft, problem.n, work, index, size, subset, selected, group)
         swaps = Swaps(
             groups=groups,
             group=group,
@@ -114,7 +114,7 @@ class Martingale(Solver):
         return Answer(ScorePlan(problem, selected, swaps), Guarantee.OPTIMAL, subset)
 
 
-def scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
+def _scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
     """Arrays to work in.
 
     They are one block, so that the allocator keeps that much when it is freed, and further solves
@@ -132,7 +132,7 @@ def scratch(vocab_size: int) -> tuple[FloatArray, IndexArray]:
 
 
 @compiled(error_model="numpy")
-def write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
+def _write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
     """Write p/q of the tokens that can be drafted, with the token in its low bits; count them."""
     raw = keys.view(np.int64)
     mask = low_bits(target.size)
@@ -146,7 +146,7 @@ def write_keys(target: FloatArray, draft: FloatArray, keys: FloatArray) -> int:
 
 
 @compiled(error_model="numpy")
-def unpack(
+def _unpack(
     target: FloatArray, draft: FloatArray, work: FloatArray, order: IndexArray, size: int
 ) -> bool:
     """Turn sorted keys into tokens, p/q, p and q; whether p/q ascends.
@@ -179,7 +179,7 @@ def _ratio(p: float, q: float) -> float:
 
 
 @compiled(error_model="numpy")
-def solve_sorted(
+def _solve_sorted(
     draft: FloatArray,
     n: int,
     work: FloatArray,
@@ -307,7 +307,7 @@ def _swap(
 
     Groups that need a larger mean swap with later groups that need a smaller one, first come,
     first served.  What rounding leaves over is taken off the goal.  For `work` and `index` see
-    `scratch`.
+    `_scratch`.
     """
     # p is no longer needed: `_clip` was the last to read it
     need, mean = work[TARGET], work[MEAN]

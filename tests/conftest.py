@@ -1,7 +1,7 @@
 """Hypothesis draws the same examples in every run of one version of a test; one thread a process.
 
-So what passes here passes in CI. `pytest --hypothesis-profile=explore` draws new ones, and so does
-`python -m tests.fuzz`. Problems here are small: a second thread of PyTorch's would only spin, and
+So what passes here passes in CI. `pytest --hypothesis-profile=explore` draws new ones, and `long`
+many. Problems here are small: a second thread of PyTorch's would only spin, and
 the processes of `pytest -n` would wait for each other's.
 """
 
@@ -17,6 +17,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 untimed = settings.get_profile("untimed")
 settings.register_profile("repeatable", untimed, derandomize=True)
 settings.register_profile("explore", untimed, derandomize=False)
+settings.register_profile("long", untimed, derandomize=False, max_examples=20_000)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent

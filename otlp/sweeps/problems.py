@@ -11,9 +11,9 @@ from typing import Any, Self, overload
 import numpy as np
 
 from otlp.checks import check_n, whole_number
-from otlp.data.capture import Capture, cut_draft
+from otlp.data.capture import Capture
 from otlp.data.synthetic import LEAST_TOKENS, generate
-from otlp.distribution import FloatArray, softmax, top_k, top_p
+from otlp.distribution import softmax, top_k, top_p
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
 from otlp.problem import Problem
@@ -144,11 +144,6 @@ class CaptureProblems(RowProblems):
         object.__setattr__(self, "rows", row_numbers(self.capture, self.rows))
 
     @property
-    def vocab_size(self) -> int:
-        """The vocabulary size V."""
-        return self.capture.vocab_size
-
-    @property
     def numbers(self) -> Sequence[int]:
         """The rows of the capture, in order."""
         assert self.rows is not None
@@ -158,32 +153,6 @@ class CaptureProblems(RowProblems):
     def named(self) -> bool:
         """Whether the capture lies in files."""
         return not isinstance(self.capture.target_logits, np.ndarray)
-
-    def distributions(self, places: slice) -> tuple[FloatArray, FloatArray]:
-        """Targets and drafts of some problems at once, shape (rows, V) each.
-
-        Each is what `Capture.distributions` gives; the capture must be one of whole rows.
-
-        Raises
-        ------
-        OTLPError
-            If one of the rows has none.
-        """
-        numbers = np.asarray(self.numbers[places])
-        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-
-        def softmax_of(logits: Any, temperature: float) -> FloatArray:
-            # neighbours that lie in a file are read together
-            rows = [np.asarray(logits[run[0] : run[-1] + 1]) for run in runs]
-            return softmax(np.concatenate(rows), temperature)
-
-        capture, temperature = self.capture, self.temperature
-        target = softmax_of(capture.target_logits, temperature)
-        draft = softmax_of(capture.draft_logits, self.draft_temperature or temperature)
-        if self.top_k is not None or self.top_p is not None:
-            for row in draft:
-                row[:] = cut_draft(row, self.top_k, self.top_p)
-        return target, draft
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return self.capture, number

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, repeat
 from time import perf_counter
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias
 
 from otlp.checks import whole_number
 from otlp.data.capture import Capture
@@ -25,7 +25,6 @@ from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
 from otlp.solvers.k_seq import KSeq
 from otlp.solvers.martingale import Martingale
-from otlp.solvers.martingale_rows import solve_rows
 from otlp.solvers.naive import Naive
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
@@ -44,24 +43,15 @@ CHUNK_SECONDS = 0.1
 CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
-BLOCK_TOKENS = 2**17
-"""Most tokens of rows that are solved together, rows times V: the more, the less is waited for."""
-
 COMPILED = (
     *(Martingale, Orderings, RandomRanks, GreedySolver, HubSolver, SpeculativeSampling),
     *(KSeq, RecursiveRejection, Naive),
 )
-"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large.
-
-What follows is for rows that are solved one by one; see `_in_bulk` for the others."""
+"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
 
 THREAD_TOKENS = 2**15
-"""V from which on they run in threads, unless rows need not be sent.  Below, too much of a solve is
-Python, which threads wait for; but where plans are kept they do all the same: to send one costs as
-much as to find it."""
-
-ALONE_TOKENS = 2**13
-"""V below which they keep plans in this process alone: threads would only wait for each other."""
+"""V from which on they run in threads.  Below, too much of a solve is Python, which threads wait
+for; and plans are found in this process, since to send one costs as much as to find it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +140,6 @@ def solve_many(
         Show a bar on standard error, if that is a terminal.
     plans : bool
         Keep the plans.  A row without its plan takes V bytes, and is sent from a worker in V/8.
-        Rows of a capture that are solved together, 2^15 / V of them, share their memory.
     **options
         Hyperparameters of the named solver.
 
@@ -190,7 +179,7 @@ def solve_many(
     made = make_solver(solver, **options)
     total = len(problems) if isinstance(problems, Sequence) else None
     rows: Iterator[Row]
-    if in_this_process(jobs, executor) and not _in_bulk(problems, made):
+    if in_this_process(jobs, executor):
         # without chunks, so that the memory of one plan does for the next
         single = _places(problems)
         rows = (_row(row, _solve(*at, made, plans)) for row, at in enumerate(single))
@@ -226,23 +215,20 @@ def _in_chunks(
     executor: Executor | None,
 ) -> Iterator[Row]:
     """Rows by chunks, in threads where compiled code solves what would be long on its way."""
-    bulk, some = _in_bulk(problems, solver), problems
+    some = problems
     if not isinstance(some, Sequence):
         remaining = iter(problems)
         some = list(islice(remaining, 1))
         problems = chain(some, remaining)
     vocab_size, compiled = _kind(solver, some)
-    named = isinstance(problems, RowProblems) and problems.named
-    threads = bulk or (compiled and (plans or (vocab_size >= THREAD_TOKENS and not named)))
+    threads = compiled and vocab_size >= THREAD_TOKENS
     if executor is not None:
         threads = isinstance(executor, ThreadPoolExecutor)
-    if in_this_process(jobs, executor):
-        chunk = chunk or _block(vocab_size)
-    elif compiled and plans and vocab_size < ALONE_TOKENS and not bulk:
+    elif compiled and plans and not threads:
         jobs = 1
     most = sys.maxsize
-    if threads or plans or not named:
-        most = max(1, (BLOCK_TOKENS if threads else CHUNK_TOKENS) // vocab_size)
+    if threads or plans or not (isinstance(problems, RowProblems) and problems.named):
+        most = max(1, CHUNK_TOKENS // vocab_size)
     chunks = _Chunks(problems, chunk, most)
     solve = partial(_solve_chunk, solver=solver, plans=plans)
     prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
@@ -253,7 +239,7 @@ def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
     """V of the first problem, or 1, and whether compiled code solves it."""
     vocab_size = 1
     if isinstance(problems, CaptureProblems):
-        vocab_size = problems.vocab_size
+        vocab_size = problems.capture.vocab_size
     with suppress(Exception):  # the row will say it
         vocab_size = max(1, problems[0].vocab_size)
         if isinstance(solver, Auto):
@@ -308,36 +294,8 @@ class _Chunks:
 def _solve_chunk(problems: Sequence[Problem], solver: Solver, plans: bool) -> Solved:
     """The outcomes, and how long they took in seconds."""
     start = perf_counter()
-    if _in_bulk(problems, solver):
-        outcomes = list(_solve_in_bulk(problems, solver, plans))
-    else:
-        outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
+    outcomes = [_solve(problems, place, solver, plans) for place in range(len(problems))]
     return outcomes, perf_counter() - start
-
-
-def _in_bulk(problems: object, solver: Solver) -> TypeGuard[CaptureProblems]:
-    """Whether `solve_rows` finds what the solver would, which of a subclass is not known."""
-    if type(problems) is not CaptureProblems or problems.drafts != "iid":
-        return False
-    chosen = type(solver) is Martingale or (type(solver) is Auto and problems.n > 1)
-    return chosen and problems.capture.kept is None and _block(problems.vocab_size) > 1
-
-
-def _solve_in_bulk(problems: CaptureProblems, solver: Solver, plans: bool) -> Iterator[Outcome]:
-    size = _block(problems.vocab_size)
-    for start in range(0, len(problems), size):
-        places = range(len(problems))[start : start + size]
-        found: list[Solution | None] = [None] * len(places)
-        with suppress(Exception):  # a row will say it
-            rows = problems.distributions(slice(start, start + size))
-            found = solve_rows(*rows, problems.n, plans)
-        for place, solution in zip(places, found, strict=True):
-            yield solution or _solve(problems, place, solver, plans)
-
-
-def _block(vocab_size: int) -> int:
-    """How many rows are solved together."""
-    return max(1, BLOCK_TOKENS // vocab_size)
 
 
 def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool) -> Outcome:

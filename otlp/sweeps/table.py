@@ -26,7 +26,6 @@ COLUMNS: dict[str, type] = {
     "subset_size": int,
     "seconds": float,
     "load_seconds": float,
-    "block": int,
     "message": str,
 }
 """Names of the columns, and the types of what is in them."""
@@ -47,9 +46,8 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     dict of list
         `COLUMNS`, one entry a row, in the order of the rows.  ``row``, ``status`` and
         ``message`` say where and why an error was raised; what it left unknown is NaN in a column
-        of floats, "" in one of words, None in ``subset_size`` and ``block``.  ``seconds`` leave out
-        the loading and compiling of kernels, which are ``load_seconds``; rows of one ``block`` were
-        solved together, and have its mean.
+        of floats, "" in one of words, None in ``subset_size``.  ``seconds`` leave out the loading
+        and compiling of kernels, which are ``load_seconds``.
 
     Raises
     ------
@@ -134,7 +132,6 @@ def _known(row: Row) -> dict[str, Any]:
         "subset_size": None if subset is None else int(subset.sum()),
         "seconds": solution.timings.total,
         "load_seconds": solution.timings.load,
-        "block": solution.details.get("block", 1),
     }
 
 

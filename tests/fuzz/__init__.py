@@ -1,1 +1,1 @@
-"""Random problems against an oracle of their own: ``python -m tests.fuzz --seconds 60``."""
+"""Random problems against an oracle of their own; see tests/reliability/test_fuzzing.py."""

@@ -1,6 +1,6 @@
 """What the fuzzer tries: one problem as plain numbers, the form they are handed over in, a solver.
 
-An instance holds no object of the library, so that it can be printed, shrunk and tried again.
+An instance holds no object of the library, so that what is printed of it can be tried again.
 """
 
 from __future__ import annotations
@@ -84,25 +84,6 @@ class Instance:
         if self.scheme == "hub":
             return otlp.Hub(given[0])
         return otlp.Explicit(self.tuples, given[0], self.vocab_size)
-
-    def __str__(self) -> str:
-        """Python that does the same, but for the form of the numbers."""
-        laws = [list(law) for law in self.drafts]
-        drafts = {
-            "iid": f"IID({laws[0]}, {self.n})",
-            "independent": f"Independent({laws})",
-            "without-replacement": f"WithoutReplacement({laws[0]}, {self.n})",
-            "greedy": f"Greedy({laws[0]}, {self.n})",
-            "hub": f"Hub({laws[0]})",
-            "explicit": f"Explicit({[list(row) for row in self.tuples]}, {laws[0]}, "
-            f"{self.vocab_size})",
-        }[self.scheme]
-        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
-        return (
-            f"problem = otlp.Problem({list(self.target)}, otlp.{drafts})\n"
-            f"otlp.solve(problem, {self.solver!r}{options})"
-            f"  # numbers as {self.form}, family {self.family!r}, seed {self.seed}"
-        )
 
 
 def hand_over(law: Vector, form: str) -> Any:

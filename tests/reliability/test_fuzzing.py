@@ -1,30 +1,27 @@
-"""The fuzzer finds what is planted, says how to get there again, and runs for a while.
+"""Random problems of every scheme and solver against the oracle, which finds what is planted.
 
-Ten seconds of it stand in ``.ci/run``; the slow test takes ten minutes, or as many seconds as the
-environment variable ``OTLP_FUZZ_SECONDS`` says.
+Hypothesis draws them, and prints the smallest form of what fails.  `--hypothesis-profile=explore`
+draws new ones, as ``.ci/run`` does; `--hypothesis-profile=long`, 20,000 of each scheme.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray
-from tests.fuzz.__main__ import generator
 from tests.fuzz.checks import check, check_certificate, check_plan
-from tests.fuzz.drawing import draw
 from tests.fuzz.instance import Instance
 from tests.fuzz.oracle import Truth, truth
-from tests.fuzz.shrinking import shrink
+from tests.fuzz.strategies import SOLVERS_OF, batched_instances, instances
 from tests.fuzz.wrong import Wrong
-from tests.processes import ROOT
+from tests.instances import SMALL, supported
 
 INSTANCE = Instance("iid", (0.1, 0.6, 0.3), ((0.5, 0.3, 0.2),), 2, "max-flow")
 
@@ -46,19 +43,35 @@ def test_the_oracle_knows_the_optimum(scheme: str, optimum: float) -> None:
     assert true.mass.sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def test_its_two_oracles_agree() -> None:
-    compared = 0
-    for number in range(60):
-        true = truth(draw(generator(5, number)))
-        if isinstance(true, Truth) and true.tuples is not None and true.target.size <= 10:
-            assert true.linear_program() == pytest.approx(true.optimum, abs=1e-6)
-            compared += 1
-    assert compared > 30
+@pytest.fixture(scope="module")
+def loaded() -> None:
+    """Load engines, whose imports may warn."""
+    for name, solver in supported(SMALL):
+        otlp.solve(SMALL[name], solver, throw=False)
 
 
-def test_an_instance_is_the_same_again() -> None:
-    for number in range(20):
-        assert draw(generator(3, number)) == draw(generator(3, number))
+@pytest.mark.filterwarnings("error")
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("scheme", SOLVERS_OF)
+@given(data=st.data())
+def test_what_is_true_of_every_problem(scheme: str, data: st.DataObject) -> None:
+    check(data.draw(instances(scheme)))
+
+
+@pytest.mark.filterwarnings("error")
+@given(instance=batched_instances())
+def test_what_is_true_of_every_batch(instance: Instance) -> None:
+    pytest.importorskip("torch")
+    check(instance)
+
+
+@pytest.mark.parametrize("scheme", SOLVERS_OF)
+@given(data=st.data())
+@settings(max_examples=20)
+def test_the_two_oracles_agree(scheme: str, data: st.DataObject) -> None:
+    true = truth(data.draw(instances(scheme)))
+    if isinstance(true, Truth) and true.tuples is not None and true.target.size <= 10:
+        assert true.linear_program() == pytest.approx(true.optimum, abs=1e-6)
 
 
 class Tampered(otlp.Plan):
@@ -123,45 +136,3 @@ def test_a_wrong_certificate_is_found(changes: dict[str, Any], found: str) -> No
     wrong.__dict__.update(vars(solution), **changes)
     with pytest.raises(Wrong, match=found):
         check_certificate(INSTANCE, problem, wrong, known(INSTANCE))
-
-
-def test_a_failure_is_made_small() -> None:
-    # what fails here is the check itself: a problem that the constructor must refuse and the
-    # oracle takes, four tokens and three options of noise around it
-    instance = Instance(
-        scheme="iid",
-        target=(0.7, 0.1, 0.1, 0.1, 0.5),
-        drafts=((0.25, 0.25, 0.25, 0.125, 0.125),),
-        n=4,
-        solver="orderings",
-        options={"gap": 1e-6, "max_iterations": 1000},
-        form="float64",
-    )
-    with pytest.raises(Wrong) as caught:
-        check(instance)
-    small, wrong = shrink(instance, caught.value, seconds=60.0)
-    assert wrong.check == caught.value.check
-    assert small.n == 1 and not small.options and small.form == "list"
-    assert small.vocab_size <= instance.vocab_size
-    assert f"otlp.IID({list(small.drafts[0])}, 1)" in str(small)
-
-
-def test_two_seconds_of_it() -> None:
-    # what it finds has a line of its own in .ci/run; here it must run, count and print its seed
-    done = fuzz("--seconds", "2", "--seed", "7")
-    assert done.returncode in (0, 1), done.stderr
-    assert "seed 7:" in done.stdout and "| solver |" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_while_of_it() -> None:
-    done = fuzz("--seconds", os.environ.get("OTLP_FUZZ_SECONDS", "600"), "--seed", "2026")
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *words], capture_output=True, text=True, cwd=ROOT
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -94,20 +94,23 @@ CUTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("stored", [False, True])
-def test_rows_of_a_capture_are_solved_together(
+def test_rows_of_a_capture_are_those_of_the_loop(
     stored: bool, cut: dict[str, Any], tmp_path: Path
 ) -> None:
     capture = otlp.synthetic.generate(9, 4096, seed=1)
     if stored:
         otlp.captures.save(capture, tmp_path / "some.safetensors", shard_bytes=3 * 8 * 4096)
         capture = otlp.captures.load(tmp_path / "some.safetensors.index.json")
-    rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8] * 3  # more than are solved together
+    rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8]
     problems = otlp.CaptureProblems(capture, rows, n=3, **cut)
-    for jobs, chunk, plans in [(1, None, True), (1, 2, False), (2, None, False), (2, 33, True)]:
-        found = list(solve_many(problems, jobs=jobs, chunk=chunk, plans=plans))
-        assert_same(iter(found), problems, "auto", plans)
-    timings = [row.solution.timings for row in found if row.solution is not None]
-    assert timings[0] is timings[1], "the rows were solved one by one"
+    with ThreadPoolExecutor(2) as threads:
+        for executor, chunk, plans in [
+            (None, None, True),
+            (threads, None, False),
+            (threads, 4, True),
+        ]:
+            found = list(solve_many(problems, executor=executor, chunk=chunk, plans=plans))
+            assert_same(iter(found), problems, "auto", plans)
     for row, problem in zip(found, problems, strict=True):
         assert row.solution is not None and row.solution.plan is not None
         expected = otlp.solve(problem).plan
@@ -129,25 +132,9 @@ def test_a_row_that_cannot_be_read_is_the_only_one_lost(jobs: int, tmp_path: Pat
     assert third.name in rows[2].reason
 
 
-def test_only_whole_rows_are_solved_together() -> None:
-    top = otlp.captures.keep_top(otlp.captures.builtin()[:3], k=30)
-    problems = otlp.CaptureProblems(top, n=2)
+def test_rows_of_likeliest_tokens_are_those_of_the_loop() -> None:
+    problems = otlp.CaptureProblems(otlp.captures.keep_top(otlp.captures.builtin()[:3], k=30), n=2)
     assert_same(solve_many(problems, jobs=2), problems, "auto")
-    one = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=1)
-    assert_same(solve_many(one), one, "auto")
-    assert_same(solve_many(one, "martingale"), one, "martingale")
-
-
-def test_a_solver_derived_from_ours_is_asked_row_by_row() -> None:
-    class Counting(otlp.solvers.Martingale):
-        def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
-            asked.append(problem)
-            return super().answer(problem, clock)
-
-    asked: list[otlp.Problem] = []
-    problems = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=2)
-    assert all(row.solution is not None for row in solve_many(problems, Counting()))
-    assert len(asked) == 3
 
 
 def test_a_bad_problem_is_a_row_and_stops_no_other() -> None:

@@ -298,3 +298,19 @@ def test_newton_goes_on_where_l_bfgs_b_stalls(slack):
     assert direct.gradient_norm <= tolerance
     gradient = function.value_and_gradient(direct.alpha)[1]
     assert np.abs(gradient).sum() == direct.gradient_norm
+
+
+def test_over_many_steps_errors_at_most_add_up():
+    # two steps of the published plan, enumerated, against Theorem R.1
+    rng = np.random.default_rng(7)
+    p, q = rng.dirichlet(np.ones(5), 6), rng.dirichlet(np.ones(5), 6)
+    solutions = [
+        GlobalResolution.published(tau=0.05).solve(otlp.Problem(target, otlp.IID(draft, 2)))
+        for target, draft in zip(p, q, strict=True)
+    ]
+    out = [solution.plan.marginals().output for solution in solutions]
+    worst = max(solution.marginal_error for solution in solutions)
+    # row 0 is the first step, rows 1 to 5 the second, after each first token
+    error = np.abs(np.outer(out[0], np.ones(5)) * out[1:] - p[0][:, None] * p[1:]).sum()
+    assert 0.0 < error <= 2.0 * worst
+    assert worst <= 15 * 0.05
