@@ -15,7 +15,7 @@ short = {rule: np.zeros((len(PATHS), PAIRS)) for rule in RULES}
 for seed in range(PAIRS):
     draft, target = decode.random_pair(vocab_size=3, length=3, rng=np.random.default_rng(seed))
     for place, paths in enumerate(PATHS):
-        best = decode.multipath_optimum(draft, target, paths, 2).block_efficiency
+        best = decode.multipath_optimum(draft, target, paths, 2)
         for rule in RULES:
             law = prefix_law(draft, target, decode.iid_paths(paths, 2), decode.ALGORITHMS[rule])
             short[rule][place, seed] = 100 * (1 - law.block_efficiency / best)

@@ -57,7 +57,7 @@ from otlp.decode.drafting import (
     without_replacement,
 )
 from otlp.decode.generating import generate
-from otlp.decode.laws.multipath_lp import MultipathOptimum, multipath_optimum
+from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
@@ -100,7 +100,6 @@ __all__ = [
     "ListSampling",
     "Mixture",
     "Model",
-    "MultipathOptimum",
     "NGram",
     "Outcome",
     "PromptLookup",

@@ -76,20 +76,6 @@ class ProcessedModel(HuggingFaceModel):
         self.seen = logits, torch.stack(scores).float()
         return self.sampling.distributions(self.seen[1].cpu().numpy())
 
-    def adopt(self, cache: Any) -> None:
-        """Go on from a cache of the beginning of the context, one of transformers'."""
-        self._cache, self._cached = cache, cache.get_seq_length()
-
-    def release(self, tokens: int) -> Any:
-        """The cache of a text's first `tokens`, for others to go on from."""
-        if self._cached > tokens:
-            self._cache.crop(tokens - self._cached)
-            self._cached = tokens
-        for layer in (layer for layer in self._cache.layers if layer.keys is not None):
-            # tensors of inference mode are refused elsewhere
-            layer.keys, layer.values = layer.keys.clone(), layer.values.clone()
-        return self._cache
-
 
 def decode_row(
     draft: Model,

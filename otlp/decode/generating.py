@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from otlp.checks import is_a
-from otlp.decode.drafting import iid_paths
+from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
-from otlp.decode.generation_options import check_options, given_cache, kept_back
+from otlp.decode.generation_options import check_options, kept_back
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
 from otlp.decode.tuned import Tuned
@@ -41,82 +41,51 @@ def generate(
 ) -> Any:
     """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
 
-    In one call:
-
-        model.generate(**inputs, do_sample=True, max_new_tokens=100,
-                       custom_generate=otlp.decode.generate, draft_model=small_model, paths=4)
-
     Parameters
     ----------
-    model : transformers.PreTrainedModel
-        The target.
-    input_ids : torch.Tensor, shape (B, T)
-        Prompts, padded on the left where ``attention_mask`` says so, each as often as
-        ``num_return_sequences``.
-    logits_processor, stopping_criteria, generation_config
-        As ``generate`` prepares them: temperature, top-k, penalties, lengths, end tokens.
+    model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+        As ``generate`` prepares them: the target; prompts (B, T), padded on the left where
+        ``attention_mask`` says so; temperature, top-k, penalties, lengths, end tokens.
     draft_model : transformers.PreTrainedModel or Model
-        Drafts over the same vocabulary: a network with the same processors, or a model such as
-        `NGram` with its own `sampling`.  ``assistant_model=`` is another name of it.
-    paths, length : int
-        K and L.
-    verification : str or Verification
-        One of `otlp.decode.ALGORITHMS` by name, or an object, that takes K i.i.d. paths.
+        Over the same vocabulary: a network with the same processors, or a model such as `NGram`
+        with its own `sampling`.  ``assistant_model=`` is another name of it.
+    paths, length, verification
+        K and L; an algorithm that takes K i.i.d. paths, by name or as an object.
     tuned : Tuned, optional
-        What ``otlp tune`` wrote for these two models (`Tuned.read`): its paths, length and
-        algorithm in place of the three arguments.  The sampling is generate's own.
-    stop_strings : str or list of str
-        Where to stop, with the `tokenizer`.
-    tokenizer : transformers.PreTrainedTokenizerBase
-        ``generate`` keeps the one that it is given from a function: hand it over as
+        What ``otlp tune`` wrote for these two models (`Tuned.read`), in place of these three.
+    stop_strings, tokenizer
+        Where to stop.  ``generate`` keeps its own tokenizer from a function: bind it,
         ``custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)``.
-    **model_kwargs
-        What else ``generate`` prepares.
 
     Returns
     -------
     torch.Tensor, shape (B, T + new), or GenerateDecoderOnlyOutput
-        With ``return_dict_in_generate`` the latter: sequences, scores and logits if asked for,
-        and for one sequence the cache, to go on from.
+        With ``return_dict_in_generate`` the latter: sequences, scores and logits if asked for.
 
     Raises
     ------
     InvalidInputError
-        Without a draft model, for beams and for padding on the right, for a length that the
-        target's context does not hold, and for every option that does not come to the
-        same as without a draft (`otlp.decode.generation_options`), by name.
+        Without a draft, for a text beyond the target's context, and for every option that would
+        not come to the same as without a draft, by name.
     UnsupportedProblemError
         If the algorithm does not take K i.i.d. paths, or a model does not fit (`HuggingFaceModel`).
 
     Notes
     -----
-    Random numbers come from a generator seeded by torch's, so ``transformers.set_seed`` fixes
-    them.  A round near the limit drafts shorter paths; beyond the draft model's context nothing is
-    drafted.  Both models decode in evaluation mode and are left in the mode they came in.
-
-    The rows of a batch have rounds of their own, one after the other: a batch is decoded in the
-    time of its rows, not faster.  A draft that is no network is copied for each row.
+    ``transformers.set_seed`` fixes the random numbers.  A batch takes the time of its rows.
 
     Examples
     --------
     >>> import torch, transformers
     >>> from otlp import decode
-    >>> config = transformers.LlamaConfig(
-    ...     vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-    ...     num_attention_heads=2, bos_token_id=None, eos_token_id=None,
-    ... )
-    >>> _ = torch.manual_seed(0)
-    >>> large, small = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
-    >>> text = large.generate(
+    >>> config = transformers.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2)
+    >>> large, small = (transformers.GPT2LMHeadModel(config).eval() for _ in range(2))
+    >>> large.generate(
     ...     torch.tensor([[1, 2, 3]]), do_sample=True, max_new_tokens=5, pad_token_id=0,
-    ...     num_return_sequences=4,
     ...     custom_generate=decode.generate, draft_model=small, paths=2, length=2,
-    ... )
-    >>> text.shape
-    torch.Size([4, 8])
+    ... ).shape
+    torch.Size([1, 8])
     """
-    import torch
-
     hidden = kept_back()
     for name in ("streamer", "synced_gpus"):
         model_kwargs.pop(name, None)  # transformers 4.56 hands them over, others keep them back
@@ -124,56 +93,54 @@ def generate(
     check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
     if stop_strings is not None:
         stopping_criteria = _stopping_at(stop_strings, tokenizer, stopping_criteria)
+    wanted = iid_paths(paths, length)
     if tuned is not None:
         is_a(tuned, Tuned, "tuned")
         tuned.check_models(*(_name(one) for one in (model, draft_model)))
-        verification = tuned.algorithm
-    wanted = iid_paths(paths, length) if tuned is None else tuned.drafting
-    verification = find_verification(verification)
-    sampling = Sampling(1.0 if generation_config.do_sample else 0.0)
-    draft_sampling = _draft_sampling(sampling, tuned, draft_model)
-    max_length = generation_config.max_length
-    networks = [one for one in (draft_model, model) if not isinstance(one, Model)]
-    with _evaluating(*networks):
-        places = _places(input_ids, model_kwargs.get("attention_mask"))
-        targets = [ProcessedModel(model, logits_processor, sampling, place) for place in places]
-        drafts = (
-            [draft_model, *(copy.deepcopy(draft_model) for _ in places[1:])]
-            if isinstance(draft_model, Model)
-            else [
-                ProcessedModel(draft_model, logits_processor, draft_sampling, one) for one in places
-            ]
-        )
-        check_round(drafts[0], targets[0], wanted, verification)
-        rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
-        for prompt, draft, target in zip(input_ids.cpu().numpy(), drafts, targets, strict=True):
-            for one in (draft, target):
-                one.start(prompt[len(target.place.padding) :])
-            check_room(target, max_length)
-        cache = given_cache(hidden)
-        if cache is not None:
-            targets[0].adopt(cache)
-        rows = [
-            decode_row(draft, target, wanted, verification, max_length, rng)
-            for draft, target in zip(drafts, targets, strict=True)
-        ]
-        text, steps = _decode(
-            input_ids, rows, stopping_criteria, generation_config, hidden.get("streamer")
-        )
-        held: Any = targets[0].release(text.shape[1] - 1) if _is_whole(places) else None
-    if cache is not None:
-        # a model that scores paths may have begun another one
-        cache.layers = held.layers
-    if not generation_config.return_dict_in_generate:
-        return text
-    from transformers.generation.utils import GenerateDecoderOnlyOutput
+        wanted, verification = tuned.drafting, tuned.algorithm
+    places = _places(input_ids, model_kwargs.get("attention_mask"))
+    with _evaluating(model, draft_model):
+        pairs = _pairs(model, draft_model, logits_processor, generation_config, tuned, places)
+        rows = _rows(input_ids, pairs, wanted, verification, generation_config.max_length)
+        streamer = hidden.get("streamer")
+        return _decode(input_ids, rows, stopping_criteria, generation_config, streamer)
 
-    return GenerateDecoderOnlyOutput(
-        sequences=text,
-        scores=tuple(step.scores for step in steps) if generation_config.output_scores else None,
-        logits=tuple(step.logits for step in steps) if generation_config.output_logits else None,
-        past_key_values=held if generation_config.use_cache else None,
-    )
+
+def _pairs(
+    model: Any, draft_model: Any, processors: Any, config: Any, tuned: Tuned | None, places: Any
+) -> list[tuple[Model, ProcessedModel]]:
+    """Draft and target of each row: networks are shared, a draft that is none is copied."""
+    sampling = Sampling(1.0 if config.do_sample else 0.0)
+    draft_sampling = _draft_sampling(sampling, tuned, draft_model)
+
+    def draft_at(place: RowPlace) -> Model:
+        if isinstance(draft_model, Model):
+            return copy.deepcopy(draft_model) if place.row else draft_model
+        return ProcessedModel(draft_model, processors, draft_sampling, place)
+
+    return [
+        (draft_at(place), ProcessedModel(model, processors, sampling, place)) for place in places
+    ]
+
+
+def _rows(
+    input_ids: Any,
+    pairs: list[tuple[Model, ProcessedModel]],
+    wanted: Drafting,
+    verification: str | Verification,
+    max_length: int,
+) -> list[Iterator[RowStep]]:
+    """Start every row at its prompt."""
+    import torch
+
+    algorithm = find_verification(verification)
+    check_round(*pairs[0], wanted, algorithm)
+    rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
+    for prompt, (draft, target) in zip(input_ids.cpu().numpy(), pairs, strict=True):
+        for one in (draft, target):
+            one.start(prompt[len(target.place.padding) :])
+        check_room(target, max_length)
+    return [decode_row(*pair, wanted, algorithm, max_length, rng) for pair in pairs]
 
 
 def _draft_sampling(sampling: Sampling, tuned: Tuned | None, draft_model: Any) -> Sampling:
@@ -196,7 +163,7 @@ def _name(model: Any) -> str:
 
 def _decode(
     text: Any, rows: list[Iterator[RowStep]], criteria: Any, config: Any, streamer: Any
-) -> tuple[Any, list[RowStep]]:
+) -> Any:
     """The sampling loop of `generate`, a column of the batch at a time, from rows of tokens."""
     import torch
 
@@ -223,7 +190,15 @@ def _decode(
         going &= ~criteria(text, scores)
     if streamer is not None:
         streamer.end()
-    return text, kept
+    if not keeps:
+        return text
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+    return GenerateDecoderOnlyOutput(
+        sequences=text,
+        scores=scores,
+        logits=tuple(step.logits for step in kept) if config.output_logits else None,
+    )
 
 
 def _stacked(column: Any, steps: list[RowStep | None]) -> Any:
@@ -243,11 +218,6 @@ def _places(input_ids: Any, mask: Any) -> list[RowPlace]:
         RowPlace(row, rows, tuple(text[:pads].tolist()))
         for row, (text, pads) in enumerate(zip(input_ids, masked, strict=True))
     ]
-
-
-def _is_whole(places: list[RowPlace]) -> bool:
-    """Whether there is one sequence, without padding: its cache is that of the text."""
-    return len(places) == 1 and not places[0].padding
 
 
 def _draft_of(config: Any, draft_model: Any, assistant: Any) -> Any:
@@ -286,11 +256,12 @@ def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:
 
 @contextmanager
 def _evaluating(*models: Any) -> Iterator[None]:
-    """Put models, and each of their modules, into evaluation mode for a while."""
-    modes = [(module, module.training) for model in models for module in model.modules()]
+    """Put networks, and each of their modules, into evaluation mode for a while."""
+    networks = [model for model in models if not isinstance(model, Model)]
+    modes = [(module, module.training) for network in networks for module in network.modules()]
     try:
-        for model in models:
-            model.eval()
+        for network in networks:
+            network.eval()
         yield
     finally:
         for module, training in modes:

@@ -71,11 +71,6 @@ def kept_back() -> Mapping[str, Any]:
     return {} if frame is None else dict(frame.f_locals)
 
 
-def given_cache(hidden: Mapping[str, Any]) -> Any:
-    """The cache that the user gave, beside those that `generate` makes; None if there is none."""
-    return hidden.get("kwargs", {}).get("past_key_values")
-
-
 def check_options(
     input_ids: Any,
     config: Any,
@@ -106,12 +101,14 @@ def check_options(
             "greedily, without beams"
         )
     mask = model_kwargs.get("attention_mask")
-    _check_padding(input_ids, mask, hidden.get("kwargs", {}).get("attention_mask"))
-    _check_cache(given_cache(hidden), input_ids, mask)
+    given = hidden.get("kwargs", {})
+    _check_padding(input_ids, mask, given.get("attention_mask"))
     asked = [
         *_odd_fields(config),
         *_odd_inputs(input_ids, model_kwargs),
         *(["synced_gpus"] if hidden.get("synced_gpus") else []),
+        # the cache that the user gave, beside those that generate makes
+        *(["past_key_values"] if given.get("past_key_values") is not None else []),
     ]
     if asked:
         raise InvalidInputError(
@@ -176,30 +173,6 @@ def _check_padding(input_ids: Any, mask: Any, given: Any) -> None:
         raise InvalidInputError(
             "attention_mask masks tokens that are not in front of a text: pad on the left, with "
             "zeros in the mask and then ones (tokenizer.padding_side = 'left')"
-        )
-
-
-def _check_cache(cache: Any, input_ids: Any, mask: Any) -> None:
-    if cache is None:
-        return
-    from transformers import DynamicCache
-
-    layers = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
-    if type(cache) is not DynamicCache or layers - {"DynamicLayer"}:
-        kinds = ", ".join(sorted(layers)) or "none"
-        raise InvalidInputError(
-            f"past_key_values is a {type(cache).__name__} (layers: {kinds}), which may not roll "
-            "back: give a DynamicCache that holds every token, or leave it out"
-        )
-    if len(input_ids) > 1 or not (mask is None or bool((mask == 1).all())):
-        raise InvalidInputError(
-            "past_key_values continue one text without padding: leave them out for a batch"
-        )
-    held, tokens = cache.get_seq_length(), input_ids.shape[1]
-    if held >= tokens:
-        raise InvalidInputError(
-            f"past_key_values hold {held} tokens and input_ids {tokens}: give the whole text, "
-            "those of the cache and at least one more"
         )
 
 

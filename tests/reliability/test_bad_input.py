@@ -209,7 +209,7 @@ def batched_calls() -> Calls:
 def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
-    from otlp.decode.laws.information_lp import on_path_optimum, on_tree_optimum
+    from otlp.decode.laws.information_lp import on_tree_optimum
     from otlp.decode.laws.prefix_laws import prefix_law
     from otlp.decode.laws.round_laws import round_law
 
@@ -254,13 +254,8 @@ def decode_calls() -> Calls:
         partial(decode.adaptive_branching, nodes=4, length=2, coverage=0.5),
         partial(decode.top_tree, nodes=4, length=2, width=2),
         partial(decode.RuledDrafting, rule=decode.mixed_tree([(1, 1)]).rule),
-        partial(
-            decode.multipath_optimum, draft=draft, target=target, paths=2, length=2, rounds=100
-        ),
+        partial(decode.multipath_optimum, draft=draft, target=target, paths=2, length=2),
         partial(on_tree_optimum, pairs=[(draft, target)], drafting=drafting, weights=[1.0]),
-        partial(
-            on_path_optimum, pairs=[(draft, target)], paths=2, length=2, cells=2, weights=[1.0]
-        ),
         partial(
             decode.play_round,
             draft=draft,

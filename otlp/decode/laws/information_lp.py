@@ -9,23 +9,18 @@ alike there, and the rule must be lossless for each: that is a linear program to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
-import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import is_a, whole_number
-from otlp.decode.drafting import Drafting, iid_paths
+from otlp.checks import is_a
+from otlp.decode.drafting import Drafting
 from otlp.decode.laws.round_laws import check_tabular, draft_trees
 from otlp.decode.laws.written_program import WrittenProgram
 from otlp.decode.models.model import check_pair
 from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import FloatArray, as_distribution
+from otlp.distribution import as_distribution
 from otlp.errors import InvalidInputError
-
-MOST_CELLS = 1024
-"""Cells that scores may be told apart by."""
 
 Pair = tuple[TabularModel, TabularModel]
 Path = tuple[int, ...]
@@ -104,101 +99,6 @@ def on_tree_optimum(
                     if fresh:
                         program.add(known[look], end, 1.0)
     return program.largest()
-
-
-def on_path_optimum(
-    pairs: Sequence[Pair],
-    paths: int,
-    length: int,
-    cells: int,
-    weights: npt.ArrayLike | None = None,
-) -> float:
-    """Mean block efficiency of the best scores of K i.i.d. paths that look up their own path only.
-
-    The score of a path is drawn from a distribution on `cells` equal cells of [0, 1], uniform
-    within each; the largest of the K wins, and block verification runs on its path.  How a prefix's
-    distribution is split among the next tokens is a function of both models' distributions along
-    that prefix: such a rule is lossless for all pairs there are, as `two-slice` is one.
-
-    Parameters
-    ----------
-    pairs, weights
-        As in `on_tree_optimum`; the family is what the rule may know beforehand.
-    paths, length : int
-        K and L.
-    cells : int
-        How finely scores are told apart; with 1 nothing is selected.
-
-    Returns
-    -------
-    float
-        At most `on_tree_optimum`.  With one pair and many cells its `multipath_optimum`.
-
-    Raises
-    ------
-    InvalidInputError, InvalidDistributionError, OTLPError
-        As `on_tree_optimum` does, and if K, L or `cells` is less than 1 or `cells` too large.
-
-    Notes
-    -----
-    A column for each prefix, way its distributions can look, and cell.
-    """
-    if whole_number(cells, "cells") > MOST_CELLS:
-        raise InvalidInputError(f"cells is {cells!r}: it must be at most {MOST_CELLS:,}")
-    drafting = iid_paths(paths, length)
-    chances = _family(pairs, drafting, weights)
-    edges = np.arange(cells + 1) / cells
-    # a score in a cell wins with the mean of K u^(K-1) there, in units of its mass
-    wins = [cells * (b**paths - a**paths) for a, b in pairwise(edges.tolist())]
-    program = WrittenProgram("the family")
-    known: set[Hashable] = set()
-    for (draft, target), weight in zip(pairs, chances, strict=True):
-        program.gain("root", weight)
-        level: list[tuple[Path, Hashable, float]] = [((), "root", 1.0)]
-        while level and len(level[0][0]) < length:
-            deeper: list[tuple[Path, Hashable, float]] = []
-            for x, above, chance in level:
-                p, q = target.distribution(x), draft.distribution(x)
-                look = above, x, p.tobytes(), q.tobytes()
-                children: list[tuple[Path, Hashable, float]] = [
-                    ((*x, y), (look, y), chance * float(q[y])) for y in np.flatnonzero(q).tolist()
-                ]
-                deeper += children
-                for _, column, _ in children:
-                    program.gain(column, weight)
-                if look in known:
-                    continue
-                known.add(look)
-                _share_scores(program, above, children, p, wins)
-            level = deeper
-    program.add(program.row(1.0), "root", 1.0)
-    for cell in range(cells):
-        program.add(program.row(1.0 / cells), ("root", cell), 1.0)
-    return program.largest()
-
-
-def _share_scores(
-    program: WrittenProgram,
-    above: Hashable,
-    children: list[tuple[Path, Hashable, float]],
-    p: FloatArray,
-    wins: list[float],
-) -> None:
-    """A prefix's scores go to its children, cell by cell; what wins is no more than is wanted."""
-    for cell in range(len(wins)):
-        mixed = program.row()
-        program.add(mixed, (above, cell), -1.0)
-        for _, column, _ in children:
-            program.add(mixed, (column, cell), 1.0)
-    for path, column, mass in children:
-        drafted, won = program.row(mass), program.row(at_most=True)
-        wanted = program.row(at_most=True)
-        program.add(won, column, 1.0)
-        program.add(wanted, column, 1.0)
-        program.add(wanted, above, -float(p[path[-1]]))
-        for cell, win in enumerate(wins):
-            program.add(drafted, (column, cell), 1.0)
-            program.add(won, (column, cell), -win)
 
 
 def _family(

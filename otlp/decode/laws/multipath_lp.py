@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import scipy
@@ -18,41 +17,12 @@ PREFIX_LIMIT = 20_000
 """Prefixes that the linear program may have."""
 VIOLATION = 1e-5
 """By how much an antichain may break its bound; the optimum is then that little too large."""
+ROUNDS = 100
+"""Most linear programs to solve."""
 
 
-@dataclass(frozen=True, eq=False)
-class MultipathOptimum:
-    """Optimum of the multi-path LP.
-
-    Attributes
-    ----------
-    block_efficiency : float
-        Upper bound on that of every valid algorithm with K i.i.d. paths, and reached by one.
-    accepted : tuple of ndarray
-        ``accepted[t]`` has shape (V,) * (t + 1): the probability that each prefix of t + 1 tokens
-        is accepted.
-    slopes : tuple of float
-        Slopes at which the antichain bounds were imposed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from otlp import decode
-    >>> draft, target = decode.random_pair(3, 2, np.random.default_rng(0))
-    >>> optimum = decode.multipath_optimum(draft, target, paths=2, length=2)
-    >>> [mass.shape for mass in optimum.accepted]
-    [(3,), (3, 3)]
-    """
-
-    block_efficiency: float
-    accepted: tuple[FloatArray, ...]
-    slopes: tuple[float, ...]
-
-
-def multipath_optimum(
-    draft: TabularModel, target: TabularModel, paths: int, length: int, rounds: int = 100
-) -> MultipathOptimum:
-    """Solve the multi-path LP (Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3).
+def multipath_optimum(draft: TabularModel, target: TabularModel, paths: int, length: int) -> float:
+    """Optimum of the multi-path LP: what the best of all valid K-path algorithms reaches.
 
     Maximise 1 + sum of A(x) over the prefixes x of 1 to L tokens, where A(x) is the probability
     that x is accepted, subject to A(xy) <= A(x) p(y | x), A(empty) = 1, and, for each antichain S
@@ -64,12 +34,12 @@ def multipath_optimum(
         With tables for at least L tokens.
     paths, length : int
         K and L, at least 1.
-    rounds : int
-        Most linear programs to solve.
 
     Returns
     -------
-    MultipathOptimum
+    float
+        Upper bound on the block efficiency of every valid algorithm with K i.i.d. paths, and
+        reached by one.
 
     Raises
     ------
@@ -78,38 +48,37 @@ def multipath_optimum(
     SizeLimitError
         If there are more than `PREFIX_LIMIT` prefixes.
     OTLPError
-        If `rounds` linear programs are not enough.
+        If `ROUNDS` linear programs are not enough.
 
     Notes
     -----
-    Antichains are too many to list.  The bound c(Q(S)) is concave in Q(S), so the constraints of
-    all antichains say that for each slope s the maximum of A(S) - s Q(S) is at most the maximum
-    of c(m) - s m over m.  The former is a dynamic programme on the tree, hence a few linear rows
-    for each prefix.  Slopes are added where the solution breaks an antichain's bound by more than
-    `VIOLATION`, until none is left; HiGHS solves the linear programs.
+    Thomas and Pal, Greedy Multi-Path Block Verification, Theorem 4.3.  Antichains are too many to
+    list.  The bound c(Q(S)) is concave in Q(S), so the constraints of all antichains say that for
+    each slope s the maximum of A(S) - s Q(S) is at most the maximum of c(m) - s m over m.  The
+    former is a dynamic programme on the tree, hence a few linear rows for each prefix.  Slopes are
+    added where the solution breaks an antichain's bound by more than `VIOLATION`, until none is
+    left; HiGHS solves the linear programs.
 
     Examples
     --------
     >>> import numpy as np
     >>> from otlp import decode
     >>> draft, target = decode.random_pair(3, 2, np.random.default_rng(0))
-    >>> round(decode.multipath_optimum(draft, target, paths=2, length=2).block_efficiency, 4)
+    >>> round(decode.multipath_optimum(draft, target, paths=2, length=2), 4)
     2.705
     """
     _check(draft, target, paths, length)
-    whole_number(rounds, "rounds")
     size = draft.vocab_size
     q = [draft.joint(t).reshape(-1) for t in range(1, length + 1)]
     slopes = sorted({paths * (1.0 - m) ** (paths - 1) for m in (0.0, 0.25, 0.5, 0.75)})
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         found = _solve(target, np.concatenate(q), paths, length, slopes)
         accepted = np.split(found, np.cumsum([level.size for level in q])[:-1])
         slope = _worst_slope(accepted, q, size, paths)
         if slope is None:
-            shaped = [x.reshape((size,) * (t + 1)) for t, x in enumerate(accepted)]
-            return MultipathOptimum(1.0 + float(found.sum()), tuple(shaped), tuple(slopes))
+            return 1.0 + float(found.sum())
         slopes.append(slope)
-    raise OTLPError(f"the multi-path LP is not settled after {rounds} rounds: raise `rounds`")
+    raise OTLPError(f"the multi-path LP is not settled after {ROUNDS} rounds")
 
 
 def _worst_slope(

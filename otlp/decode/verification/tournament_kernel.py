@@ -132,9 +132,8 @@ def verify_tree(
     ----------
     target : ndarray, shape (N + 1, V)
     draft : ndarray, shape (I, V)
-        Next-token distributions after the root and each slot, by depth, float32 or float64, as
-        stored: each row is taken for itself over its sum in float64.  Those of the draft after the
-        I slots that have children.
+        Distributions after the root and each slot, by depth, and after the I slots with children:
+        float32 or float64, as stored; each row is taken over its own sum in float64.
     tokens : ndarray of int64, shape (N,)
         Of the slots but the root; the children of one stand together.
     branching : ndarray of int64, shape (L,)
@@ -147,20 +146,16 @@ def verify_tree(
     Returns
     -------
     path, accepted, token : ndarray of int64 of shape (L + 1,), int, int
-        The slots of the selected path from the root on, how much of it is accepted, and the token
-        that follows.
+        Slots of the selected path, how much of it is accepted, and the token that follows.
 
     Notes
     -----
-    Some 6 passes over the vocabulary for each different prefix with children, none for those below
-    which no score can exceed the largest so far.  Rows are not divided: the draft's sum is the
-    unit of all masses at a node.
+    Some 6 passes over the vocabulary for each different prefix with children, none below which no
+    score can exceed the largest so far.  The draft's sum is the unit of all masses at a node.
     """
     length, size, inner = branching.size, tokens.size + 1, draft.shape[0]
-    scores, splits = (
-        [root_score()] * size,
-        [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner,
-    )
+    scores = [root_score()] * size
+    splits = [ScoreSplit(0, -inf, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)] * inner
     weights, tops, first = np.ones(size), np.zeros(size), np.full(size, -1)
     drafted, units = np.zeros((2, inner))
     path, walked = np.zeros((2, length + 1), np.int64)

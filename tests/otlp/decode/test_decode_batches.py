@@ -1,4 +1,4 @@
-"""What generate of transformers takes beside a prompt: batches, caches, scores, stop strings."""
+"""What generate of transformers takes beside a prompt: batches, scores, stop strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import NGram, generate  # noqa: E402
 from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import PROMPTS, SIZE, generated, tiny, tiny_pair  # noqa: E402
+from tests.tiny_models import PROMPTS, SIZE, generated, tiny_pair  # noqa: E402
 
 PADDED = torch.tensor(PROMPTS)
 MASK = (torch.arange(5) >= torch.tensor([[2], [0], [4]])).long()
@@ -86,49 +86,9 @@ def test_scores_and_logits(pair: tuple[Any, Any]) -> None:
     assert found.past_key_values is None
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bloom"])
-@pytest.mark.parametrize("ours_first", [True, False])
-def test_caches_continue(kind: str, ours_first: bool) -> None:
-    """Ten tokens, then ten more from the cache, by us and by plain generate in either order."""
-    draft, target = tiny(kind, 1), tiny(kind, 2)
-    given = {"do_sample": False, "pad_token_id": 0, "return_dict_in_generate": True}
-    ours = {"custom_generate": drafted(draft, length=3)}
-    orders = (ours, {}) if ours_first else ({}, ours)
-    whole = target.generate(ONE, max_new_tokens=20, **given).sequences
-    cache = transformers.DynamicCache()
-    text = ONE
-    for more in orders:
-        mask = torch.ones_like(text)
-        done = target.generate(
-            text, attention_mask=mask, past_key_values=cache, max_new_tokens=10, **given, **more
-        )
-        text, cache = done.sequences, done.past_key_values
-        assert text.shape[1] - 5 <= cache.get_seq_length() < text.shape[1]
-    assert torch.equal(text, whole)
-
-
-def test_caches_that_cannot_be_gone_on_from(pair: tuple[Any, Any]) -> None:
-    draft, target = pair
-    full, static = transformers.DynamicCache(), transformers.StaticCache(target.config, 32)
-    with torch.no_grad():
-        target(ONE, past_key_values=full, use_cache=True)
-    fresh = transformers.DynamicCache()
-    for prompt, mask, cache, said in (
-        (ONE, torch.ones_like(ONE), full, "5 tokens and input_ids 5"),
-        (ONE, torch.ones_like(ONE), static, "StaticCache"),
-        (PADDED, MASK, fresh, "without padding"),
-        (PADDED[:1], MASK[:1], fresh, "without padding"),
-        (ONE[:, 3:], torch.ones_like(ONE), fresh, "give the whole texts"),
-    ):
-        with pytest.raises(InvalidInputError, match=said):
-            target.generate(
-                prompt,
-                attention_mask=mask,
-                past_key_values=cache,
-                max_new_tokens=2,
-                pad_token_id=0,
-                custom_generate=drafted(draft),
-            )
+def test_a_mask_of_another_length(pair: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="give the whole texts"):
+        generated(pair, ONE[:, 3:], torch.ones_like(ONE))
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 1, 1, 0], [1, 0, 1, 1, 1], [2, 2, 2, 2, 2]])

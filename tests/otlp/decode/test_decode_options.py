@@ -148,6 +148,7 @@ def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any,
         {"output_attentions": True, "return_dict_in_generate": True},
         {"position_ids": torch.arange(2, 7)[None]},
         {"stop_strings": ["x"]},
+        {"past_key_values": transformers.DynamicCache()},
     ],
     ids=lambda asked: next(iter(asked)),
 )

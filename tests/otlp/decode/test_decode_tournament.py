@@ -241,7 +241,7 @@ def test_nothing_beats_target_only_where_nothing_is_drawn(seed: int) -> None:
 def test_the_optimum_of_a_drafting_is_that_of_iid_paths() -> None:
     pair = random_pair(3, 3, np.random.default_rng(7))
     found = drafting_optimum(*pair, iid_paths(2, 2))
-    assert found == pytest.approx(multipath_optimum(*pair, 2, 2).block_efficiency, abs=2e-5)
+    assert found == pytest.approx(multipath_optimum(*pair, 2, 2), abs=2e-5)
 
 
 @pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=name_of)
