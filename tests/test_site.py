@@ -83,6 +83,14 @@ def test_a_block_of_code_carries_what_is_copied() -> None:
     assert HOOKS.on_page_content(plain) == plain
 
 
+def test_a_displayed_formula_breaks_between_its_parts() -> None:
+    shown = HOOKS.typeset(
+        r"a = b \quad \text{for } c, \qquad d \allowbreak = e \tag{1}", inline=False
+    )
+    assert shown.startswith('<div class="formula">') and shown.count("<math") == 5
+    assert HOOKS.typeset(r"a \quad b", inline=True).count("<math") == 1
+
+
 @pytest.mark.parametrize("script", HOOKS.GALLERY, ids=lambda path: path.stem)
 def test_a_notebook_holds_its_script_and_shows_its_figure(script: Path) -> None:
     found = json.loads(HOOKS.notebook(script))
@@ -159,6 +167,21 @@ WIDER = """() => [...document.querySelectorAll('.md-content *')]
         return true; })
     .map(e => e.outerHTML.slice(0, 120))"""
 """Elements that reach beyond the window, and scroll in nothing."""
+CUT = """() => [...document.querySelectorAll('.formula')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
+"""Displayed formulas that are wider than their place."""
+SOUGHT = {
+    "speed-up": "tokens_a_second/",
+    "speedup": "tokens_a_second/",
+    "throughput": "serving/",
+    "vLLM": "serving/",
+    "notebook": "gallery/",
+    "temperature": "gallery/",
+    "GPU": "faq/",
+    "sample_many": "reference/plans/",
+    "global resolution": "global_resolution/",
+}
+"""The page that the search box finds first."""
 
 
 @pytest.mark.slow
@@ -186,7 +209,26 @@ def test_pages_stay_in_the_window_and_every_request_is_answered(
             page.goto(f"{address}/{name}/", wait_until="load")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             assert not page.evaluate(WIDER), name
+            assert not page.evaluate(CUT), name
         assert not failed
+
+
+@pytest.mark.slow
+def test_the_search_box_finds_the_page(site: tuple[str, list[str]]) -> None:
+    box, found = ".md-search__input", ".md-search-result__item a"
+    first = {}
+    with browser() as opened:
+        page = opened.new_page()
+        page.goto(f"{site[0]}/", wait_until="networkidle")
+        page.click(box)
+        for words in SOUGHT:
+            for typed, state in (("", "detached"), (words, "visible")):
+                page.fill(box, typed)
+                page.press(box, "End")
+                page.wait_for_selector(found, state=state)
+            at = page.eval_on_selector(found, "link => link.pathname")
+            first[words] = at.removeprefix("/")
+    assert first == SOUGHT
 
 
 @pytest.mark.slow

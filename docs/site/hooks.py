@@ -40,6 +40,8 @@ SCRIPT = re.compile(r"^\[[^]]*\]\(([a-z_]+\.py)\)$", re.MULTILINE)
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 ElementTree.register_namespace("", MATHML[1:-1])
+SPACES = {"quad": "&emsp; ", "qquad": "&emsp;&emsp; ", "allowbreak": " "}
+"""Where a displayed formula may go on in the next line."""
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -216,7 +218,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(content: str, **_: Any) -> str:
     """Typeset formulas: TeX becomes MathML, which browsers draw without a script; copy sessions."""
-    content = CODE.sub(with_copy, content)
+    content = CODE.sub(with_copy, content).replace(" ±", "&nbsp;±")
     return FORMULA.sub(lambda found: typeset(found[3], found[2] == "("), content)
 
 
@@ -239,9 +241,18 @@ def typed(session: str) -> str:
 
 
 def typeset(formula: str, inline: bool) -> str:
-    """One formula in TeX, as MathML."""
-    display = "inline" if inline else "block"
+    """One formula in TeX, as MathML; one that is displayed may break between its parts."""
     formula = re.sub(r"\\tag\{(\d+)\}", r"\\qquad (\1)", html.unescape(formula))
+    if inline:
+        return mathml(formula, inline)
+    parts = re.split(r"\\(q?quad|allowbreak)\b", formula)
+    shown = "".join(SPACES.get(part) or mathml(part, inline) for part in parts)
+    return f'<div class="formula">{shown}</div>'
+
+
+def mathml(formula: str, inline: bool) -> str:
+    """What stands on one line."""
+    display = "inline" if inline else "block"
     math = ElementTree.fromstring(convert(formula, display=display))
     for node in math.iter():
         if node.attrib.pop("mathvariant", "") == "script":  # which browsers no longer know
