@@ -21,6 +21,10 @@ TRAINED_PAIR = ("trained:target", "trained:draft")
 SMOLLM2_DRAFT = "smollm2-draft"
 """Name of the draft for `smollm2`, among the package's models."""
 
+WHAT_TO_GIVE = (
+    f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
+)
+
 MISSING = 'language models need torch and transformers: pip install -e ".[decode]"'
 
 
@@ -83,7 +87,7 @@ def load_model(
         model = model.to(device).eval()
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"cannot load {source}: {reason}") from error
+        raise InvalidInputError(f"cannot load {source}: {reason} ({WHAT_TO_GIVE})") from error
     except (RuntimeError, MemoryError, AssertionError) as error:
         if is_out_of_memory(error):
             raise SizeLimitError(
@@ -241,10 +245,7 @@ def find_model(source: str) -> str:
     if folder.suffix == ".gguf" and folder.is_file():
         return str(folder)
     if written_as_path or folder.exists():
-        raise InvalidInputError(
-            f"there is no model folder {source!r}: give a folder, a GGUF file, a name on the hub, "
-            f"{SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
-        )
+        raise InvalidInputError(f"there is no model folder {source!r}: {WHAT_TO_GIVE}")
     return source
 
 
