@@ -94,7 +94,7 @@ class LazyGroup(click.Group):
         "max_content_width": 100,
         "show_default": True,
     },
-    epilog="Start with:  otlp bench   |   otlp solve --row 3 --n 4   |   otlp check --top-k 10",
+    epilog="Start with:\n\n\b\n  otlp solve --row 3 --n 4\n  otlp check --top-k 10\n  otlp bench",
 )
 @click.version_option(package_name="otlp")
 def main() -> None:
