@@ -23,8 +23,7 @@ from otlp.errors import OTLPError
 from otlp.solvers import Solver, make_solver
 
 SOLVERS = (
-    ("max-flow", {"engine": "ortools"}),
-    ("max-flow", {"engine": "graph-tool"}),
+    ("max-flow", {}),
     ("linear-program", {"form": "relaxed"}),
     ("linear-program", {"form": "full"}),
 )

@@ -3,8 +3,8 @@
     python bench/solve_many.py
     python bench/solve_many.py --sizes 4096 --drafts 4 --jobs 1,2,4 --rounds 10
 
-Problems are built from the logits of a capture, in memory or in shards on disk, which is in the
-time of both.  Loop and sweeps take turns, and each is judged by its best round, so that other
+Problems are built from the logits of a capture, in memory or in a file, which is in the time of
+both.  Loop and sweeps take turns, and each is judged by its best round, so that other
 programs disturb less.  Processes are started, and code is compiled, before.  All data are
 synthetic.
 
@@ -31,6 +31,7 @@ from measuring import in_turns, report, seconds_of
 import otlp
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress
+from otlp.data.capture_file import read_capture_file
 from otlp.data.synthetic import generate
 
 DROPPED = ", plans=False"
@@ -38,7 +39,6 @@ DROPPED = ", plans=False"
 CAPTURED = 2**18
 """Tokens of the capture, whose rows are taken again and again."""
 
-SHARDS = 4
 PLACES = ("memory", "files")
 
 
@@ -60,15 +60,13 @@ def sweep(problems: otlp.CaptureProblems, jobs: int, plans: bool) -> None:
 
 
 def captured(vocab_size: int, folder: Path | None) -> otlp.captures.Capture:
-    """A capture in memory, or in shards that are written to a folder unless they are there."""
+    """A capture in memory, or in a file that is written to a folder unless it is there."""
     if folder is None:
         return generate(max(2, CAPTURED // vocab_size), vocab_size)
     path = folder / f"{vocab_size}.safetensors"
-    index = path.with_name(path.name + ".index.json")
-    if not index.exists():
-        shard_bytes = 8 * CAPTURED // SHARDS
-        otlp.captures.save(captured(vocab_size, None), path, shard_bytes=shard_bytes)
-    return otlp.captures.load(index)
+    if not path.exists():
+        otlp.captures.save(captured(vocab_size, None), path)
+    return read_capture_file(str(path), most=0)  # its rows stay there
 
 
 def listen(calls: Connection, vocab_size: int, n: int, folder: Path | None) -> None:

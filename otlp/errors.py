@@ -13,12 +13,12 @@ __all__ = [
     "Capability",
     "CaptureError",
     "EngineNotFoundError",
+    "ExecutorError",
     "InvalidDistributionError",
     "InvalidInputError",
     "JournalError",
     "OTLPError",
     "RowOutOfRangeError",
-    "SchedulerError",
     "ServerError",
     "SizeLimitError",
     "TaskError",
@@ -293,13 +293,13 @@ class JournalError(OTLPError, ValueError):
     """
 
 
-class SchedulerError(OTLPError, ConnectionError):
-    """A scheduler of workers cannot be reached, or has no workers that can do the work.
+class ExecutorError(OTLPError, ConnectionError):
+    """An executor takes no tasks, does none, or lost the workers that did them.
 
     Examples
     --------
-    >>> from otlp.errors import OTLPError, SchedulerError
-    >>> issubclass(SchedulerError, OTLPError), issubclass(SchedulerError, ConnectionError)
+    >>> from otlp.errors import OTLPError, ExecutorError
+    >>> issubclass(ExecutorError, OTLPError), issubclass(ExecutorError, ConnectionError)
     (True, True)
     """
 

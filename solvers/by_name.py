@@ -78,7 +78,6 @@ class Options(TypedDict, total=False):
     Which solver takes which says its own page; `make_solver` refuses the others by name.
     """
 
-    engine: str
     fallback: Solver | SolverName | None
     form: str
     gap: float
@@ -107,7 +106,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
     Examples
     --------
     >>> from otlp.solvers import make_solver
-    >>> make_solver("max-flow", engine="ortools").name
+    >>> make_solver("max-flow", time_limit=5.0).name
     'max-flow'
     """
     if isinstance(solver, Solver):

@@ -1,16 +1,16 @@
-"""What the solvers that run a maximum-flow engine share: the engine and its limits."""
+"""What the solvers that find maximum flows share: OR-Tools, and its limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otlp.checks import MEMORY_LIMIT, check_choice
+from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.chain_solver import ChainSolver
-from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.engines import ortools
 from otlp.solvers.solver import engine_errors
 
 BYTES_PER_ARC = 200.0
@@ -19,15 +19,10 @@ BYTES_PER_ARC = 200.0
 
 @dataclass(frozen=True)
 class FlowSolver(ChainSolver):
-    """Base class of the solvers that run a maximum-flow engine; they describe the options."""
+    """Base class of the solvers that run OR-Tools; they describe the options."""
 
-    engine: str = "ortools"
     memory_limit: int = MEMORY_LIMIT
     time_limit: float | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("engine", self.engine, FLOW_ENGINES)
-        super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose networks fit the memory limit."""
@@ -42,5 +37,5 @@ class FlowSolver(ChainSolver):
         Stopped
             With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
         """
-        with engine_errors(f"{self.engine}, {what}"):
-            return FLOW_ENGINES[self.engine](network)
+        with engine_errors(f"ortools, {what}"):
+            return ortools.max_flow(network)

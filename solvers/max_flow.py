@@ -21,8 +21,6 @@ class MaxFlow(FlowSolver):
 
     Parameters
     ----------
-    engine : str
-        "ortools", or "graph-tool" (the paper's own; not on PyPI).
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
@@ -31,7 +29,7 @@ class MaxFlow(FlowSolver):
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown engine, suggests the nearest.
+        If an option is out of range.
 
     Notes
     -----
@@ -62,5 +60,5 @@ class MaxFlow(FlowSolver):
 
     def run(self, reduced: FlowNetwork) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on the network."""
-        details = {"engine": self.engine, "sets": reduced.groups, "arcs": reduced.tails.size}
+        details = {"engine": "ortools", "sets": reduced.groups, "arcs": reduced.tails.size}
         return PrimalDual(self.flow(reduced)), details

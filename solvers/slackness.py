@@ -35,8 +35,6 @@ class Slackness(FlowSolver, SystemSolver):
 
     Parameters
     ----------
-    engine : str
-        "ortools", or "graph-tool" (the paper's own; not on PyPI).
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
@@ -45,7 +43,7 @@ class Slackness(FlowSolver, SystemSolver):
     Raises
     ------
     InvalidInputError
-        If an option is out of range; for an unknown engine, suggests the nearest.
+        If an option is out of range.
 
     Notes
     -----
@@ -77,7 +75,7 @@ class Slackness(FlowSolver, SystemSolver):
     def run(self, reduced: Systems) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on both networks."""
         details = {
-            "engine": self.engine,
+            "engine": "ortools",
             "outer_sets": len(reduced.outer.groups),
             "inner_sets": len(reduced.inner.groups),
         }

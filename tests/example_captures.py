@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from otlp.data.captures import Capture, save
+from otlp.data.capture_file import join_files, open_capture_file, write
+from otlp.data.captures import Capture
 
 LABELS = {
     "target_model": "large",
@@ -76,16 +77,20 @@ def check_same(found: Capture, wanted: Capture) -> None:
 
 
 ROWS, V = 7, 5
-"""Of `example`, in shards."""
+"""Of `example`, in files."""
 
 
-def in_shards(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Path:
-    """Save in shards of so many rows; returns the index."""
+def in_files(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Capture:
+    """A capture whose rows stay in files of so many, as while it is being made."""
     given = example() if capture is None else capture
-    width = 2 * given.vocab_size * (4 if given.dtype == "float32" else 2) + 16
-    save(given, folder / "mine.safetensors", shard_bytes=rows_each * width)
-    return folder / "mine.safetensors.index.json"
+    parts = []
+    for start in range(0, max(len(given), 1), rows_each):
+        part = folder / f"{len(parts)}.safetensors"
+        write(part, given[start : start + rows_each])
+        parts.append(part)
+    return opened(parts)
 
 
-def shard(folder: Path, number: int, of: int = 3) -> Path:
-    return folder / f"mine-{number:05d}-of-{of:05d}.safetensors"
+def opened(parts: list[Path]) -> Capture:
+    """The rows of some files, which stay there."""
+    return join_files([open_capture_file(str(part)) for part in parts])

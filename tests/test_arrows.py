@@ -196,7 +196,7 @@ def test_the_top_level_reads_as_a_table_of_contents() -> None:
 def test_optional_parts_are_not_imported_with_the_package() -> None:
     code = (
         "import sys, otlp, otlp.cli\n"
-        "optional = {'torch', 'transformers', 'cvxpy', 'graph_tool', 'matplotlib'}\n"
+        "optional = {'torch', 'transformers', 'cvxpy', 'matplotlib'}\n"
         "optional |= {'dask', 'distributed', 'llvmlite', 'scipy.sparse', 'ortools', 'highspy'}\n"
         # and these take a third of a second
         "import otlp.cli.compare, otlp.cli.bench, otlp.cli.sweep, otlp.cli.solve\n"

@@ -15,7 +15,7 @@ import cases
 import click
 from matplotlib.figure import Figure
 
-from otlp.cli.options import workers_options
+from otlp.cli.options import jobs_option
 from otlp.data.captures import builtin
 from otlp.data.synthetic import generate
 from otlp.studies.sweep import Grid
@@ -49,29 +49,28 @@ def draw(name: str, content: dict[str, Any]) -> Figure:
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--rows", type=click.IntRange(1), show_default=str(tuple(ROWS.values())))
-@workers_options
-def main(rows: int | None, jobs: int | None, scheduler: str | None) -> None:
+@jobs_option
+def main(rows: int | None, jobs: int | None) -> None:
     many = {name: rows or default for name, default in ROWS.items()}
-    every = {"jobs": jobs, "scheduler": scheduler}
     first: dict[str, cases.Curves] = {}
     second: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for capture in (builtin(), generate(16, 32_000)):
         size, count = capture.vocab_size, many["figure_1"]
         grid = Grid(COUNTS, top_k=cases.top_k(capture, (10, 100, 1000, 10_000, size)), rules=())
-        found = cases.mean_optima(capture, count, grid, "Figure 1", **every)
+        found = cases.mean_optima(capture, count, grid, "Figure 1", jobs)
         curves = {str(k): values for (*_, k), values in found.items()}
         first[cases.describe(capture, count)] = curves
 
         ks, count = [10, 100, 1000, min(10_000, size)], many["figures_2_3"]
         grid = Grid(COUNTS[1:], top_k=cases.top_k(capture, ks), schemes=("iid", "greedy"), rules=())
-        found = cases.mean_optima(capture, count, grid, "Figures 2 and 3", **every)
+        found = cases.mean_optima(capture, count, grid, "Figures 2 and 3", jobs)
         pairs = {k: zip(found["iid", 1.0, k], found["greedy", 1.0, k], strict=True) for k in ks}
         second[cases.describe(capture, count)] = {str(k): list(both) for k, both in pairs.items()}
 
     capture, count = builtin(), many["figure_4"]
     ks = cases.top_k(capture, (10, 100, 1000, capture.vocab_size))
     grid = Grid(COUNTS, TEMPERATURES, ks, rules=(), draft_temperature=1.0)
-    found = cases.mean_optima(capture, count, grid, "Figure 4", **every)
+    found = cases.mean_optima(capture, count, grid, "Figure 4", jobs)
     fourth: dict[str, cases.Curves] = {str(t): {} for t in TEMPERATURES}
     for (_, temperature, k), values in found.items():
         fourth[str(temperature)][str(k)] = values

@@ -33,7 +33,7 @@ Point = tuple[float, float, float]
 
 
 def line_up() -> list[cases.Method]:
-    methods = [cases.unmerged_lp(5.0), cases.unmerged_flow("ortools")]
+    methods = [cases.unmerged_lp(5.0), cases.unmerged_flow()]
     solvers: dict[str, Solver] = {}
     for tau in cases.TAUS:
         published = GlobalResolution.published(tau)

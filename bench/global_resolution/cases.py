@@ -24,17 +24,15 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import otlp
-from otlp.cli.options import workers
 from otlp.cli.output import PlainConsole, progress, write_json
 from otlp.data.captures import Capture
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
-from otlp.errors import EngineNotFoundError
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, RelaxedProgram, Support
 from otlp.reductions.complementary_slackness import split
 from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, Slackness
-from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.engines import ortools
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import settled
 from otlp.studies.compare import OPTIMUM
@@ -67,7 +65,7 @@ def look_of(label: str) -> dict[str, Any]:
     name = label.partition(",")[0]
     style = look(SAME.get(name, name))
     if name in SAME or "all tuples" in label:
-        style |= {"fillstyle": "none", "linestyle": ":" if "graph-tool" in label else "--"}
+        style |= {"fillstyle": "none", "linestyle": "--"}
     return style | ({"markersize": 8.0} if label.endswith("0.0001") else {})
 
 
@@ -150,14 +148,14 @@ def unmerged_lp(time_limit: float) -> Method:
     return _over_tuples("LP, all tuples (SciPy HiGHS)", optimum)
 
 
-def unmerged_flow(engine: str) -> Method:
+def unmerged_flow() -> Method:
     """One maximum flow over all tuples, as in the paper's section 5.2."""
     return _over_tuples(
-        f"max-flow, all tuples ({engine})", lambda problem: _flow_value(_relaxed(problem), engine)
+        "max-flow, all tuples (ortools)", lambda problem: _flow_value(_relaxed(problem))
     )
 
 
-def unmerged_slackness(engine: str) -> Method:
+def unmerged_slackness() -> Method:
     """A maximum flow for each of the two systems, over all tuples (section 5.3)."""
 
     def optimum(problem: otlp.Problem) -> float:
@@ -171,10 +169,10 @@ def unmerged_slackness(engine: str) -> Method:
         for side, groups in ((~subset, ~inside), (subset, inside)):
             system = _restrict(relaxed, side, groups)
             if len(system.groups):
-                value += _flow_value(system, engine)
+                value += _flow_value(system)
         return value
 
-    return _over_tuples(f"optimized max-flow, all tuples ({engine})", optimum)
+    return _over_tuples("optimized max-flow, all tuples (ortools)", optimum)
 
 
 def _over_tuples(label: str, optimum: Callable[[otlp.Problem], float]) -> Method:
@@ -205,9 +203,9 @@ def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> Rel
     )
 
 
-def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
+def _flow_value(relaxed: RelaxedOTLP) -> float:
     network, _ = NetworkReduction().apply(relaxed)
-    return float(FLOW_ENGINES[engine](network)[network.middle].sum())
+    return float(ortools.max_flow(network)[network.middle].sum())
 
 
 def conditional_of(label: str, solver: GlobalResolution) -> Method:
@@ -292,13 +290,13 @@ Curves = dict[str, list[float]]
 
 
 def mean_optima(
-    capture: Capture, rows: int, grid: Grid, label: str, jobs: int | None, scheduler: str | None
+    capture: Capture, rows: int, grid: Grid, label: str, jobs: int | None
 ) -> dict[tuple[str, float, int], list[float]]:
     """Mean optimal acceptance over n: by scheme, target's temperature and k, in one sweep."""
     chosen = spread(capture, rows)
     steps = len(chosen) * len(grid.settings)
-    with workers(jobs, scheduler) as where, progress(label, steps) as step:
-        points = sweep(CaptureRows(capture, chosen), grid, progress=step, **where)
+    with progress(label, steps) as step:
+        points = sweep(CaptureRows(capture, chosen), grid, progress=step, jobs=jobs)
     found: dict[tuple[str, float, int], list[float]] = {}
     for point in points:
         if point.rule == OPTIMUM:
@@ -348,26 +346,12 @@ def draw_over_n(
     return figure
 
 
-def engines() -> list[str]:
-    """The max-flow engines that are installed."""
-    tiny = otlp.Problem([0.5, 0.5], otlp.IID([0.3, 0.7], 2))
-    found = []
-    for name in FLOW_ENGINES:
-        try:
-            unmerged_flow(name).run(tiny)
-            found.append(name)
-        except EngineNotFoundError as error:
-            console.print(f"without {name}: {error}", style="dim")
-    return found
-
-
 def paper_methods(time_limit: float) -> list[Method]:
-    """The five methods of the paper's tables, as it ran them, with each engine."""
-    installed = engines()
+    """The five methods of the paper's tables, as it ran them."""
     return [
         unmerged_lp(time_limit),
-        *(unmerged_flow(engine) for engine in installed),
-        *(unmerged_slackness(engine) for engine in installed),
+        unmerged_flow(),
+        unmerged_slackness(),
         *(
             conditional_of(f"global resolution, tau {tau:g}", GlobalResolution.published(tau))
             for tau in TAUS

@@ -81,7 +81,7 @@ def best_within(
 @click.option("--most-arcs", default=6e5, help="Largest network or LP to try.")
 def main(rows: int, budget: float, most_arcs: float) -> None:
     captures = {"captured": builtin(), "synthetic": generate(rows, 4096)}
-    flow = cases.unmerged_flow(cases.engines()[-1])
+    flow = cases.unmerged_flow()
     methods = [
         cases.unmerged_lp(2.0),
         flow,

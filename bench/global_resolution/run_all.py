@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from otlp.cli.options import workers_options
+from otlp.cli.options import jobs_option
 
 PARTS = {
     "acceptance.py": "Figures 1 to 4",
@@ -26,10 +26,9 @@ PARTS = {
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@workers_options
-def main(jobs: int | None, scheduler: str | None) -> None:
-    words = {"--jobs": jobs, "--scheduler": scheduler}
-    given = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
+@jobs_option
+def main(jobs: int | None) -> None:
+    given = [] if jobs is None else ["--jobs", str(jobs)]
     start = time.perf_counter()
     for part, what in PARTS.items():
         click.secho(f"\n== {what}: {part}", bold=True)

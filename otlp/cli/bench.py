@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from otlp.cli import options
-from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.studies.benchmark import Cell, Size, benchmark
@@ -37,7 +36,7 @@ Examples:
 @options.rows_option(5)
 @options.time_limit_option(5.0)
 @options.temperature_option()
-@options.workers_options
+@options.jobs_option
 @options.json_option("Write every solve to a JSON file.")
 @options.figure_option("Draw time against size.")
 def command(
@@ -49,14 +48,13 @@ def command(
     time_limit: float,
     temperature: float,
     jobs: int | None,
-    scheduler: str | None,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
-    or --scheduler it is done sooner, and the times are those of busy machines.
+    it is done sooner, and the times are those of a busy machine.
     """
     chosen = ChosenRows.spread(capture, rows)
     data = chosen.capture
@@ -64,15 +62,14 @@ def command(
     for k in top_k:
         data.check_top_k(k)
     total = len(solvers) + len(sizes) * len(solvers) * len(chosen.numbers)
-    with workers(jobs, scheduler) as where, progress("warming up", total) as step:
+    with progress("warming up", total) as step:
         asked = (data, sizes, solvers, chosen.numbers, time_limit, temperature)
-        cells = list(benchmark(*asked, progress=step, **where))
+        cells = list(benchmark(*asked, progress=step, jobs=jobs))
     found: dict[str, object] = {
         **chosen.chosen,
         "temperature": temperature,
         "time_limit_seconds": time_limit,
         "jobs": jobs,
-        "scheduler": scheduler,
         "cells": [_flat(cell) for cell in cells],
     }
     write_result(json_path, "bench", found)
@@ -85,7 +82,7 @@ def command(
         "\nMedian time (success rate, if not 100%), below it the mean acceptance of the solved "
         "rows. A dash: skipped, for the reason below."
     )
-    if scheduler or (jobs or 1) > 1:
+    if (jobs or 1) > 1:
         note(
             "Rows were solved at the same time, on workers that may slow each other down: compare "
             "these times with each other only."

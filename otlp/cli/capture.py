@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from otlp.cli import options
-from otlp.cli.options import ByteCount, OutputFile
+from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, warn, write_result
 from otlp.cli.prompts import Models, encode_prompts, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -23,7 +23,6 @@ Examples:
   otlp capture mine.safetensors                     the trained pair, ten prompts, 32 tokens each
   otlp capture mine.safetensors --target my/model --draft my/small-model --device cuda
   otlp capture mine.safetensors --prompts prompts.txt --tokens 100 --temperature 0.6
-  otlp capture mine.safetensors --shard-size 5GB    many files and an index, of any size
   otlp capture mine.safetensors --top-logprobs 50   the likeliest 50 tokens only
   otlp bench mine.safetensors                       solve what was captured
 """
@@ -34,13 +33,11 @@ Examples:
 @options.temperature_option()
 @options.sampling_options
 @options.seed_option()
-@click.option("--shard-size", type=ByteCount(), help="Write shards of about that size: 500MB, 5GB.")
 @click.option("--top-logprobs", type=click.IntRange(1), help="Keep the likeliest tokens only.")
 @options.json_option("Write what was captured to a file.")
 def command(
     output: Path,
     models: Models,
-    shard_size: int | None,
     top_logprobs: int | None,
     json_path: Path | None,
     **asked: Any,
@@ -51,9 +48,8 @@ def command(
     lie in OUTPUT.parts, each a capture; the same command again goes on where it stopped. The
     logits are those at temperature 1, whatever the text was written with.
 
-    With --shard-size, OUTPUT is NAME.safetensors.index.json and files beside it; commands take it
-    as OUTPUT too. With --top-logprobs, acceptances are bounded where tokens are missing: the
-    commands say by how much.
+    With --top-logprobs, acceptances are bounded where tokens are missing: the commands say by how
+    much.
     """
     cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
     sampling = Sampling(*cuts)
@@ -73,7 +69,6 @@ def command(
                 output,
                 steps=asked["tokens"],
                 seed=asked["seed"],
-                shard_bytes=shard_size,
                 top_logprobs=top_logprobs,
                 progress=lambda: step(""),
             )

@@ -10,7 +10,6 @@ import click
 
 from otlp.cli import options
 from otlp.cli.acceptances import LOSSY, note_missing, note_partial, print_points
-from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
@@ -39,7 +38,7 @@ Examples:
 @options.schemes_option(",".join(SCHEMES))
 @options.own_rules_option(",".join(RULES))
 @options.time_limit_option(10.0)
-@options.workers_options
+@options.jobs_option
 @options.json_option("Write the acceptance on every row to a file.")
 @options.figure_option("Draw the acceptance over n.")
 def command(
@@ -50,7 +49,6 @@ def command(
     rules: tuple[str, ...],
     time_limit: float,
     jobs: int | None,
-    scheduler: str | None,
     json_path: Path | None,
     figure_path: Path | None,
     **cut: Any,
@@ -80,9 +78,9 @@ def command(
     source = CaptureRows(chosen.capture, chosen.numbers)
     total = len(chosen.numbers) * len(grid.settings)
     results: list[dict[str, Any]] = []
-    with workers(jobs, scheduler) as where, progress("comparing", total) as step:
+    with progress("comparing", total) as step:
         points = sweep(
-            source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), **where
+            source, grid, progress=step, each=lambda entry: results.extend(_flat(entry)), jobs=jobs
         )
     for rule in own:
         from otlp.cli.own_rules import measure_own

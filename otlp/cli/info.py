@@ -22,8 +22,7 @@ SAMPLE_ROWS = 100
     epilog="""\b
 Examples:
   otlp info                        the built-in capture
-  otlp info mine.safetensors       one that `otlp capture` wrote, in one file or in shards
-  otlp info captures/large         the one in a folder
+  otlp info mine.safetensors       one that `otlp capture` wrote
 """
 )
 @options.capture_argument

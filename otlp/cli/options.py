@@ -7,8 +7,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError
 from otlp.solvers import SOLVERS, make_solver
 from otlp.studies.canvas import file_types
-from otlp.sweeps.cluster import on_scheduler
-from otlp.sweeps.workers import MOST_JOBS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -275,31 +273,9 @@ def sampling_options(command: Command) -> Command:
     return top_k(top_p(1.0)(command))
 
 
-def workers_options(command: Command) -> Command:
-    """Add ``--jobs`` and ``--scheduler``, for `workers`."""
-    jobs = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
-    help = "A running Dask scheduler, such as tcp://10.0.0.1:8786: its workers do the work."
-    return jobs(_option("--scheduler", str, help, metavar="ADDRESS")()(command))
-
-
-@contextmanager
-def workers(jobs: int | None, scheduler: str | None) -> Iterator[dict[str, Any]]:
-    """Arguments `jobs` and `executor` of what is done inside the block, as the options say.
-
-    Raises
-    ------
-    SchedulerError, EngineNotFoundError
-        See `on_scheduler`.
-    """
-    if jobs is not None and scheduler is not None:
-        raise click.UsageError(
-            "--jobs is for this machine, and --scheduler for its workers: give one of them"
-        )
-    if scheduler is None:
-        yield {"jobs": jobs}
-        return
-    with on_scheduler(scheduler) as (executor, many):
-        yield {"jobs": min(many, MOST_JOBS), "executor": executor}
+def jobs_option(command: Command) -> Command:
+    """Add ``--jobs``."""
+    return _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()(command)
 
 
 def capture_argument(command: Command) -> Command:

@@ -10,7 +10,6 @@ import click
 
 from otlp.cli import options
 from otlp.cli.acceptances import note_missing, note_partial, print_points
-from otlp.cli.options import workers
 from otlp.cli.output import console, note, progress, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.data.synthetic import LEAST_TOKENS
@@ -28,7 +27,6 @@ Examples:
   otlp sweep --n 4 --temperature 0.4,0.6,0.8,1 --rules k-seq,naive --figure over_t.svg
   otlp sweep mine.safetensors --n 2,4 --top-k 10,100,1000,0 --over top-k --journal mine.jsonl
   otlp sweep --synthetic 100000 --n 4 --rules martingale --journal big.jsonl --jobs 8
-  otlp sweep --synthetic 100000 --journal big.jsonl --scheduler tcp://10.0.0.1:8786
 """
 )
 @options.capture_argument
@@ -44,7 +42,7 @@ Examples:
 @options.schemes_option("iid")
 @options.rules_option(",".join(Grid().rules))
 @options.time_limit_option(10.0)
-@options.workers_options
+@options.jobs_option
 @options.journal_option
 @click.option(
     "--over",
@@ -63,7 +61,6 @@ def command(
     n: tuple[int, ...],
     top_k: tuple[int | None, ...],
     jobs: int | None,
-    scheduler: str | None,
     journal: Path | None,
     over: str | None,
     json_path: Path | None,
@@ -96,8 +93,8 @@ def command(
         journal.parent.mkdir(parents=True, exist_ok=True)
     total = len(source.numbers) * len(grid.settings)
     try:
-        with workers(jobs, scheduler) as where, progress("sweeping", total) as step:
-            points = sweep(source, grid, journal, progress=step, **where)
+        with progress("sweeping", total) as step:
+            points = sweep(source, grid, journal, progress=step, jobs=jobs)
     except KeyboardInterrupt:
         if journal:
             console.print(f"{journal} keeps what is done: the same command goes on from there.")

@@ -2,17 +2,14 @@
 
 There are two layouts.  `FORMAT` keeps the texts before the rows in the metadata, and is what any
 tool can write.  `LARGE` keeps them as tensors, so that they need not be read with the header; its
-tensors may end in the number of a shard, as in ``target_logits.00002``, and may be those of a
-`TopCapture`.
+tensors may be those of a `TopCapture`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,6 @@ from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
 from otlp.data.tensor_file import (
     FileTensor,
     NewTensor,
-    encoded,
     open_file,
     read_header,
     write_tensors,
@@ -61,21 +57,15 @@ class CaptureFile:
     labels : dict
         Of the labels of a capture, ``synthetic`` and, for a `TopCapture`, ``vocab_size``.
     tensors : dict
-        By name, without the number of the shard.
+        By name.
     contexts : tuple of str, or None
         None if they are tensors.
-    number : str
-        Of the shard, such as ``"00002"``; empty if there is none.
-    fingerprint : str or None
-        Of the whole capture that a shard is of.
     """
 
     path: str
     labels: dict[str, str]
     tensors: dict[str, FileTensor]
     contexts: tuple[str, ...] | None
-    number: str
-    fingerprint: str | None = None
 
     @property
     def rows(self) -> int:
@@ -162,20 +152,8 @@ def join_files(files: Sequence[CaptureFile], in_memory: bool = False) -> Capture
     )
 
 
-def fingerprint(capture: Capture) -> str:
-    """Digest of all rows and texts, which every shard of a capture carries; reads all of it."""
-    digest = blake2b(digest_size=16)
-    for name, (kind, shape, pieces) in (_texts(capture) | columns_of(capture)).items():
-        digest.update(f"{name} {kind} {shape}".encode())
-        for piece in pieces:
-            digest.update(encoded(piece, kind).data)
-    return digest.hexdigest()
-
-
-def write(
-    path: Path, capture: Capture, number: str = "", layout: str = LARGE, whole: str = ""
-) -> None:
-    """Write a capture to a new file, piece by piece; `whole` is the fingerprint of all shards.
+def write(path: Path, capture: Capture, layout: str = LARGE) -> None:
+    """Write a capture to a new file, piece by piece.
 
     Raises
     ------
@@ -184,28 +162,19 @@ def write(
     InvalidInputError
         If rows that lie in files are no logits.
     """
-    metadata = {"format": layout, **labels_of(capture)}
-    if whole:
-        metadata["fingerprint"] = whole
-    columns = columns_of(capture)
+    metadata = {label: getattr(capture, label) for label in LABELS}
+    metadata |= {"format": layout, "synthetic": "true" if capture.synthetic else "false"}
+    if isinstance(capture, TopCapture):
+        metadata["vocab_size"] = str(capture.vocab_size - 1)
+    columns = _columns(capture)
     if layout == LARGE:
         columns = _texts(capture) | columns
     else:
         metadata["contexts"] = json.dumps(tuple(capture.contexts))
-    suffix = f".{number}" if number else ""
-    write_tensors(path, {name + suffix: one for name, one in columns.items()}, metadata)
+    write_tensors(path, columns, metadata)
 
 
-def labels_of(capture: Capture) -> dict[str, str]:
-    """The labels of a capture as text."""
-    labels = {label: getattr(capture, label) for label in LABELS}
-    labels["synthetic"] = "true" if capture.synthetic else "false"
-    if isinstance(capture, TopCapture):
-        labels["vocab_size"] = str(capture.vocab_size - 1)
-    return labels
-
-
-def columns_of(capture: Capture) -> dict[str, NewTensor]:
+def _columns(capture: Capture) -> dict[str, NewTensor]:
     """The columns of a capture, but for the texts."""
     columns = {
         name: NewTensor("I64", (len(capture),), _pieces(getattr(capture, name), 8))
@@ -228,19 +197,13 @@ def columns_of(capture: Capture) -> dict[str, NewTensor]:
     return columns
 
 
-def _parse(path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTensor]) -> CaptureFile:
+def _parse(path: str, metadata: Mapping[str, str], tensors: dict[str, FileTensor]) -> CaptureFile:
     layout = metadata.get("format")
     if layout not in (FORMAT, LARGE):
         raise CaptureError(
             f"{path}: a safetensors file, but its metadata has format {layout!r} instead of "
             f"{FORMAT!r} or {LARGE!r}; write it with captures.save"
         )
-    number, tensors = "", dict(stored)
-    if layout == LARGE:
-        numbers = {re.fullmatch(r"\w+?(?:\.(\d{5,9}))?", name, re.ASCII) for name in stored}
-        found = {match and match[1] for match in numbers}
-        if len(found) == 1 and (number := found.pop() or ""):
-            tensors = {name.removesuffix(f".{number}"): one for name, one in stored.items()}
     top = layout == LARGE and "target_ids" in tensors
     expected = (TOP if top else WHOLE) | (TEXTS if layout == LARGE else {})
     labels = [*LABELS, "synthetic", *(["vocab_size"] if top else [])]
@@ -277,7 +240,7 @@ def _parse(path: str, metadata: Mapping[str, str], stored: Mapping[str, FileTens
                 f"{path}: holds values that are no capture: {error}; capture the rows again"
             ) from error
     kept = {label: metadata[label] for label in labels if label != "contexts"}
-    return CaptureFile(path, kept, tensors, contexts, number, metadata.get("fingerprint"))
+    return CaptureFile(path, kept, tensors, contexts)
 
 
 def _described(expected: Mapping[str, tuple[str, ...]]) -> str:

@@ -11,8 +11,8 @@ The file's metadata holds ``format`` (``otlp-capture-1``), ``target_model``, ``d
 ``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``), ``note``, and ``contexts``, a
 JSON list with the text before each row.
 
-A large capture is many such files and an index; see `otlp.data.shards` for those, and
-`otlp.data.top_capture` for captures of the k likeliest tokens only.
+A capture may be of any size: a large file is opened, and its rows are read when they are used.  For
+captures of the k likeliest tokens only see `otlp.data.top_capture`.
 
 Examples
 --------
@@ -26,13 +26,11 @@ from __future__ import annotations
 
 import os
 from importlib import resources
-from pathlib import Path
 
 from otlp.data import capture_file
 from otlp.data.capture import Capture, CaptureRow
 from otlp.data.columns import LogitArray
 from otlp.data.engine_log import from_logprobs
-from otlp.data.shards import INDEX, index_path, open_shards, write_shards
 from otlp.data.top_capture import TopCapture, keep_top
 from otlp.data.top_rows import TopRows
 from otlp.data.whole_file import whole_file, writing_to
@@ -54,6 +52,9 @@ __all__ = [
 IN_MEMORY = 2**28
 """Bytes; a larger file stays where it is, and its rows are read when they are used."""
 
+MOST_TEXT = 2**24
+"""Characters before the rows that are read with the header; more are tensors of their own."""
+
 
 def load(path: str | os.PathLike[str]) -> Capture:
     """Read a capture, or open a large one.
@@ -61,26 +62,24 @@ def load(path: str | os.PathLike[str]) -> Capture:
     Parameters
     ----------
     path : path-like
-        A file that `save` wrote, or that has the layout above; the index of a capture in shards,
-        or the name that it was saved under; or a folder that holds one capture.
+        A file that `save` wrote, or that has the layout above.
 
     Returns
     -------
     Capture
         Every value as it was stored.  A file of up to 256 MiB is read, and each value is checked.
-        Of a larger one, and of shards, headers and sizes alone are read and checked; each row is
-        read when it is used, and checked then.  A `TopCapture` if that is what was saved.
+        Of a larger one the header alone is read and checked; each row is read when it is used, and
+        checked then.  A `TopCapture` if that is what was saved.
 
     Raises
     ------
     CaptureError
-        If a file is missing, unreadable, truncated, no safetensors file, no capture, or holds
-        values that a `Capture` refuses; if shards disagree with their index, or it names files
-        outside its folder. The message names the file, the trouble and the way out.
+        If the file is missing, unreadable, truncated, no safetensors file, no capture, or holds
+        values that a `Capture` refuses. The message names the file, the trouble and the way out.
 
     Notes
     -----
-    A file is opened once, so it is one file that is read, even if another takes its name
+    It is opened once, so it is one file that is read, even if another takes its name
     meanwhile; a row of a file that was opened and has changed since is refused.
 
     Examples
@@ -92,17 +91,10 @@ def load(path: str | os.PathLike[str]) -> Capture:
     >>> len(captures.load(path))
     10
     """
-    name = _name(path)
-    if os.path.isdir(name):
-        name = _only_capture(Path(name))
-    elif not os.path.lexists(name) and os.path.lexists(index_path(name)):
-        name = os.fspath(index_path(name))
-    if name.endswith(INDEX):
-        return open_shards(name)
-    return capture_file.read_capture_file(name, IN_MEMORY)
+    return capture_file.read_capture_file(_name(path), IN_MEMORY)
 
 
-def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | None = None) -> None:
+def save(capture: Capture, path: str | os.PathLike[str]) -> None:
     """Write a capture, all of it or nothing.
 
     Parameters
@@ -111,18 +103,13 @@ def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | N
         What to write; its logits are stored in the precision `capture.dtype`.
     path : path-like
         The file to write or replace; its folder must exist.
-    shard_bytes : int, optional
-        Write shards with about so many bytes of logits each, and at least a row, beside the index
-        ``NAME.safetensors.index.json``; nothing of that name may be there.  Left out, one file.
 
     Raises
     ------
     CaptureError
-        If a file cannot be written. What was at `path` is then still there, unchanged, and no
-        shard is left.
+        If the file cannot be written. What was at `path` is then still there, unchanged.
     InvalidInputError
-        If `capture` is no capture, `shard_bytes` no whole number of at least 1, or a row that is
-        read from a file holds no logits.
+        If `capture` is no capture, or a row that is read from a file holds no logits.
 
     Notes
     -----
@@ -134,19 +121,16 @@ def save(capture: Capture, path: str | os.PathLike[str], *, shard_bytes: int | N
     >>> from otlp import captures
     >>> folder = tempfile.mkdtemp()
     >>> captures.save(captures.builtin()[:10], os.path.join(folder, "ten.safetensors"))
-    >>> captures.save(captures.builtin()[:10], os.path.join(folder, "many"), shard_bytes=50_000)
-    >>> len(os.listdir(folder)) > 2
-    True
+    >>> os.listdir(folder)
+    ['ten.safetensors']
     """
     if not isinstance(capture, Capture):
         raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
     name = _name(path)
-    if shard_bytes is not None:
-        write_shards(capture, name, shard_bytes)
-        return
-    layout = capture_file.FORMAT if capture.kept is None else capture_file.LARGE
+    small = capture.kept is None and sum(map(len, capture.contexts)) < MOST_TEXT
+    layout = capture_file.FORMAT if small else capture_file.LARGE
     with writing_to(name), whole_file(name) as temporary:
-        capture_file.write(temporary, capture, layout=layout)
+        capture_file.write(temporary, capture, layout)
 
 
 def builtin() -> Capture:
@@ -182,20 +166,3 @@ def _name(path: str | os.PathLike[str]) -> str:
     if not name or "\0" in name:
         raise CaptureError(f"path is {path!r:.200}: it must be the path of a file")
     return os.path.abspath(name)
-
-
-def _only_capture(folder: Path) -> str:
-    """The one index in a folder, or its one capture file."""
-    try:
-        names = sorted(entry.name for entry in folder.iterdir())
-    except OSError as error:
-        raise CaptureError(f"{folder}: cannot be read ({error}); give another path") from error
-    indexes = [name for name in names if name.endswith(INDEX)]
-    files = [name for name in names if name.endswith(".safetensors") and name[0] != "."]
-    found = indexes or files
-    if len(found) != 1:
-        raise CaptureError(
-            f"{folder}: a folder with {len(indexes)} indexes and {len(files)} safetensors files: "
-            "give the path of one of them (a capture in shards without its index is not complete)"
-        )
-    return os.fspath(folder / found[0])

@@ -1,6 +1,6 @@
 """Arrays and texts whose rows stay in their files until they are asked for.
 
-A column of a capture that lies in shards is a `StoredRows` or a `StoredTexts`: blocks of rows, one
+A column of a capture that lies in files is a `StoredRows` or a `StoredTexts`: blocks of rows, one
 a file, and which of them are meant.  A slice is one too, with the blocks that it needs; a pickle
 holds paths and row numbers, no rows.
 """

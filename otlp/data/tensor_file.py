@@ -201,16 +201,11 @@ def write_tensors(
         header[name] = {"dtype": column.kind, "shape": column.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    if len(text) > MOST_HEADER:
-        raise CaptureError(
-            f"the labels and the texts before the rows take {len(text):,} bytes, and a safetensors "
-            f"header has room for {MOST_HEADER:,}: write the capture in shards (shard_bytes)"
-        )
     with open(path, "xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for kind, _, pieces in columns.values():
             for piece in pieces:
-                file.write(encoded(piece, kind).data)
+                file.write(_encoded(piece, kind).data)
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:
@@ -218,7 +213,7 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+def _encoded(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
     """Numbers as they lie in a file of this type."""
     if kind == "BF16":
         numbers = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from otlp.checks import whole_number
 from otlp.data.capture_file import join_files, open_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
-from otlp.data.shards import index_path
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
@@ -131,7 +130,6 @@ def capture(
     *,
     steps: int,
     seed: int = 0,
-    shard_bytes: int | None = None,
     top_logprobs: int | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Capture:
@@ -147,8 +145,6 @@ def capture(
         Rows for each prompt, or fewer where its text ends.
     seed : int
         Passage i draws from ``default_rng([seed, i])``.
-    shard_bytes : int, optional
-        Write the capture in shards of that size; see `captures.save`.
     top_logprobs : int, optional
         Keep so many of the likeliest tokens of each row only; see `captures.keep_top`.
     progress : callable, optional
@@ -174,16 +170,15 @@ def capture(
     interrupted, each part is a capture file.
     """
     folder = parts_folder(path)
-    done = Path(path).exists() or index_path(path).exists()
+    done = Path(path).exists()
     if done and not (folder / PLAN).exists():
         raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
     for prompt in prompts:
         _check_room((draft, target), prompt, steps)
-    for name, number in (("shard_bytes", shard_bytes), ("top_logprobs", top_logprobs)):
-        if number is not None:
-            whole_number(number, name)
+    if top_logprobs is not None:
+        whole_number(top_logprobs, "top_logprobs")
     _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
@@ -198,7 +193,7 @@ def capture(
         if progress is not None:
             progress()
     files = [open_capture_file(os.path.abspath(part)) for part in parts]
-    save(join_files(files), path, shard_bytes=shard_bytes)
+    save(join_files(files), path)
     _remove(folder, parts)
     return load(path)
 

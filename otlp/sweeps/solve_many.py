@@ -153,7 +153,7 @@ def solve_many(
     UnknownSolverError, InvalidInputError
         At once, if it is this call that is wrong; of a problem it is the row that says so.
 
-    SchedulerError
+    ExecutorError
         At a row, if the executor is shut down, loses a worker and takes no more, or does nothing
         in 120 s.
 

@@ -1,18 +1,13 @@
-"""The rows of a sweep as a table: a dictionary of columns, and the data frames made of it."""
+"""The rows of a sweep as a table: a dictionary of columns, of which data frames are made."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.sweeps.solve_many import Row
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
 
 COLUMNS: dict[str, type] = {
     "row": int,
@@ -35,6 +30,8 @@ MISSING = {int: None, float: math.nan, str: ""}
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Collect the certificates of many rows, column by column; plans are let go.
+
+    A data frame is made of it by ``pandas.DataFrame(columns(rows))``, or likewise in Polars.
 
     Parameters
     ----------
@@ -75,45 +72,6 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     return table
 
 
-def to_pandas(rows: Iterable[Row]) -> pandas.DataFrame:
-    """Collect the certificates of many rows in a pandas data frame; see `columns`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``subset_size`` is of the nullable type ``Int64``.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If pandas is not installed; before any row is solved.
-    InvalidInputError
-        See `columns`.
-    """
-    found = _library("pandas")
-    types = {int: "Int64", float: "float64", str: "object"}
-    frame = found.DataFrame(columns(rows))
-    return frame.astype({name: types[kind] for name, kind in COLUMNS.items()} | {"row": "int64"})
-
-
-def to_polars(rows: Iterable[Row]) -> polars.DataFrame:
-    """Collect the certificates of many rows in a Polars data frame; see `columns`.
-
-    Returns
-    -------
-    polars.DataFrame
-
-    Raises
-    ------
-    EngineNotFoundError
-        If Polars is not installed; before any row is solved.
-    InvalidInputError
-        See `columns`.
-    """
-    frame: polars.DataFrame = _library("polars").DataFrame(columns(rows), schema=COLUMNS)
-    return frame
-
-
 def _known(row: Row) -> dict[str, Any]:
     if not isinstance(row, Row):
         raise _no_rows(row)
@@ -133,16 +91,6 @@ def _known(row: Row) -> dict[str, Any]:
         "seconds": solution.timings.total,
         "load_seconds": solution.timings.load,
     }
-
-
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise EngineNotFoundError(
-            f"{name} cannot be loaded ({error}): `pip install {name}`, or take "
-            "otlp.sweeps.table.columns(rows), which needs nothing"
-        ) from error
 
 
 def _no_rows(found: object) -> InvalidInputError:

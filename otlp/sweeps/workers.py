@@ -23,7 +23,7 @@ from threading import Thread
 from typing import Any, Literal, TypeVar
 
 from otlp.checks import whole_number
-from otlp.errors import InvalidInputError, SchedulerError, TaskError
+from otlp.errors import ExecutorError, InvalidInputError, TaskError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -77,7 +77,7 @@ def in_order(
     ------
     InvalidInputError
         If `jobs` is no whole number from 1 to 1,024, `executor` is none, or a task cannot be sent.
-    SchedulerError
+    ExecutorError
         If the executor does nothing in 120 s, has another version of otlp, was shut down, or ended
         with a worker that it lost before all was done.
     Exception
@@ -145,7 +145,7 @@ def _in_executor(
     except BrokenExecutor as death:
         yield from one_by_one(function, waiting)
         for _ in remaining:
-            raise SchedulerError(
+            raise ExecutorError(
                 f"the executor lost a worker and takes no more ({_first_sentence(death)}): go on "
                 "with a new one, or with jobs, which starts workers again; a journal keeps what is "
                 "done"
@@ -185,7 +185,7 @@ def _first(
     except _deaths():
         yield from one_by_one(function, [waiting.popleft()])
     except CancelledError as error:
-        raise SchedulerError(
+        raise ExecutorError(
             "the executor was shut down with tasks to do: go on with a new one; a journal keeps "
             "what is done"
         ) from error
@@ -205,7 +205,7 @@ def _submitted(
     except BrokenExecutor:
         raise
     except RuntimeError as error:
-        raise SchedulerError(
+        raise ExecutorError(
             f"the executor takes no task ({_first_sentence(error)}): give one that runs"
         ) from error
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -229,7 +229,7 @@ def _try_out(executor: Executor) -> None:
 
     Raises
     ------
-    SchedulerError
+    ExecutorError
         If not.
     """
     here = version("otlp")
@@ -238,22 +238,22 @@ def _try_out(executor: Executor) -> None:
         there = future.result(PATIENCE)
     except TimeoutError:
         future.cancel()
-        raise SchedulerError(
+        raise ExecutorError(
             f"the executor has done nothing in {PATIENCE:g} s: start workers for it, or wait "
             "until they are free"
         ) from None
     except BrokenExecutor as death:
-        raise SchedulerError(
+        raise ExecutorError(
             f"the executor is broken, or its workers die at once ({_first_sentence(death)}): give "
             'a new one; a script needs `if __name__ == "__main__":` around the call'
         ) from death
     except (CancelledError, ImportError) as error:
-        raise SchedulerError(
+        raise ExecutorError(
             f"the executor cannot run otlp ({type(error).__name__} {error}): install otlp {here} "
             "where its workers are, and give one that runs"
         ) from error
     if there != here:
-        raise SchedulerError(
+        raise ExecutorError(
             f"the executor's workers have otlp {there}, and this is {here}: install the same "
             "on every machine"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,16 +14,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
 import numpy.typing as npt
 
-from otlp.solvers.engines.engine_server import receive, send
 from otlp.timing import checkpoint, seconds_left
 
+# A script that is run: what multiprocessing starts would run the caller's script again.
 SERVER = Path(__file__).with_name("engine_server.py")
-
-START_LIMIT = 60.0
-"""Seconds that an interpreter may take to start and to load the engine."""
 
 
 class EngineProcess:
@@ -30,24 +27,13 @@ class EngineProcess:
 
     Parameters
     ----------
-    interpreter : tuple of str
-        The command of the Python that has the engine, with its options.
     engine : str
         A name that `engine_server` knows.
-
-    Raises
-    ------
-    OSError
-        If the command cannot be run.
-    RuntimeError
-        If the engine does not load or does not work there.
-    TimeoutError
-        If it took longer than `START_LIMIT`, or up to the deadline.
     """
 
-    def __init__(self, interpreter: tuple[str, ...], engine: str) -> None:
+    def __init__(self, engine: str) -> None:
         self._process = subprocess.Popen(
-            [*interpreter, str(SERVER), engine],
+            [sys.executable, "-P", str(SERVER), engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -59,24 +45,14 @@ class EngineProcess:
         self._replies = Connection(os.dup(self._process.stdout.fileno()), writable=False)
         self._process.stdin.close()
         self._process.stdout.close()
-        with self._killed_after(min(START_LIMIT, seconds_left())):
-            reply = receive(self._replies)
-        if reply:
-            self.kill()
-        _check(reply)
 
     @property
     def alive(self) -> bool:
         """Whether it can take a request."""
         return self._process.poll() is None
 
-    def call(self, arguments: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def call(self, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
         """Run the engine's function of `engine_server` there.
-
-        Parameters
-        ----------
-        arguments : sequence of ndarray
-            Vectors of bytes, int64 or float64.
 
         Raises
         ------
@@ -86,9 +62,12 @@ class EngineProcess:
             If the engine fails, in its own words, or its process dies.
         """
         with self._killed_after(seconds_left()):
-            send(self._requests, arguments)
-            reply = receive(self._replies)
-        return _check(reply)
+            self._requests.send(arguments)
+            reply = self._replies.recv()
+        if isinstance(reply, str):
+            raise RuntimeError(reply)
+        answer: Sequence[npt.NDArray[Any]] = reply
+        return answer
 
     def kill(self) -> None:
         """End the process, at once."""
@@ -120,10 +99,8 @@ class EngineProcess:
         except BaseException as error:
             # A broken exchange leaves half a message in the pipes.
             self.kill()
-            if expired.is_set():
-                checkpoint()
-                raise TimeoutError(f"did not start within {seconds:g} s") from None
             if isinstance(error, EOFError | OSError):
+                checkpoint()
                 code = self._process.returncode
                 raise RuntimeError(f"the engine's process died with exit status {code}") from None
             raise
@@ -135,45 +112,30 @@ class EngineProcess:
                     self._process.wait()
 
 
-def _check(reply: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    if len(reply) == 1 and reply[0].dtype == np.uint8:
-        raise RuntimeError(bytes(reply[0]).decode(errors="replace"))
-    return reply
-
-
 _running: WeakSet[EngineProcess] = WeakSet()
-_idle: dict[tuple[object, ...], list[EngineProcess]] = {}
+_idle: dict[str, list[EngineProcess]] = {}
 
 
-def call_engine(
-    interpreter: tuple[str, ...], engine: str, arguments: Sequence[npt.NDArray[Any]] | None
-) -> list[npt.NDArray[Any]]:
+def call_engine(engine: str, arguments: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
     """Call an engine in a process that is idle, or in a new one; threads never share one.
-
-    Parameters
-    ----------
-    interpreter, engine
-        See `EngineProcess`.
-    arguments
-        See `EngineProcess.call`; without arguments it is only made sure that the engine works.
 
     Raises
     ------
-    OSError, RuntimeError, TimeoutError
-        See `EngineProcess`.
+    TimeoutError, RuntimeError
+        See `EngineProcess.call`.
     """
-    idle = _idle.setdefault((interpreter, engine), [])
+    idle = _idle.setdefault(engine, [])
     process = None
     while process is None:
         try:
             process = idle.pop()  # one step, so no other thread gets the same
         except IndexError:
-            process = EngineProcess(interpreter, engine)
+            process = EngineProcess(engine)
         if not process.alive:
             process.forget()
             process = None
     try:
-        return [] if arguments is None else process.call(arguments)
+        return process.call(arguments)
     finally:
         if process.alive:
             idle.append(process)

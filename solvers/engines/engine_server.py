@@ -1,13 +1,10 @@
 """An engine in a process of its own: requests come in on stdin, answers go out on stdout.
 
-This file runs by itself, under any Python that has numpy and the engine, and so imports nothing
-of this library.  The process can be killed when a time limit ends or the user interrupts, and a
-crash of the engine stays inside it.
+This file runs by itself and imports nothing of this library.  The process can be killed when a time
+limit ends or the user interrupts, and a crash of the engine stays inside it.
 
-A message is the types of some vectors, as NumPy writes them, and then the bytes of each, framed by
-`multiprocessing.connection`.  A request has the arguments of the engine's function below.  A reply
-has what the function returned, or one array of bytes: an error in UTF-8.  The first reply comes
-unasked, and says whether the engine works.
+A request has the arguments of the engine's function below, a reply what it returned, or an error in
+words, framed by `multiprocessing.connection`.
 """
 
 from __future__ import annotations
@@ -33,24 +30,6 @@ def run_ortools(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any
     if status != solver.OPTIMAL:
         raise RuntimeError(f"OR-Tools SimpleMaxFlow ended with {status.name}")
     return (solver.flows(arcs),)
-
-
-def run_graph_tool(ends: Any, tails: Any, heads: Any, capacities: Any) -> tuple[Any, ...]:
-    """Arc flows of a maximum flow, by the push-relabel of graph-tool, with float64 capacities."""
-    import graph_tool.flow
-    import numpy as np
-
-    graph = graph_tool.Graph()
-    # Else each of the reverse arcs that the algorithm adds costs its node's degree to remove.
-    graph.set_fast_edge_removal(True)
-    graph.add_vertex(int(ends.max()) + 1)
-    # Everything reversed: from the many groups to the few tokens it is up to twice as fast.
-    graph.add_edge_list(np.stack((heads, tails), axis=1))
-    capacity = graph.new_edge_property("double", vals=capacities)
-    residual = graph_tool.flow.push_relabel_max_flow(
-        graph, graph.vertex(int(ends[1])), graph.vertex(int(ends[0])), capacity
-    )
-    return (capacities - residual.a[: len(capacities)],)
 
 
 def run_highs(
@@ -114,54 +93,7 @@ def run_highs(
     )
 
 
-def prove(engine: str) -> None:
-    """Load the engine, and run one that finds flows on a single arc."""
-    if engine == "graph-tool":
-        # Before numpy: some builds are reported to crash the other way round.
-        import graph_tool.flow  # noqa: F401
-    import numpy as np
-
-    if engine == "highs":
-        import highspy  # noqa: F401
-    else:
-        ENGINES[engine](np.array([0, 1]), np.array([0]), np.array([1]), np.array([1]))
-
-
-ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "ortools": run_ortools,
-    "graph-tool": run_graph_tool,
-    "highs": run_highs,
-}
-
-
-def send(channel: Connection, arrays: Any) -> None:
-    """Write a message."""
-    import numpy as np
-
-    channel.send_bytes(" ".join(array.dtype.str for array in arrays).encode())
-    for array in arrays:
-        channel.send_bytes(np.ascontiguousarray(array).view(np.uint8).data)
-
-
-def receive(channel: Connection) -> list[Any]:
-    """Read a message.
-
-    Raises
-    ------
-    EOFError
-        If the other end is closed.
-    """
-    import numpy as np
-
-    kinds = channel.recv_bytes().decode().split()
-    return [np.frombuffer(bytearray(channel.recv_bytes()), kind) for kind in kinds]
-
-
-def fail(channel: Connection, error: BaseException) -> None:
-    """Send an error."""
-    import numpy as np
-
-    send(channel, [np.frombuffer(f"{type(error).__name__}: {error}".encode(), dtype=np.uint8)])
+ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {"ortools": run_ortools, "highs": run_highs}
 
 
 @contextmanager
@@ -184,34 +116,23 @@ def ended_with(requests: int) -> Iterator[None]:
 
 
 def serve(engine: str, requests: Connection, replies: Connection) -> None:
-    """Prove that the engine works, then answer requests until they end."""
-    try:
-        prove(engine)
-    except Exception as error:
-        return fail(replies, error)
-    send(replies, [])
+    """Answer requests until they end."""
     while True:
         try:
-            arguments = receive(requests)
+            arguments = requests.recv()
         except EOFError:
-            return None
+            return
         with ended_with(requests.fileno()):
             try:
                 answer: Any = ENGINES[engine](*arguments)
             except Exception as error:
-                answer = error
-        if isinstance(answer, Exception):
-            fail(replies, answer)
-        else:
-            send(replies, answer)
+                answer = f"{type(error).__name__}: {error}"
+        replies.send(answer)
 
 
 if __name__ == "__main__":
     # Ctrl-C reaches every process at the terminal: it is for the caller to stop this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The modules beside this file are named like the engines, and must not be found for them.
-    here = os.path.dirname(os.path.realpath(__file__))
-    sys.path = [entry for entry in sys.path if os.path.realpath(entry) != here]
     # What an engine prints goes to stderr, not among the replies.
     channel = os.dup(1)
     os.dup2(2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,9 +84,7 @@ def solve(program: TransportProgram) -> HighsResult:
         most,
         least,
     )
-    x, dual, status, iterations = (
-        run_highs(*arguments) if here else call_engine((sys.executable,), "highs", arguments)
-    )
+    x, dual, status, iterations = run_highs(*arguments) if here else call_engine("highs", arguments)
     words = bytes(status).decode()
     if words == "Time limit reached":
         checkpoint()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from otlp.distribution import FloatArray
@@ -59,5 +57,5 @@ def max_flow(network: FlowNetwork) -> FloatArray:
                 "1.15, which newer ones do not share a process with"
             ) from error
     else:
-        (flows,) = call_engine((sys.executable,), "ortools", arguments)
+        (flows,) = call_engine("ortools", arguments)
     return np.ldexp(np.asarray(flows, dtype=np.float64), -exponent)

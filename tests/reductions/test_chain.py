@@ -17,7 +17,7 @@ from otlp.reductions import (
     RelaxedProgram,
     Support,
 )
-from otlp.solvers.engines import FLOW_ENGINES, highs
+from otlp.solvers.engines import highs, ortools
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, problems
 
@@ -35,7 +35,7 @@ def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
         assert chain.accepts(problem)
         result, inverse = chain.apply(problem)
         if name == "flow":
-            answer = PrimalDual(FLOW_ENGINES["ortools"](result))
+            answer = PrimalDual(ortools.max_flow(result))
         else:
             found = highs.solve(result)
             answer = PrimalDual(found.x, found.row_price)

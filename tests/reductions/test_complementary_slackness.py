@@ -11,7 +11,7 @@ from otlp.errors import UnsupportedProblemError
 from otlp.reductions import ComplementarySlackness, NetworkReduction, PrimalDual
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.engines import ortools
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, iid_problems, problems
 
@@ -23,7 +23,7 @@ def solve_relaxed(relaxed):
     if len(relaxed.groups) == 0:
         return np.empty(0)
     network, _ = NetworkReduction().apply(relaxed)
-    return FLOW_ENGINES["ortools"](network)[network.middle]
+    return ortools.max_flow(network)[network.middle]
 
 
 @given(st.one_of(iid_problems(max_vocab=5, max_n=3), problems()))

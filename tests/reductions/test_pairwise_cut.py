@@ -8,13 +8,13 @@ import otlp
 from otlp.errors import UnsupportedProblemError
 from otlp.reductions import PairwiseCut, PrimalDual
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.engines import ortools
 from tests.instances import brute_force_optimum, iid_problems, independent_problems
 
 
 def cut(problem):
     network, inverse = PairwiseCut().apply(problem)
-    flows = FLOW_ENGINES["ortools"](network)
+    flows = ortools.max_flow(network)
     subset = PairwiseCut().invert(PrimalDual(flows), inverse).dual
     value = flows[: problem.vocab_size].sum() - network.capacities[-problem.vocab_size :].sum()
     return 1.0 + value, subset

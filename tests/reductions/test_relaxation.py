@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import otlp
 from otlp.certificate import Answer, certify
 from otlp.reductions import MergeTuples, NetworkReduction, PrimalDual, Relaxation, RelaxedOTLP
-from otlp.solvers.engines import FLOW_ENGINES
+from otlp.solvers.engines import ortools
 from otlp.timing import Stopwatch
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, iid_problems, problems
 
@@ -19,7 +19,7 @@ Reduction = Relaxation | MergeTuples
 def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
     """An optimal S, whatever the groups are."""
     network, _ = NetworkReduction().apply(relaxed)
-    return FLOW_ENGINES["ortools"](network)[network.middle]
+    return ortools.max_flow(network)[network.middle]
 
 
 @BOTH

@@ -117,12 +117,12 @@ def capture_calls() -> Calls:
     log = folder / "log"
     log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
 
-    def saved(capture: Any, shard_bytes: Any) -> None:
-        otlp.captures.save(capture, folder / "one.safetensors", shard_bytes=shard_bytes)
+    def saved(capture: Any) -> None:
+        otlp.captures.save(capture, folder / "one.safetensors")
 
     return [
         partial(otlp.captures.load, path="nowhere"),
-        partial(saved, capture=rows, shard_bytes=None),
+        partial(saved, capture=rows),
         partial(otlp.captures.keep_top, capture=rows, k=2),
         partial(
             otlp.captures.from_logprobs, target=log, draft=log, k=1, vocab_size=3, target_model="x"

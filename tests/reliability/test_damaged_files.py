@@ -39,12 +39,9 @@ STATISTICS = Statistics(
 TUNED = Tuned("large", "small", "cpu", "float32", Sampling(0.5, 3), "two-slice", 2, 3, 1.5)
 
 
-def write_capture(
-    folder: Path, dtype: str = "float32", kept: int = 0, shards: bool = False
-) -> None:
+def write_capture(folder: Path, dtype: str = "float32", kept: int = 0) -> None:
     capture = example(dtype=dtype)
-    whole = keep_top(capture, kept) if kept else capture
-    save(whole, folder / "mine.safetensors", shard_bytes=170 if shards else None)
+    save(keep_top(capture, kept) if kept else capture, folder / "mine")
 
 
 def write_journal(folder: Path) -> None:
@@ -62,7 +59,7 @@ def write_log(folder: Path) -> None:
 
 
 def read_capture(folder: Path, kept: int = 0) -> None:
-    capture = load(folder)
+    capture = load(folder / "mine")
     for row in range(len(capture)):
         p, q = capture.distributions(row, 0.7)
         assert np.isfinite(p).all() and np.isfinite(q).all()
@@ -104,8 +101,6 @@ CURVE = '{"target_seconds": [1.0, 1.1], "draft_seconds": 0.1}'
 KINDS = {
     **{f"capture of {dtype}": captures(dtype=dtype) for dtype in DTYPES},
     "top capture": captures(kept=3),
-    "shards": captures(shards=True),
-    "shards of a top capture": captures(kept=3, shards=True),
     "engine's log": Kind(write_log, read_log, words="mine: line 1 has no log-prob|has no tokens"),
     "journal": Kind(write_journal, read_journal, JournalError, "mine.*name another file"),
     "tuned setting": json_of(

@@ -1,14 +1,11 @@
 """One table: every solver, certified and prepared, against every family of problems."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.errors import EngineNotFoundError
 from otlp.solution import Guarantee, Status
 from otlp.solvers import (
     SOLVERS,
@@ -38,21 +35,10 @@ EXACT = (
 )  # fmt: skip
 WAYS: dict[str, Solver] = {name: make_solver(name) for name in SOLVERS} | {
     "the full program": LinearProgram("full"),
-    "max-flow by graph-tool": MaxFlow("graph-tool"),
     "orderings to 1e-10": Orderings(gap=1e-10),
     "random-ranks to 1e-7": RandomRanks(gap=1e-7),
 }
 """Every solver, and what else its options make of one."""
-
-
-@cache
-def graph_tool_is_there() -> bool:
-    """Looked for once: it takes a process of each Python that may have it."""
-    try:
-        MaxFlow("graph-tool").solve(DEGENERATE["one draft"])
-    except EngineNotFoundError:
-        return False
-    return True
 
 
 def check(way: str, problem: otlp.Problem) -> None:
@@ -62,8 +48,6 @@ def check(way: str, problem: otlp.Problem) -> None:
     if not capability:
         assert len(capability.reason) > 40
         return
-    if way == "max-flow by graph-tool" and not graph_tool_is_there():
-        pytest.skip("graph-tool is not installed")
     solution = solver.solve(problem)
     assert solution.status is not Status.CERTIFICATE_FAILED, solution
     if solution.plan is None:

@@ -22,7 +22,7 @@ from otlp.reductions import (
     RelaxedOTLP,
     TransportProgram,
 )
-from otlp.solvers.engines import FLOW_ENGINES, highs
+from otlp.solvers.engines import highs, ortools
 from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import deadline
@@ -37,9 +37,9 @@ def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
 
 @settings(max_examples=60)
 @given(problem=problems())
-def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
+def test_flows_are_feasible(problem: otlp.Problem) -> None:
     _, network = network_of(problem)
-    flows = FLOW_ENGINES[engine](network)
+    flows = ortools.max_flow(network)
     assert flows.shape == network.capacities.shape and flows.min() >= 0.0
     assert (flows <= network.capacities + 1e-15).all()
     arriving = np.bincount(network.heads, weights=flows, minlength=network.sink + 1)
@@ -47,11 +47,11 @@ def test_flows_are_feasible(engine: str, problem: otlp.Problem) -> None:
     np.testing.assert_allclose(arriving[: network.source], leaving[: network.source], atol=1e-15)
 
 
-def test_empty_and_zero_networks(engine: str) -> None:
+def test_empty_and_zero_networks() -> None:
     no_groups = FlowNetwork(np.array([1]), np.array([0]), np.array([0.5]), tokens=1, groups=0)
     zeros = FlowNetwork(np.array([2, 0, 1]), np.array([0, 1, 3]), np.zeros(3), tokens=1, groups=1)
     for network in (no_groups, zeros):
-        assert not FLOW_ENGINES[engine](network).any()
+        assert not ortools.max_flow(network).any()
 
 
 @settings(max_examples=100)
@@ -81,7 +81,7 @@ def test_capacities_that_are_no_numbers_are_refused(bad: float) -> None:
         np.array([2, 0, 1]), np.array([0, 1, 3]), np.array([bad, 1.0, 1.0]), tokens=1, groups=1
     )
     with pytest.raises(RuntimeError, match="capacities must be at least 0"):
-        FLOW_ENGINES["ortools"](network)
+        ortools.max_flow(network)
 
 
 def arguments_of(network: FlowNetwork, capacities: IntArray) -> list[IntArray]:
@@ -97,23 +97,18 @@ def random_network(size: int, n: int) -> tuple[FlowNetwork, list[IntArray], int]
     return network, arguments_of(network, capacities.astype(np.int64)), power
 
 
-PYTHON = (sys.executable,)
-
-
 def test_a_process_gives_the_flows_of_the_engine_itself() -> None:
     network, arguments, power = random_network(8, 3)
-    (there,) = call_engine(PYTHON, "ortools", arguments)
-    np.testing.assert_array_equal(
-        np.ldexp(there.astype(float), -power), FLOW_ENGINES["ortools"](network)
-    )
+    (there,) = call_engine("ortools", arguments)
+    np.testing.assert_array_equal(np.ldexp(there.astype(float), -power), ortools.max_flow(network))
     before = children(os.getpid())
-    call_engine(PYTHON, "ortools", arguments)
+    call_engine("ortools", arguments)
     assert children(os.getpid()) == before
 
 
 def test_a_failed_request_is_told_and_survived() -> None:
     _, network = network_of(otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2)))
-    process = EngineProcess(PYTHON, "ortools")
+    process = EngineProcess("ortools")
     with pytest.raises(RuntimeError, match="POSSIBLE_OVERFLOW"):
         process.call(arguments_of(network, np.full(network.capacities.size, 2**62)))
     assert process.alive
@@ -122,21 +117,21 @@ def test_a_failed_request_is_told_and_survived() -> None:
 
 def test_an_engine_that_is_not_there_is_told() -> None:
     with pytest.raises(RuntimeError, match="KeyError"):
-        EngineProcess((sys.executable, "-I"), "no such engine")
+        call_engine("no such engine", [])
 
 
 def test_one_thread_s_time_limit_stops_no_other_thread() -> None:
     _, small, _ = random_network(20, 3)
     _, large, _ = random_network(70, 4)
-    expected = int((call_engine(PYTHON, "ortools", small)[0] >> 9).sum())
+    expected = int((call_engine("ortools", small)[0] >> 9).sum())
 
     def stopped(_: int) -> str:
         with pytest.raises(TimeoutError) as error, deadline(0.05):
-            call_engine(PYTHON, "ortools", large)
+            call_engine("ortools", large)
         return str(error.value)
 
     def solved(_: int) -> int:
-        flows = [call_engine(PYTHON, "ortools", small)[0] for _ in range(5)]
+        flows = [call_engine("ortools", small)[0] for _ in range(5)]
         return int(sum((flow >> 9).sum() for flow in flows))
 
     with ThreadPoolExecutor(4) as pool:
@@ -145,13 +140,14 @@ def test_one_thread_s_time_limit_stops_no_other_thread() -> None:
         assert list(sums) == [5 * expected] * 2
 
 
+ARC = """
+import numpy as np
+ARC = [np.array(given) for given in ([0, 1], [0], [1], [1])]
+"""
 AT_ONCE = """
 import sys, threading
 from otlp.solvers.engines.engine_process import _running, call_engine
-threads = [
-    threading.Thread(target=call_engine, args=((sys.executable,), "ortools", None))
-    for _ in range(4)
-]
+threads = [threading.Thread(target=call_engine, args=("ortools", ARC)) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(*(process._process.pid for process in _running))
@@ -159,20 +155,20 @@ print(*(process._process.pid for process in _running))
 FORK = """
 import os, sys
 from otlp.solvers.engines.engine_process import _running, call_engine
-call_engine((sys.executable,), "ortools", None)
+call_engine("ortools", ARC)
 (mine,) = _running
 if os.fork() == 0:
-    call_engine((sys.executable,), "ortools", None)
+    call_engine("ortools", ARC)
     print(*(process._process.pid for process in _running), flush=True)
     sys.exit()
 assert os.wait()[1] == 0
-call_engine((sys.executable,), "ortools", None)
+call_engine("ortools", ARC)
 assert list(_running) == [mine] and mine.alive
 print(mine._process.pid)
 """
 
 
-@pytest.mark.parametrize(("code", "most"), [(AT_ONCE, 4), (FORK, 2)])
+@pytest.mark.parametrize(("code", "most"), [(ARC + AT_ONCE, 4), (ARC + FORK, 2)])
 def test_processes_end_with_their_parent(code: str, most: int) -> None:
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stderr == ""

@@ -27,7 +27,7 @@ WORDS = {
         "--solver ''", "-o gap", 
         "-o gap=abc --solver orderings", "-o limits=3 --solver global-resolution",
         "-o name=x", "-o =1", "-o nothing=1 --solver martingale",
-        "--solver max-flow -o engine=none", "--solver max-flow -o memory_limit=-1",
+        "--solver max-flow -o time_limit=none", "--solver max-flow -o memory_limit=-1",
         "--solver linear-program -o form=none", "--solver k-seq --scheme independent",
         "--solver max-flow --top-k 1000 --n 6",
     ),
@@ -46,7 +46,7 @@ WORDS = {
     "bench": (
         "--top-k -1", "--top-k ten", "--top-k 1,,x", "--n 0", "--n ,", "--solvers none",
         "--solvers ,", "--rows 0", "--time-limit -1", "--time-limit nan", "--temperature 0",
-        "--jobs 0", "--jobs x", "--scheduler x", "--jobs 2 --scheduler x:1",
+        "--jobs 0", "--jobs x",
         "--figure x.foo", "--figure x", "--json .", "--json /dev/null", "--json /dev/null/x",
         "--top-k 4 --rows 1 --n 1000000 --solvers max-flow,linear-program",
     ),
@@ -54,14 +54,14 @@ WORDS = {
         "--n 0", "--n x", "--rows -1", "--top-k 0 --rows 1 --n 1", "--schemes none",
         "--rules none", "--rules ,",
         "--time-limit 0", "--figure x.xyz", "--json /proc/x", "--temperature -1", "--top-p -1",
-        "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub", "--jobs 0", "--scheduler x",
+        "--rows 1 --top-k 2 --n 3 --schemes without-replacement,hub", "--jobs 0",
     ),
     "sweep": (
         "--n 0", "--n ,", f"--n {HUGE}", "--temperature 0", "--temperature nan", "--top-k -1",
         "--top-p 7", "--draft-temperature 0", "--schemes none", "--rules none", "--rows 0",
         "--time-limit 0", "--synthetic 0", "--synthetic 9 --rows 2", "--synthetic 9 x",
-        "--synthetic 9 --vocab-size 3", "--seed -1", "--over rows", "--jobs 0", "--scheduler x",
-        "--scheduler x:1 --jobs 2", "--journal .", "--journal /dev/null", "--journal /proc/x",
+        "--synthetic 9 --vocab-size 3", "--seed -1", "--over rows", "--jobs 0",
+        "--journal .", "--journal /dev/null", "--journal /proc/x",
         "--figure x.foo", "--json /", "--rows 1 --n 2 --schemes hub --rules hub --temperature 1e-9",
     ),
     "decode": (
@@ -254,7 +254,7 @@ def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
 
 REFUSED = {
     "solve --solver martingal": ("did you mean 'martingale'",),
-    "solve --solver max-flow -o engin=ortools --top-k 4": ("engine",),
+    "solve --solver max-flow -o time_limits=1 --top-k 4": ("time_limit",),
     "solve missing.safetensors": ("missing.safetensors",),
     "solve --row 100000": ("100000",),
     "solve --n 0": ("0 is not in the range",),

@@ -1,4 +1,4 @@
-"""Every command takes a capture in one file, in shards, or of the likeliest tokens."""
+"""Every command takes a capture of whole rows, or of the likeliest tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from otlp.cli.options import ByteCount
 from otlp.data.captures import builtin, keep_top, save
-from tests.otlp.cli.command import refused, run
+from tests.otlp.cli.command import run
 
 COMMANDS = {
     "solve": "CAPTURE --row 3 --top-k 10",
@@ -22,18 +22,15 @@ COMMANDS = {
     "audit": "martingale --capture CAPTURE --row 1 --top-k 5",
 }
 
-FORMS = ("shards", "shards/many.safetensors", "top.safetensors", "tops.safetensors")
+FORMS = ("one.safetensors", "top.safetensors")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("captures")
-    (made / "shards").mkdir()
     capture = builtin()[:8]
     save(capture, made / "one.safetensors")
-    save(capture, made / "shards" / "many.safetensors", shard_bytes=40_000)
     save(keep_top(capture, 30), made / "top.safetensors")
-    save(keep_top(capture, 30), made / "tops.safetensors", shard_bytes=2_000)
     return made
 
 
@@ -44,12 +41,7 @@ def words_of(command: str, capture: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        *((command, name) for command in ("solve", "info") for name in FORMS),
-        *(
-            (command, name)
-            for command in ("check", "bench", "compare", "sweep")
-            for name in FORMS[::3]
-        ),
+        *((command, name) for command in COMMANDS if command != "audit" for name in FORMS),
         pytest.param("audit", FORMS[-1], marks=pytest.mark.slow),
     ],
 )
@@ -58,21 +50,11 @@ def test_a_capture_of_any_form_is_taken(command: str, name: str, folder: Path) -
     assert result.exit_code == 0, result.output
 
 
-def test_shards_give_the_figures_of_the_file(folder: Path, tmp_path: Path) -> None:
-    found = []
-    for number, name in enumerate(("one.safetensors", "shards")):
-        path = tmp_path / str(number)
-        assert run(*words_of("solve", folder / name), "--json", str(path)).exit_code == 0
-        found.append(json.loads(path.read_text()) | {"seconds": 0, "capture": ""})
-    assert found[0] == found[1]
-    assert found[0]["truncation"] == 0.0
-
-
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep"])
 def test_what_a_cut_capture_leaves_open_is_said(command: str, folder: Path) -> None:
     said = " ".join(run(*words_of(command, folder / "top.safetensors")).output.split())
     assert "keeps the 30 likeliest tokens" in said and "higher by at most" in said
-    assert "likeliest" not in run(*words_of(command, folder / "shards")).output
+    assert "likeliest" not in run(*words_of(command, folder / "one.safetensors")).output
 
 
 def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
@@ -91,14 +73,6 @@ def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> N
     result = run(*words_of(command, folder / "top.safetensors"), "--top-k", "31")
     assert result.exit_code == 2
     assert "--top-k is 31: this capture kept the 30 likeliest" in result.output
-
-
-def test_a_missing_shard_is_named_before_any_work(folder: Path, tmp_path: Path) -> None:
-    save(builtin()[:8], tmp_path / "many.safetensors", shard_bytes=40_000)
-    (tmp_path / "many-00002-of-00004.safetensors").unlink()
-    for command in COMMANDS:
-        said = refused(*words_of(command, tmp_path))
-        assert "many-00002-of-00004.safetensors" in said.replace(" ", "")
 
 
 @pytest.mark.parametrize(

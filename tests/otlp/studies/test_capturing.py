@@ -115,19 +115,15 @@ def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top_logprobs", [None, 20])
-def test_a_capture_in_shards_goes_on_where_it_stopped(
+def test_what_was_kept_goes_on_where_it_stopped(
     pair: Any, tmp_path: Path, top_logprobs: int | None
 ) -> None:
     prompts = [pair[1].encode(text) for text in ("import", "def", "class")]
     whole = capture(*pair, prompts, tmp_path / "whole", steps=2)
     path = tmp_path / "mine.safetensors"
     _interrupt(pair, prompts, path, top_logprobs=top_logprobs)
-    options = {"shard_bytes": 1 if top_logprobs is None else 2000, "top_logprobs": top_logprobs}
-    made = capture(*pair, prompts, path, steps=2, **options)
-    names = {entry.name for entry in tmp_path.iterdir()} - {"whole"}
-    shards = {f"mine-{i:05d}-of-{len(names) - 1:05d}.safetensors" for i in range(1, len(names))}
-    assert names == {"mine.safetensors.index.json", *shards}
-    assert len(shards) == (6 if top_logprobs is None else 2)
+    made = capture(*pair, prompts, path, steps=2, top_logprobs=top_logprobs)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"whole", "mine.safetensors"}
     assert tuple(made.contexts) == whole.contexts
     np.testing.assert_array_equal(np.asarray(made.next_tokens), whole.next_tokens)
     for row in range(6):
@@ -137,7 +133,7 @@ def test_a_capture_in_shards_goes_on_where_it_stopped(
         known = found[: p.size] > 0.0
         np.testing.assert_allclose(found[: p.size][known], p[known], rtol=1e-5)
     with pytest.raises(CaptureError, match="is there already"):
-        capture(*pair, prompts, path, steps=2, **options)
+        capture(*pair, prompts, path, steps=2, top_logprobs=top_logprobs)
 
 
 def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:

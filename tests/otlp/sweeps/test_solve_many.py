@@ -18,6 +18,7 @@ import otlp
 from otlp.certificate import Answer
 from otlp.sweeps.solve_many import THREAD_TOKENS, Row, solve_many
 from otlp.timing import Stopwatch
+from tests.example_captures import in_files
 
 PROBLEMS = otlp.SyntheticProblems(7, 1000, n=3, seed=5)
 FEW = otlp.SyntheticProblems(4, 1000, n=2, drafts="independent", top_k=6)
@@ -99,8 +100,7 @@ def test_rows_of_a_capture_are_those_of_the_loop(
 ) -> None:
     capture = otlp.synthetic.generate(9, 4096, seed=1)
     if stored:
-        otlp.captures.save(capture, tmp_path / "some.safetensors", shard_bytes=3 * 8 * 4096)
-        capture = otlp.captures.load(tmp_path / "some.safetensors.index.json")
+        capture = in_files(tmp_path, capture)
     rows = [7, 8, 1, 2, 3, 4, 5, 6, 0, 0, 8]
     problems = otlp.CaptureProblems(capture, rows, n=3, **cut)
     with ThreadPoolExecutor(2) as threads:
@@ -121,11 +121,8 @@ def test_rows_of_a_capture_are_those_of_the_loop(
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_row_that_cannot_be_read_is_the_only_one_lost(jobs: int, tmp_path: Path) -> None:
-    capture = otlp.synthetic.generate(5, 1000)
-    path = tmp_path / "some.safetensors"
-    otlp.captures.save(capture, path, shard_bytes=1)
-    loaded = otlp.captures.load(tmp_path / "some.safetensors.index.json")
-    third = sorted(tmp_path.glob("*-of-*"))[2]
+    loaded = in_files(tmp_path, otlp.synthetic.generate(5, 1000), rows_each=1)
+    third = tmp_path / "2.safetensors"
     third.unlink()
     rows = list(solve_many(otlp.CaptureProblems(loaded, n=2), jobs=jobs))
     assert [row.status == "SOLVED" for row in rows] == [True, True, False, True, True]

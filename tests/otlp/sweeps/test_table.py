@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import otlp
-from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.sweeps.solve_many import Row
-from otlp.sweeps.table import COLUMNS, columns, to_pandas, to_polars
+from otlp.sweeps.table import COLUMNS, columns
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
 OTHER = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))
@@ -45,37 +43,12 @@ def test_columns_are_the_certificates() -> None:
         assert all(isinstance(value, kind) or value is None for value in table[name])
 
 
-def test_pandas() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = to_pandas(mixed())
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_frame_is_made_of_it(name: str) -> None:
+    frame = pytest.importorskip(name).DataFrame(columns(mixed()))
     assert list(frame.columns) == list(COLUMNS) and len(frame) == 4
-    assert frame["acceptance"].isna().tolist() == [False, True, False, True]
-    assert frame["subset_size"].isna().tolist()[:3] == [False, True, False]
-    assert frame.loc[frame.guarantee == "OPTIMAL", "acceptance"].mean() == pytest.approx(0.85)
-    pandas.testing.assert_series_equal(to_pandas([]).dtypes, frame.dtypes)
-
-
-def test_polars() -> None:
-    polars = pytest.importorskip("polars")
-    frame = to_polars(mixed())
-    assert frame.columns == list(COLUMNS) and frame.height == 4
-    assert frame["acceptance"].is_nan().to_list() == [False, True, False, True]
-    assert frame["subset_size"].null_count() >= 1
-    assert frame.filter(polars.col("guarantee") == "OPTIMAL")["row"].to_list() == [0, 2]
-    assert to_polars([]).schema == frame.schema
-
-
-@pytest.mark.parametrize(("make", "name"), [(to_pandas, "pandas"), (to_polars, "polars")])
-def test_a_library_that_is_missing_is_said_before_the_work(
-    make: Callable[[Any], Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def rows() -> Iterator[Row]:
-        pytest.fail("a row was asked for")
-        yield
-
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(EngineNotFoundError, match=rf"pip install {name}.*columns\(rows\)"):
-        make(rows())
+    assert frame["row"].to_list() == [0, 1, 2, 3]
+    assert frame["acceptance"].to_list()[0] == pytest.approx(0.85)
 
 
 @pytest.mark.parametrize("bad", [None, 3, "rows", PROBLEM, [PROBLEM], [None]])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from otlp.errors import InvalidInputError, SchedulerError, TaskError
+from otlp.errors import ExecutorError, InvalidInputError, TaskError
 from otlp.sweeps import workers
 from otlp.sweeps.workers import WINDOW, in_order
 from tests.processes import members
@@ -108,13 +108,13 @@ def test_an_executor_that_loses_a_worker_names_the_task_and_its_end(
 ) -> None:
     with make() as executor:
         found = []
-        with pytest.raises(SchedulerError, match=r"lost a worker .*new one, or with jobs"):
+        with pytest.raises(ExecutorError, match=r"lost a worker .*new one, or with jobs"):
             for result in in_order(deadly, range(100), 2, executor=executor):
                 found.append(result)
         # what was under way is done, so that the same work goes on behind what killed it
         assert isinstance(found[5], TaskError)
         assert 8 <= len(found) < 100
-        with pytest.raises(SchedulerError, match=r"executor is broken"):
+        with pytest.raises(ExecutorError, match=r"executor is broken"):
             list(in_order(squared, range(3), executor=executor))
     with make() as executor:  # all were under way: nothing is left to refuse
         found = list(in_order(deadly, range(8), 2, executor=executor))
@@ -125,7 +125,7 @@ def test_an_executor_that_loses_a_worker_names_the_task_and_its_end(
 def test_an_executor_that_is_shut_down_is_refused(make: Callable[[], Executor]) -> None:
     executor = make()
     executor.shutdown()
-    with pytest.raises(SchedulerError, match="takes no task"):
+    with pytest.raises(ExecutorError, match="takes no task"):
         list(in_order(squared, range(3), executor=executor))
 
 
@@ -134,7 +134,7 @@ def test_an_executor_that_is_shut_down_on_the_way_says_so() -> None:
     results = in_order(slow_first, range(100), 1, executor=executor)
     assert next(results) == 0
     executor.shutdown(wait=True, cancel_futures=True)
-    with pytest.raises(SchedulerError, match=r"shut down|takes no task"):
+    with pytest.raises(ExecutorError, match=r"shut down|takes no task"):
         list(results)
 
 
@@ -156,7 +156,7 @@ def test_an_executor_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(workers, "PATIENCE", 0.1)
     with ThreadPoolExecutor(1) as busy:
         busy.submit(time.sleep, 0.5)
-        with pytest.raises(SchedulerError, match=r"nothing in 0\.1 s"):
+        with pytest.raises(ExecutorError, match=r"nothing in 0\.1 s"):
             list(in_order(squared, range(3), executor=busy))
 
 
