@@ -10,7 +10,6 @@ from otlp.reductions.chain import Chain
 from otlp.reductions.complementary_slackness import ComplementarySlackness
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
-from otlp.reductions.pairwise_cut import PairwiseCut
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
 from otlp.reductions.support import Support
@@ -23,7 +22,6 @@ __all__ = [
     "FullProgram",
     "MergeTuples",
     "NetworkReduction",
-    "PairwiseCut",
     "PrimalDual",
     "Reduction",
     "Relaxation",

@@ -180,8 +180,8 @@ def test_processes_end_with_their_parent(code: str, most: int) -> None:
 
 
 INTERRUPTED = """
-import otlp, time
-from otlp.solvers.engines.engine_process import call_engine
+import otlp, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 p = otlp.softmax([0.1 * (i % 37) for i in range(120)])
 problem = otlp.Problem(p, otlp.IID(p[::-1], 3))
 print("ready", flush=True)
