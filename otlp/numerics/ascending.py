@@ -1,7 +1,8 @@
 """The order of many positive numbers, by sorting their bits as whole numbers.
 
 The low bits of a double make room for its place, so that one plain sort, which the processor does
-in vectors, brings the order along; what these bits had told apart is put right after.
+in vectors, brings the order along; what these bits had told apart is put right after, or by a sort
+of its own where that is much.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def ascending(values: FloatArray | npt.NDArray[np.float32]) -> IntArray:
     keys = (values.astype(np.float64) + 0.0).view(np.int64)
     packed = _pack(keys)
     packed.sort()
-    return packed if _unpack(packed, keys) else np.argsort(values, kind="stable").astype(np.int64)
+    return packed if _unpack(packed, keys) else _by_halves(keys)
 
 
 def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
@@ -64,6 +65,19 @@ def _unpack(packed: IntArray, keys: IntArray) -> bool:
             moves += 1
         packed[at] = place
     return moves < keys.size
+
+
+def _by_halves(keys: IntArray) -> IntArray:
+    """The order where many differ in the low bits alone: by these first, then by the others."""
+    mask = low_bits(keys.size)
+    places = np.arange(keys.size)
+    packed = ((keys & mask) << mask.bit_length()) | places
+    packed.sort()
+    first = packed & mask
+    packed = (keys[first] & ~mask) | places
+    packed.sort()
+    order: IntArray = first[packed & mask]
+    return order
 
 
 @compiled
