@@ -65,12 +65,16 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
 }
 
+ALWAYS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "linear-program": {"time_limit": st.just(5.0)},
+    "recursive-rejection": {"samples": st.sampled_from([100, 2_000])},
+}
+"""What would else take seconds, or minutes."""
+
 
 def options(solver: str) -> st.SearchStrategy[dict[str, Any]]:
     """Options of a solver: none, or some within their range."""
-    # some linear programs would keep it at work for minutes
-    always = {"time_limit": st.just(5.0)} if solver == "linear-program" else {}
-    return st.fixed_dictionaries(always, optional=OPTIONS.get(solver, {}))
+    return st.fixed_dictionaries(ALWAYS.get(solver, {}), optional=OPTIONS.get(solver, {}))
 
 
 @st.composite
