@@ -1,7 +1,8 @@
 """Rules for trees, judged: lossless or not, how far from the best, what they cost and give.
 
-    python bench/referee.py --prompts 12 --rounds 6 --json bench/results/referee.json
-    python bench/referee.py --pairs 0 --vocab-size 0 --models smollm2-draft smollm2 --json FILE
+    python bench/referee.py --json bench/results/referee.json
+
+prints the tables of docs/referee.md, in Markdown.
 
 *Tiny pairs*, three tokens, every fourth with tokens cut off: the exact law of the next tokens
 against the target's, and the block efficiency against the linear program of the drafting, which no
@@ -10,7 +11,7 @@ synthetic laws over a large vocabulary.  *Models*: all rules verify the same tre
 in the contexts that the leader reaches after held-out prompts; intervals are paired by prompt.
 
 One more row is a file and an option: `--rules mine.py:RULES`, a list of `Verification` objects.
-What one run measured, another leaves in the file: the parts of it replace theirs.
+What one run measured, another leaves in the file: its parts replace theirs.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from runpy import run_path
+from time import process_time
 from typing import Any
 
 import click
 import numpy as np
 import rivals
-from measuring import report
+from measuring import shown
 from trees import held_out_passages, problems_and_chats
 from verification_cost import milliseconds, synthetic_round
 
 from otlp.cli.options import ListOf, OutputFile
-from otlp.cli.output import progress, write_json
+from otlp.cli.output import console, progress, write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import (
     ALGORITHMS,
@@ -49,6 +51,7 @@ from otlp.decode import (
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.errors import OTLPError
 from otlp.studies.estimate import rate_ratio, ratio
 
@@ -115,41 +118,40 @@ def judged(
     rules: dict[str, Verification], pairs: Sequence[Pair], step: Callable[..., None]
 ) -> list[dict[str, Any]]:
     """For each rule the largest total variation, and its distance from each drafting's optimum."""
-    best = {
-        name: np.array([drafting_optimum(*pair, drafting) for pair in pairs])
-        for name, drafting in DRAFTINGS.items()
-    }
-    rows = []
-    for rule_name, rule in rules.items():
-        worst, cells = 0.0, {}
-        for name, drafting in DRAFTINGS.items():
-            step(f"{rule_name}: {name}")
-            cells[name] = "-"
-            if not rule.supports(drafting).supported:
-                continue
-            laws = [prefix_law(*pair, drafting, rule) for pair in pairs]
-            for law, (_, target) in zip(laws, pairs, strict=True):
-                wrong = np.abs(law.tokens - target.joint(law.tokens.ndim)).sum() / 2
-                worst = max(worst, float(wrong))
-            missing = 1.0 - np.array([law.block_efficiency for law in laws]) / best[name]
-            cells[name] = f"{100 * missing.mean():.2f}, {100 * missing.max():.1f}"
-        lossless = "yes" if worst <= LOSS else f"no, {worst:.3f}"
-        rows.append({"rule": rule_name, "lossless": lossless, **cells})
-    return rows
+    worst = dict.fromkeys(rules, 0.0)
+    cells: dict[str, dict[str, str]] = {name: {} for name in rules}
+    for said, drafting in DRAFTINGS.items():
+        able = {name: rule for name, rule in rules.items() if rule.supports(drafting).supported}
+        missing: dict[str, list[float]] = {name: [] for name in able}
+        for pair in pairs:
+            best = drafting_optimum(*pair, drafting)
+            for name, rule in able.items():
+                law = prefix_law(*pair, drafting, rule)
+                wrong = np.abs(law.tokens - pair[1].joint(law.tokens.ndim)).sum() / 2
+                worst[name] = max(worst[name], float(wrong))
+                missing[name].append(100.0 * (1.0 - law.block_efficiency / best))
+            step(said)
+        for name in rules:
+            found = missing.get(name, [])
+            cells[name][said] = f"{np.mean(found):.2f}, {max(found):.1f}" if found else ""
+    return [
+        {"rule": name, "lossless": "yes" if off <= LOSS else f"no, {off:.3f}", **cells[name]}
+        for name, off in worst.items()
+    ]
 
 
 def times(rules: Mapping[str, Verification], vocab_size: int) -> list[dict[str, Any]]:
-    """Mean and largest milliseconds of one verification, and those of a processor."""
+    """Milliseconds of a processor for one verification, on average over rounds."""
     rng = np.random.default_rng(2)
     rows = []
     for name, rule in rules.items():
         drafting = TIMED if rule.supports(TIMED).supported else iid_paths(1, TIMED.length)
         trees = [synthetic_round(drafting, vocab_size, rng) for _ in range(2)]
         try:
-            found = milliseconds({name: rule}, trees, 2)[name]
+            took = f"{milliseconds({name: rule}, trees, 2)[name][-1]:.3g}"
         except OTLPError as error:
-            found = [type(error).__name__, "", ""]
-        rows.append({"rule": name, **dict(zip(("ms", "worst", "processor"), found, strict=True))})
+            took = type(error).__name__
+        rows.append({"rule": name, "processor ms": took})
     return rows
 
 
@@ -175,12 +177,16 @@ def on_models(
         for at, prompt in enumerate(asked):
             for model in pair:
                 model.start(prompt)
-            for _ in range(rounds):
+            for number in range(rounds):
                 tree = drafting.draft(pair[0], chooser)
                 laws = pair[1].distributions(tree, np.arange(len(tree)))
-                for name in able.keys() - refused:
+                for name, rule in able.items():
+                    if name in refused:
+                        continue
+                    # the same numbers for each rule: what is alike differs less
+                    coins = RandomChooser(np.random.default_rng((2, at, number)))
                     try:
-                        ends = [able[name].verify(tree, laws, chooser).node for _ in range(repeats)]
+                        ends = [rule.verify(tree, laws, coins).node for _ in range(repeats)]
                     except OTLPError as error:
                         refused[name] = type(error).__name__
                         continue
@@ -192,7 +198,7 @@ def on_models(
             step(f"T {temperature:g}, {said}")
         calls = np.full(prompts, float(rounds))
         for name, row in rows.items():
-            row[said] = refused.get(name, "-")
+            row[said] = refused.get(name, "")
             if name in able and name not in refused:
                 gain = rate_ratio(found[name], calls, found[LEADER], calls)
                 half = 50.0 * (gain.high - gain.low)
@@ -209,12 +215,12 @@ def on_models(
     "--models",
     nargs=2,
     multiple=True,
-    default=[("trained:draft", "trained:target")],
+    default=[TRAINED_PAIR[::-1], (SMOLLM2_DRAFT, SMOLLM2)],
     help="Draft and target; may be repeated.",
 )
 @click.option("--temperatures", type=ListOf(float), default="0.3,0.6,1")
 @click.option("--prompts", type=click.IntRange(0), default=12, help="0: no models.")
-@click.option("--rounds", type=click.IntRange(1), default=8, help="After each prompt.")
+@click.option("--rounds", type=click.IntRange(1), default=4, help="After each prompt.")
 @click.option("--repeats", type=click.IntRange(1), default=4, help="Verifications of each tree.")
 @click.option("--json", "path", type=OutputFile(), help="Write all tables.")
 def main(
@@ -232,13 +238,17 @@ def main(
     found: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
 
     def keep(what: str, title: str, rows: list[dict[str, Any]]) -> None:
-        report(title, rows)
+        lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(shown, row.values()) for row in rows)]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        minutes = process_time() / 60.0
+        text = f"{title} (after {minutes:.1f} minutes of a processor)\n\n{table}\n"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
         found[what] = rows
         if path:
             write_json(path, found)
 
     if pairs:
-        with progress("enumerating", len(asked) * len(DRAFTINGS)) as step:
+        with progress("enumerating", pairs * len(DRAFTINGS)) as step:
             exact = judged(asked, tiny_pairs(pairs), step)
         keep("exact", f"distance from the optimum on {pairs} pairs: mean and worst, %", exact)
     if vocab_size:

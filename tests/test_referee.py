@@ -17,6 +17,7 @@ from otlp.decode import (
     TopDown,
     Tournament,
     Traversal,
+    Verification,
     delayed_paths,
     iid_paths,
     mixed_tree,
@@ -46,19 +47,24 @@ def test_hsd_of_the_paper_is_block_verification(size: int, length: int, kind: st
     np.testing.assert_allclose(found.tokens, block.tokens, rtol=0.0, atol=1e-12)
 
 
-def test_hsd_as_released_writes_aa_three_times_in_four() -> None:
-    """p is a, then a or b alike; q is a or b alike, then a: a pencil will do."""
+def test_one_path_as_released_writes_aa_three_times_in_four() -> None:
+    """p is a, then a or b alike; q is a or b alike, then a: a pencil will do for both rules."""
     target = TabularModel([[1.0, 0.0], [HALVES] * 2, np.full((2, 2, 2), 0.5)])
     draft = TabularModel([HALVES, [[1.0, 0.0]] * 2, np.full((2, 2, 2), 0.5)])
 
-    def law(rule: Block | HSD) -> RoundLaw:
-        return round_law(draft, target, iid_paths(1, 2), rule)
+    def law(rule: Verification, paths: int = 1) -> RoundLaw:
+        return round_law(draft, target, iid_paths(paths, 2), rule)
 
-    found = law(ReleasedHSD())
-    np.testing.assert_allclose(found.tokens.sum(axis=2), [[0.75, 0.25], [0.0, 0.0]], atol=1e-15)
-    assert found.block_efficiency == pytest.approx(2.0)
+    for rule in (ReleasedHSD(), ReleasedSpecTrGBV()):
+        found = law(rule)
+        np.testing.assert_allclose(found.tokens.sum(axis=2), [[0.75, 0.25], [0.0, 0.0]], atol=1e-15)
+        assert found.block_efficiency == pytest.approx(2.0)
     assert total_variation(law(Block()), target) <= 1e-15
     assert law(Block()).block_efficiency == pytest.approx(1.75)
+    # two paths of SpecTr-GBV
+    found = law(ReleasedSpecTrGBV(), paths=2)
+    wanted = np.array([[49, 23], [0, 0]]) / 72
+    np.testing.assert_allclose(found.tokens.sum(axis=2), wanted, atol=1e-15)
 
 
 def test_spectr_gbv_as_released_loses_a_54th() -> None:

@@ -68,7 +68,10 @@ def race_conditional(p: FloatArray, q: FloatArray, drawn: IntArray) -> FloatArra
     rank = np.full(p.size, size)
     rank[order] = np.arange(size)
     before = np.cumsum(q[order])
-    rates = np.maximum(q * ratios[:, None], p).sum(axis=1)
+    # where the ratio was cut off, p is the larger one
+    counted = ratios < LARGEST_RATIO
+    faster, slower = np.cumsum(np.where(counted, [q[order], p[order]], 0.0), axis=1)
+    rates = ratios * faster + (p.sum() - slower)
     # with G_x / q_x as coefficients of exp(-t c_j)
     steps = 1.0 / before
     wins = np.zeros((drafts, size))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from otlp import audit_rounds
 from otlp.auditing import Verdict
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
+from otlp.auditing.gtest import g_test
 from otlp.decode import random_pair
+from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
 from tests.otlp.cli.command import refused, run
 
@@ -73,6 +76,65 @@ def test_the_command_tells_of_candidates(tmp_path: Path) -> None:
     assert written["passed"] == (result.exit_code == 0) == ("DRAFTS_DIFFER" not in result.output)
     for found in written["candidate_generators"]:
         assert f"Candidate generator {found['generator']}: drafts" in result.output
+
+
+def ranked(token: int, law: Any, rng: np.random.Generator) -> float:
+    """A number that is uniform if the token is drawn from the law: likelier tokens come first."""
+    order = np.argsort(-law, kind="stable")
+    place = int(np.flatnonzero(order == token)[0])
+    return float(law[order[:place]].sum() + rng.random() * law[token])
+
+
+PROMPT = "def __init__(self"
+TEXTS = 800
+SETTINGS: tuple[dict[str, Any], ...] = ({"top_k": 0}, {"top_k": 5, "temperature": 0.5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warpers", SETTINGS, ids=str)
+@pytest.mark.parametrize("honest", [True, False])
+def test_assisted_generation_of_the_trained_pair(
+    honest: bool, warpers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of three tokens follow the target: a G-test of 27 cells, false alarms at 1e-6.
+
+    The generator's drafts, its cuts and the verifier, as `generate` puts them together.  A
+    generator that hands over logits of another temperature is found.
+    """
+    torch = pytest.importorskip("torch")
+    generators = pytest.importorskip("transformers.generation.candidate_generator")
+    target, draft = (load_model(name, device="cpu") for name in TRAINED_PAIR)
+    prompt = torch.tensor(target.encode(PROMPT))[None]
+    made = generators.AssistedCandidateGenerator.get_candidates
+
+    def flatter(self: Any, input_ids: Any, **more: Any) -> Any:
+        tokens, logits = made(self, input_ids, **more)
+        return tokens, None if logits is None else 0.1 * logits
+
+    if not honest:
+        monkeypatch.setattr(generators.AssistedCandidateGenerator, "get_candidates", flatter)
+    torch.manual_seed(0)
+    settings = {"do_sample": True, "max_new_tokens": 3, "eos_token_id": None, **warpers}
+    texts = torch.cat(
+        [
+            target.model.generate(prompt, assistant_model=draft.model, **settings)
+            for _ in range(TEXTS)
+        ]
+    )
+    with torch.no_grad():
+        logits = target.model(texts).logits[:, prompt.shape[1] - 1 : -1].double()
+    logits /= warpers.get("temperature", 1.0)
+    if warpers["top_k"]:
+        least = logits.topk(warpers["top_k"]).values[..., -1:]
+        logits[logits < least] = -torch.inf
+    rng = np.random.default_rng(0)
+    cells = np.zeros((3, 3, 3), dtype=np.int64)
+    for text, laws in zip(texts[:, prompt.shape[1] :].tolist(), logits.softmax(-1), strict=True):
+        drawn = zip(text, laws.numpy(), strict=True)
+        cells[tuple(min(int(3 * ranked(token, law, rng)), 2) for token, law in drawn)] += 1
+    test = g_test(cells.ravel(), np.full(27, 1 / 27), 1e-6)
+    assert test.detectable < 0.16
+    assert test.rejected != honest, str(test)
 
 
 @pytest.mark.slow

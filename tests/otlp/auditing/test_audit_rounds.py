@@ -14,6 +14,7 @@ from otlp import audit_rounds
 from otlp.auditing import DraftedPaths, DraftedTree, Verdict
 from otlp.decode import random_pair
 from otlp.errors import InvalidInputError, SizeLimitError
+from otlp.testing.plain_block import verify_block
 
 
 def models(vocab: int, length: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
@@ -121,7 +122,7 @@ def in_turn(x: Any, p: Any, q: Any, rng: Any, updated: bool = True) -> Any:
 
 
 def own_token_alone(x: Any, p: Any, q: Any, rng: Any) -> Any:
-    """A residual that subtracts the drafted token's q and no other's, as a small head's was."""
+    """A residual that subtracts the drafted token's q and no other's, as xLLM's was."""
     token = x[0, 0]
     if rng.random() * q[0, 0, token] < p[0, 0, token]:
         return [token]
@@ -135,6 +136,28 @@ def rounded_draft(tables: Any, rng: Any) -> Any:
     mantissa, exponent = np.frexp(tables[0])
     law = np.ldexp(np.round(mantissa * 16) / 16, exponent)
     return [rng.choice(law.size, p=law / law.sum())]
+
+
+def exact_race(tables: Any, rng: Any) -> Any:
+    """The race with numbers that were not rounded."""
+    return [np.argmax(tables[0] / rng.exponential(size=tables[0].size))]
+
+
+def told_draft(tables: Any, rng: Any) -> Any:
+    """Drafts of the q that is handed over."""
+    return [rng.choice(tables[0].size, p=tables[0])]
+
+
+def one_uniform_a_token(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """Block verification, each prefix held against a uniform of its own."""
+    return verify_block(x[0].tolist(), p[0].tolist(), q[0].tolist(), rng.random)
+
+
+def looks_at_the_law(x: Any, p: Any, q: Any, rng: Any) -> Any:
+    """A path that is cut where the next token's law is flat, whatever is drawn from it."""
+    if q[0, 0].max() < 0.5:
+        return [rng.choice(p.shape[-1], p=p[0, 0])]
+    return token_rule(x, p, q, rng)
 
 
 def looks_first(x: Any, p: Any, q: Any, rng: Any) -> Any:
@@ -195,12 +218,16 @@ SHIPPED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 """Rule, what it verifies, and what drafts."""
 
 MENDED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "vllm-ascend's block verification": (one_uniform_a_token, DraftedPaths(1, 2), {}),
     "greedy multi-path's traversal": (in_turn, DraftedTree([0, 0, 0], "iid"), {}),
     "SpecHub's EAGLE code": (recursive_rejection, DIFFERENT, {}),
     "SGLang's kernel of trees": (target_only, DraftedTree([0, 0], "most likely"), {}),
+    "Sequoia in fp16": (token_rule, ONE, {"sampler": exact_race}),
     "vLLM's sampling on a CPU": (token_rule, DraftedPaths(1, 2), {}),
     "TensorRT-LLM's kernel of trees": (in_turn, PAIR, {}),
-    "one drafted token": (token_rule, ONE, {}),
+    "xLLM's residual": (token_rule, ONE, {}),
+    "DeepSpec's bfloat16": (token_rule, ONE, {"sampler": told_draft}),
+    "a path cut by a look": (looks_at_the_law, ONE, {}),
 }
 """The same without the mistake."""
 

@@ -79,14 +79,25 @@ def test_delayed_paths_are_a_trunk_and_paths() -> None:
         delayed_paths(-1, 2, 3)
 
 
-def test_one_list_agrees_as_the_formula_of_gumbel_coupling_says() -> None:
+@pytest.mark.parametrize(("size", "runs"), [(5, 20), (60_000, 1)])
+def test_one_list_agrees_as_the_formula_of_gumbel_coupling_says(size: int, runs: int) -> None:
+    """A large vocabulary, too: no table of its pairs is made, which would be 27 GiB."""
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        p, q = rng.dirichlet(np.full(5, 0.5), 2)
-        for x in range(5):
+    for _ in range(runs):
+        p, q = rng.dirichlet(np.full(size, 0.5), 2)
+        for x in rng.permutation(size)[:5]:
             found = q[x] * race_conditional(p, q, np.array([x]))[x]
             formula = 1.0 / np.maximum(q / q[x], p / p[x]).sum()
-            assert found == pytest.approx(formula, rel=1e-12)
+            assert found == pytest.approx(formula, rel=1e-9)
+
+
+def test_a_draft_that_hardly_knows_a_token_keeps_the_others_law() -> None:
+    """Where p/q is beyond floating point, as if q were 0."""
+    p = np.array([0.5, 0.3, 0.2])
+    found = race_conditional(p, np.array([1e-310, 0.4, 0.6]), np.array([1]))
+    without = race_conditional(p, np.array([0.0, 0.4, 0.6]), np.array([1]))
+    np.testing.assert_allclose(found, without, rtol=1e-12)
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_the_law_of_a_race_is_that_of_races() -> None:
