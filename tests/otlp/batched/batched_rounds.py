@@ -11,7 +11,38 @@ from torch import Tensor
 
 from otlp.batched.paths import accept_block, block_weights, path_laws
 from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice
-from tests.otlp.batched.batched_reference import prefixes
+from otlp.decode.verification.tournament import Draws, NodeState
+from otlp.numerics.score_chains import Score, powered, root_score, slices
+
+
+def prefixes(vocab: int, length: int):
+    return [x for level in range(length) for x in product(range(vocab), repeat=level)]
+
+
+def laws_of_the_cpu(
+    p, q, paths: int, length: int
+) -> dict[tuple[int, ...], tuple[NodeState, float]]:
+    """What the compiled rule knows of every prefix, and Gamma / Q there."""
+    nodes = {(): (NodeState(powered(root_score(), 1.0 / paths), 1.0), 1.0)}
+    for prefix in prefixes(len(p[()]), length):
+        known, gain = nodes.get(prefix, (None, 0.0))
+        if known is not None and known.score is not None:
+            draws = Draws(known.score, 1.0, known.weight, p[prefix], q[prefix])
+            gamma = draws.masses()
+            for x in np.flatnonzero(q[prefix]).tolist():
+                nodes[(*prefix, x)] = draws.child(x), gain * float(gamma[x] / q[prefix][x])
+    return nodes
+
+
+def below(score: Score, place: float) -> float:
+    """The compiled rule's distribution function of a score, at a place in logarithms."""
+    if place <= score.edges[0]:
+        return float(np.exp(score.left[-1, 0]))
+    cell = int(np.searchsorted(score.edges[1:-1], place, side="right"))
+    edge = score.edges[cell]
+    with np.errstate(divide="ignore"):
+        offset = place if edge == -np.inf else edge + np.log(np.expm1(place - edge))
+    return float(slices(score, cell, offset)[0])
 
 
 def tabular(seed: int, vocab: int, length: int, kind: str):

@@ -34,7 +34,6 @@ from otlp.errors import (
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
-from otlp.numerics.score_chains import slices
 from tests.otlp.decode.tabular_rounds import (
     EXTREME,
     STAIRS,
@@ -59,6 +58,7 @@ from otlp.batched.score_chains import (  # noqa: E402
 )
 from otlp.batched.score_chains import cut as chain_cut  # noqa: E402
 from otlp.batched.trees import _nodes, play  # noqa: E402
+from tests.otlp.batched.batched_rounds import below  # noqa: E402
 from tests.otlp.batched.batched_trees import Trees, as_score, pack, tree_law  # noqa: E402
 
 SOME: list[tuple[Drafting, int]] = [
@@ -175,10 +175,7 @@ def test_scores_follow_their_distribution_functions(drafting: Drafting, size: in
                 if level < bottom:
                     assert place == -np.inf
                     continue
-                cell = int(np.searchsorted(score.edges[1:-1], place, side="right"))
-                edge = score.edges[cell]
-                offset = place if edge == -np.inf else edge + np.log(np.expm1(place - edge))
-                assert slices(score, cell, offset)[0] == pytest.approx(level, abs=1e-12)
+                assert below(score, place) == pytest.approx(level, abs=1e-12)
 
 
 @pytest.mark.parametrize("power", [1e-14, 1e-9, 0.3])

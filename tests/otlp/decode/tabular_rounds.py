@@ -128,6 +128,6 @@ def normalised(values: list[float]) -> FloatArray:
 def hard_laws(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
     """Two distributions on the same tokens, with zeros, ties and tiny masses."""
     size = draw(st.integers(2, 6))
-    masses = st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-6, 0.1, 1.0])
+    masses = st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-12, 1e-6, 0.1, 0.5, 1.0])
     rows = [draw(st.lists(masses, min_size=size, max_size=size)) for _ in range(2)]
     return normalised(rows[0]), normalised(rows[1])

@@ -7,7 +7,6 @@ from otlp.decode import (
     ALGORITHMS,
     RandomChooser,
     Sampling,
-    ShapedDrafting,
     Speculative,
     TabularModel,
     TokenTree,
@@ -82,33 +81,6 @@ def test_shapes():
     assert not prefix_tree([1, 3]).is_iid_paths
     assert not tree_shape([-1, 0, 0, 1], "iid").is_iid_paths
     assert not without_replacement([3]).is_iid_paths
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: iid_paths(0, 3),
-        lambda: iid_paths(2, 0),
-        lambda: iid_paths(True, 2),
-        lambda: prefix_tree([]),
-        lambda: prefix_tree([2, 0]),
-        lambda: hub_pairs(0),
-        lambda: tree_shape([-1]),
-        lambda: tree_shape([0, 0]),
-        lambda: tree_shape([-1, 2, 0]),
-        lambda: tree_shape([-1, 0, 0, 0], "hub"),
-        lambda: ShapedDrafting(()),
-        lambda: random_pair(0, 2, np.random.default_rng(0)),
-        lambda: Sampling(temperature=-1.0),
-        lambda: Sampling(top_k=0),
-        lambda: Sampling(top_p=0.0),
-        lambda: TabularModel([]),
-        lambda: TabularModel([[0.5, 0.5], [0.5, 0.5]]),
-    ],
-)
-def test_bad_input(make):
-    with pytest.raises(InvalidInputError):
-        make()
 
 
 def test_rows_must_be_laws():

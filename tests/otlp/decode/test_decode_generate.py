@@ -1,4 +1,4 @@
-"""Speculative decoding inside transformers' generate, and sampled rounds on the trained pair."""
+"""Speculative decoding inside transformers' generate on the trained pair, and sampled rounds."""
 
 from collections import Counter
 
@@ -11,13 +11,11 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import (  # noqa: E402
     ALGORITHMS,
-    Sampling,
-    TabularModel,
-    TokenTree,
     generate,
     hub_pairs,
     iid_paths,
     play_round,
+    random_pair,
 )
 from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
@@ -42,8 +40,6 @@ SAMPLED = [
 ]
 LONG = ("k-seq", "hub", "optimal", "global-resolution", "two-slice")
 """Of these, what takes more than some 15 s."""
-
-TESTS = len(SAMPLED) + 1
 
 
 @pytest.fixture(scope="module")
@@ -104,102 +100,24 @@ def test_what_generate_cannot_do_is_refused(pair):
 
 
 @pytest.mark.slow
-def test_generated_tokens_follow_the_law_of_the_target(pair):
-    """Two tokens after the prompt, top-3, from generate itself."""
-    target = pair[1]
-    prompt = target.encode(PROMPT)
-    joint = tabular(target, prompt, Sampling(1.0, 3), 2)
-    index, law = joint.outcomes(2)
-    counts = np.zeros(law.size)
-    total = 300
-    for seed in range(total):
-        found = continue_with(pair, seed=seed, do_sample=True, top_k=3, max_new_tokens=2, length=1)
-        counts[index[tuple(found[0, prompt.size :].tolist())]] += 1
-    assert not g_test(counts, law, FAMILY / TESTS).rejected
-
-
-class Cached(TabularModel):
-    """The laws of a language model after one prompt, over the tokens that top-k leaves."""
-
-    def __init__(self, tables, tokens):
-        super().__init__(tables)
-        self.tokens = tokens
-
-    def outcomes(self, length):
-        """Number of each sequence of token ids, and the law of the sequences."""
-        law = self.joint(length).reshape(-1)
-        shape = (self.vocab_size,) * length
-        places = np.stack(np.unravel_index(np.arange(law.size), shape), axis=1)
-        return {tuple(self.tokens[place].tolist()): i for i, place in enumerate(places)}, law
-
-
-def tabular(model, prompt, sampling, length, tokens=None):
-    """Tabulate the next `length` tokens; the laws are the model's own, on a few tokens.
-
-    Without `tokens`, these are all that can come up.
-    """
-
-    def laws(prefixes):
-        root = np.array([-1])
-        found = []
-        for prefix in prefixes:
-            model.start(np.append(prompt, prefix).astype(np.int64))
-            found.append(
-                sampling.distributions(model.logits(TokenTree(root, root), np.array([0])))[0]
-            )
-        return np.stack(found)
-
-    if tokens is None:
-        reached = {()}
-        seen = set()
-        for _ in range(length):
-            ordered = sorted(reached)
-            support = [np.flatnonzero(law).tolist() for law in laws(ordered)]
-            reached = {(*p, t) for p, ts in zip(ordered, support, strict=True) for t in ts}
-            seen |= {t for ts in support for t in ts}
-        tokens = np.array(sorted(seen))
-    tables = []
-    for depth in range(length):
-        shape = (tokens.size,) * depth
-        rows = laws([tokens[list(place)].tolist() for place in np.ndindex(shape)])[:, tokens]
-        if np.any(rows.sum(axis=1) == 0.0):
-            rows[rows.sum(axis=1) == 0.0] = 1.0
-        rows /= rows.sum(axis=1, keepdims=True)
-        tables.append(rows.reshape(*shape, tokens.size))
-    return Cached(tables, tokens)
-
-
-@pytest.fixture(scope="module")
-def tables(pair):
-    """Draft and target laws of the trained pair on the target's eight likeliest tokens."""
-    target = pair[1]
-    prompt = target.encode(PROMPT)
-    target.start(prompt)
-    root = np.array([-1])
-    likeliest = np.argsort(-target.logits(TokenTree(root, root), np.array([0]))[0])[:8]
-    both = [tabular(model, prompt, Sampling(), 3, np.sort(likeliest)) for model in pair]
-    return both
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SAMPLED],
 )
-def test_rounds_follow_the_law_of_the_target(tables, name):
+def test_rounds_follow_the_law_of_the_target(name):
     """20,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
 
     `hub` drafts its pairs on the binary tree of that depth.
     """
-    draft, target = tables
     rng = np.random.default_rng(20240613)
+    draft, target = random_pair(8, 3, rng)
     paths = 1 if name in ("speculative", "block") else 2
     drafting = hub_pairs(2) if name == "hub" else iid_paths(paths, 2)
     algorithm = ALGORITHMS[name]
     total = 20_000
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(total):
-        for model in tables:
+        for model in (draft, target):
             model.start(np.empty(0, dtype=np.int64))
         text = play_round(draft, target, drafting, algorithm, rng).tokens.tolist()
         while len(text) < 3:
@@ -209,4 +127,4 @@ def test_rounds_follow_the_law_of_the_target(tables, name):
     seen = np.zeros(joint.shape)
     for text, count in counts.items():
         seen[text] = count
-    assert not g_test(seen.ravel(), joint.ravel(), FAMILY / TESTS).rejected
+    assert not g_test(seen.ravel(), joint.ravel(), FAMILY / len(SAMPLED)).rejected

@@ -30,25 +30,21 @@ SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2
 PAIRS = ["random", "same", "apart", "draft cut", "target cut"]
 
 
-def cut(model: TabularModel, tokens: list[int]) -> TabularModel:
+def lacking(model: TabularModel, tokens: list[int]) -> TabularModel:
     """The model without some tokens."""
-    tables = []
-    for table in model.tables:
-        kept = table.copy()
-        kept[..., tokens] = 0.0
-        tables.append(kept / kept.sum(axis=-1, keepdims=True))
-    return TabularModel(tables)
+    kept = [np.where(np.isin(np.arange(t.shape[-1]), tokens), 0.0, t) for t in model.tables]
+    return TabularModel([table / table.sum(axis=-1, keepdims=True) for table in kept])
 
 
 def make_pair(kind: str, size: int, length: int) -> tuple[TabularModel, TabularModel]:
     draft, target = random_pair(size, length + 1, np.random.default_rng(size + length))
     if kind == "same":
         return TabularModel(target.tables), target
-    if kind == "apart":
-        return cut(draft, [0]), cut(target, list(range(1, size)))
-    if kind == "draft cut":
-        return cut(draft, [1]), target
-    return (draft, cut(target, [0])) if kind == "target cut" else (draft, target)
+    gone: dict[str, tuple[list[int], list[int]]] = {
+        "apart": ([0], [*range(1, size)]), "draft cut": ([1], []), "target cut": ([], [0]),
+    }  # fmt: skip
+    for_draft, for_target = gone.get(kind, ([], []))
+    return lacking(draft, for_draft), lacking(target, for_target)
 
 
 @pytest.mark.parametrize(("sizes", "kind"), list(product(SIZES, PAIRS)))

@@ -14,6 +14,8 @@ from otlp.decode import (
     Drafting,
     RandomChooser,
     RuledDrafting,
+    Sampling,
+    ShapedDrafting,
     ShapeRule,
     TabularModel,
     Tournament,
@@ -245,6 +247,23 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: iid_paths(0, 3),
+        lambda: iid_paths(2, 0),
+        lambda: iid_paths(True, 2),
+        lambda: prefix_tree([]),
+        lambda: prefix_tree([2, 0]),
+        lambda: hub_pairs(0),
+        lambda: tree_shape([-1]),
+        lambda: tree_shape([0, 0]),
+        lambda: tree_shape([-1, 2, 0]),
+        lambda: tree_shape([-1, 0, 0, 0], "hub"),
+        lambda: ShapedDrafting(()),
+        lambda: random_pair(0, 2, np.random.default_rng(0)),
+        lambda: Sampling(temperature=-1.0),
+        lambda: Sampling(top_k=0),
+        lambda: Sampling(top_p=0.0),
+        lambda: TabularModel([]),
+        lambda: TabularModel([[0.5, 0.5], [0.5, 0.5]]),
         lambda: mixed_tree([]),
         lambda: mixed_tree([(0, 0)]),
         lambda: mixed_tree([(1, -1)]),
@@ -262,6 +281,6 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
         lambda: RuledDrafting("mixed"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_shapes(make: Any) -> None:
+def test_bad_input(make: Any) -> None:
     with pytest.raises(InvalidInputError):
         make()

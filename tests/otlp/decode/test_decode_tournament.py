@@ -78,6 +78,7 @@ SIZES: list[tuple[Drafting, tuple[int, ...], tuple[int, ...]]] = [
     (mixed_tree([(1, 0), (1, 1), (0, 1)]), (2, 3), ()),
     (mixed_tree([(1, 1), (1, 1), (1, 1)]), (2,), (3,)),
     (mixed_tree([(2, 0), (2, 0)]), (2, 3, 4), ()),
+    (mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF))), (2, 3, 4), ()),
     (adaptive_depth(2, 2, 0.4), (2, 3), (4,)),
     (adaptive_depth(2, 3, 0.3), (2,), (3,)),
     (adaptive_branching(3, 2, 0.6), (2, 3, 4), ()),

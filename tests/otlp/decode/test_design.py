@@ -153,13 +153,6 @@ def test_rounds_renew_along_the_text() -> None:
     assert Renewal.of([profile]).efficiency == pytest.approx(walk(0)[0] / walk(0)[1])
 
 
-def test_mixed_shapes_are_lossless() -> None:
-    for seed, size in ((4, 2), (5, 3), (6, 4)):
-        draft, target = random_pair(size, 3, np.random.default_rng(seed))
-        law = round_law(draft, target, MIXED, Tournament())
-        assert np.abs(law.tokens - target.joint(law.tokens.ndim)).sum() < 1e-10
-
-
 def test_node_acceptance_is_the_optimum() -> None:
     rng = np.random.default_rng(7)
     p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))

@@ -15,24 +15,23 @@ from tests.tiny_models import tiny  # noqa: E402
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
-    """With biases, normed queries and shared keys; few tokens of a batch, and more than few."""
-    model = Llama(tiny(kind))
-    for batch, count in ((1, 1), (2, 3), (1, 9), (3, 10)):
-        tokens = torch.arange(batch * count).view(batch, count)
-        places = torch.arange(count).expand(batch, -1)
-        sees = torch.ones(batch, count, 19, dtype=torch.bool).tril()
+    """With biases, normed queries and shared keys; several tokens of several texts."""
+    model, batch, count = Llama(tiny(kind)), 2, 3
+    tokens = torch.arange(batch * count).view(batch, count)
+    places = torch.arange(count).expand(batch, -1)
+    sees = torch.ones(batch, count, 19, dtype=torch.bool).tril()
 
-        def logits(cache, *given):
-            return model.logits(model.read(cache, *given))
+    def logits(cache, *given):
+        return model.logits(model.read(cache, *given))
 
-        with torch.no_grad():
-            caches = [model.new_cache(batch, 19) for _ in range(2)]
-            step, given = CompiledStep(logits), (tokens, places, places, sees)
-            found, wanted = step(caches[0], *given), logits(caches[1], *given)
-            assert step.compiled
-            assert torch.allclose(found, wanted, rtol=0, atol=1e-5)
-            for one, other in zip(*caches, strict=True):
-                assert torch.allclose(torch.stack(one), torch.stack(other), rtol=0, atol=1e-5)
+    with torch.no_grad():
+        caches = [model.new_cache(batch, 19) for _ in range(2)]
+        step, given = CompiledStep(logits), (tokens, places, places, sees)
+        found, wanted = step(caches[0], *given), logits(caches[1], *given)
+        assert step.compiled
+        assert torch.allclose(found, wanted, rtol=0, atol=1e-5)
+        for one, other in zip(*caches, strict=True):
+            assert torch.allclose(torch.stack(one), torch.stack(other), rtol=0, atol=1e-5)
 
 
 def test_half_precision_is_judged_by_ordinary_tokens_and_the_models_own_rounding() -> None:
