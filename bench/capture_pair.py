@@ -5,11 +5,13 @@ both models are kept at a run of consecutive positions of each passage::
 
     python bench/capture_pair.py
 
-writes the small capture that comes with the library and a larger one for benchmarks.
+writes the capture `bench/data/standard-library.safetensors`, and the passages that decoding starts
+from where no prompts are given.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +30,8 @@ from otlp.cli.options import OutputFile
 from otlp.data.captures import Capture, save
 
 BENCH = Path(__file__).parent
-BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"
-LARGE = BENCH / "data" / "standard-library.safetensors"
+SHIPPED = BENCH.parent / "otlp" / "data"
+CAPTURE = BENCH / "data" / "standard-library.safetensors"
 
 
 @dataclass(frozen=True)
@@ -104,28 +106,43 @@ def capture(models: Path, plan: Plan) -> Capture:
     )
 
 
+def texts(models: Path, plan: Plan) -> list[dict[str, str]]:
+    """The beginning of each passage, and all of it but its last token."""
+    tokenizer = AutoTokenizer.from_pretrained(models / "target")
+    files = held_out_tokens(tokenizer, plan.prefix + plan.steps)
+    return [
+        {
+            "beginning": str(tokenizer.decode(passage[: plan.prefix])),
+            "passage": str(tokenizer.decode(passage[:-1])),
+        }
+        for passage in choose_passages(files, plan)
+    ]
+
+
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option(
     "--models",
     type=click.Path(file_okay=False, path_type=Path),
-    default=BUILTIN.parent / "models",
+    default=SHIPPED / "models",
     help="Folder with the folders target and draft.",
 )
-@click.option("--builtin", type=OutputFile(), default=BUILTIN, help="Where the small capture goes.")
-@click.option("--large", type=OutputFile(), default=LARGE, help="Where the large capture goes.")
+@click.option("--out", type=OutputFile(), default=CAPTURE, help="Where the capture goes.")
+@click.option(
+    "--passages",
+    type=OutputFile(),
+    default=SHIPPED / "passages.json",
+    help="Where the passages go.",
+)
 @click.option("--seed", default=7, help="Of the choice.")
 @click.pass_context
-def main(context: click.Context, models: Path, builtin: Path, large: Path, seed: int) -> None:
-    """Capture the small and the large set of rows."""
+def main(context: click.Context, models: Path, out: Path, passages: Path, seed: int) -> None:
+    """Choose the passages, and capture."""
     logging.disable_progress_bar()
-    plans = {
-        builtin: Plan(passages=10, steps=16, prefix=128, seed=seed),
-        large: Plan(passages=45, steps=20, prefix=128, seed=seed + 1),
-    }
-    for path, plan in plans.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save(capture(models, plan), path)
-        context.invoke(info, capture=str(path))
+    chosen = texts(models, Plan(passages=10, steps=16, prefix=128, seed=seed))
+    written = json.dumps(chosen, indent=1, ensure_ascii=False) + "\n"
+    passages.write_text(written, encoding="utf-8")
+    save(capture(models, Plan(passages=45, steps=20, prefix=128, seed=seed + 1)), out)
+    context.invoke(info, capture=str(out))
 
 
 if __name__ == "__main__":

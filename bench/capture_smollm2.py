@@ -1,9 +1,9 @@
-"""Capture rows of SmolLM2-135M-Instruct and its draft: HumanEval's problems 70 to 99, and chats.
+"""Make the built-in capture: SmolLM2-135M-Instruct and its draft on HumanEval 70 to 99 and chats.
 
-    python bench/capture_smollm2.py                    # bench/data/smollm2.safetensors
+    python bench/capture_smollm2.py                    # otlp/data/capture.safetensors
 
-The target writes after each prompt, and of all places every thirteenth is kept, so that no passage
-and no position rules.  Of a row the likeliest tokens of both models are kept; `otlp info` says
+The target writes after each prompt, and of all places every fifteenth is kept, so that no passage
+and no position rules.  Of a row the likeliest tokens of both models are kept; the commands say
 what the others can change.
 """
 
@@ -26,15 +26,16 @@ from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.decode.models.model import Sampling
 from otlp.studies.capturing import capture
 
-DATA = Path(__file__).parent / "data"
-WRITTEN, APART = 48, 13
+BENCH = Path(__file__).parent
+BUILTIN = BENCH.parent / "otlp" / "data" / "capture.safetensors"
+WRITTEN, APART = 46, 15
 """Tokens of a text, and how far the kept places lie apart: without a common divisor."""
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--out", type=OutputFile(), default=DATA / "smollm2.safetensors")
+@click.option("--out", type=OutputFile(), default=BUILTIN)
 @click.option("--problems", default="humaneval:70-99")
-@click.option("--chats", type=click.Path(), default=DATA / "chats.jsonl")
+@click.option("--chats", type=click.Path(), default=BENCH / "data" / "chats.jsonl")
 @click.option("--kept", default=1500, help="Tokens of a row.")
 @click.option("--seed", default=7)
 @click.pass_context

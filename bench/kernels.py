@@ -25,16 +25,13 @@ Call = Callable[[], object]
 CALLS = 5
 
 
-def captured(n: int, top_k: int | None = None) -> otlp.Problem:
-    """The first row of the built-in capture."""
-    target, draft = otlp.captures.builtin().distributions(0, top_k=top_k)
+SIZE = 4096
+
+
+def made_up(n: int = 4, top_k: int | None = None, size: int = SIZE) -> otlp.Problem:
+    """I.i.d. drafts at a vocabulary of that size."""
+    target, draft = otlp.synthetic.generate(1, size).distributions(0, top_k=top_k)
     return otlp.Problem(target, otlp.IID(draft, n))
-
-
-def made_up(vocab_size: int) -> otlp.Problem:
-    """Four drafts at a vocabulary of that size."""
-    target, draft = otlp.synthetic.generate(1, vocab_size).distributions(0)
-    return otlp.Problem(target, otlp.IID(draft, 4))
 
 
 def solve(name: str, problem: otlp.Problem, scheme: DraftScheme | None = None) -> Call:
@@ -46,19 +43,19 @@ def solve(name: str, problem: otlp.Problem, scheme: DraftScheme | None = None) -
 
 def orderings() -> Call:
     """Orderings, for drafts without replacement."""
-    problem = captured(3, top_k=100)
+    problem = made_up(3, top_k=100)
     return solve("orderings", problem, otlp.WithoutReplacement(problem.drafts.draft, 3))
 
 
 def random_ranks() -> Call:
     """Random ranks, for four drafts without replacement over the whole vocabulary."""
-    problem = captured(4)
+    problem = made_up(4)
     return solve("random-ranks", problem, otlp.WithoutReplacement(problem.drafts.draft, 4))
 
 
 def sample_many() -> Call:
     """Verified tokens of 10,000 drafted tuples."""
-    problem = captured(4)
+    problem = made_up(4)
     plan = otlp.solve(problem).plan
     assert plan is not None
     drafted = problem.drafts.sample(np.random.default_rng(0), 10_000)
@@ -70,7 +67,7 @@ def verify() -> Call:
     from otlp.certificate import certify
     from otlp.timing import Stopwatch
 
-    problem, solver = captured(2, top_k=100), make_solver("max-flow")
+    problem, solver = made_up(2, top_k=100), make_solver("max-flow")
     answer = solver.answer(problem, Stopwatch())
     return lambda: certify(problem, solver.name, answer, Stopwatch())
 
@@ -78,7 +75,7 @@ def verify() -> Call:
 class Unigram(decode.Model):
     """The same law after every text."""
 
-    name, vocab_size = "unigram", 4096
+    name, vocab_size = "unigram", SIZE
 
     def __init__(self, law: FloatArray) -> None:
         self.law = law
@@ -96,19 +93,19 @@ class Unigram(decode.Model):
 
 def tournament() -> Call:
     """A round of the tournament: four paths of one token, so one node."""
-    target, draft = map(Unigram, otlp.captures.builtin().distributions(0))
+    target, draft = map(Unigram, otlp.synthetic.generate(1, SIZE).distributions(0))
     drafting, rule = decode.iid_paths(4, 1), decode.Tournament()
     return lambda: decode.play_round(draft, target, drafting, rule, np.random.default_rng(1))
 
 
 KERNELS: dict[str, Callable[[], Call]] = {
     **{
-        f"martingale {size}": partial(lambda v: solve("martingale", made_up(v)), size)
+        f"martingale {size}": partial(lambda v: solve("martingale", made_up(size=v)), size)
         for size in (1_000, 16_000, 128_000)
     },
-    "max-flow": lambda: solve("max-flow", captured(2, top_k=100)),
-    "slackness": lambda: solve("slackness", captured(2, top_k=100)),
-    "global-resolution": lambda: solve("global-resolution", captured(4)),
+    "max-flow": lambda: solve("max-flow", made_up(2, top_k=100)),
+    "slackness": lambda: solve("slackness", made_up(2, top_k=100)),
+    "global-resolution": lambda: solve("global-resolution", made_up(4)),
     "orderings": orderings,
     "random-ranks": random_ranks,
     "sample_many": sample_many,

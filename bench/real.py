@@ -24,9 +24,9 @@ BENCH = Path(__file__).parent
 PAIR = "--target smollm2 --draft smollm2-draft --dtype bfloat16"
 PARTS = {
     "capture": "capture_smollm2.py",
-    "acceptance": "-m otlp compare data/smollm2.safetensors --n 1,2,4,8 --schemes iid --rows 1000 "
+    "acceptance": "-m otlp compare --n 1,2,4,8 --schemes iid --rows 1000 "
     "--rules naive,recursive-rejection,k-seq",
-    "draft temperature": "-m otlp compare data/smollm2.safetensors --n 1,4 --schemes iid "
+    "draft temperature": "-m otlp compare --n 1,4 --schemes iid "
     "--rows 1000 --rules recursive-rejection --draft-temperature 0.6",
     "trees": "trees.py --pair smollm2 --tokens 64 --sharper 0.6 --json results/trees_smollm2.json "
     "--figure ../docs/figures/trees_smollm2.svg",

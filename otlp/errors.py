@@ -196,7 +196,7 @@ class RowOutOfRangeError(OTLPError, IndexError):
     >>> from otlp import captures
     >>> captures.builtin()[10_000]
     Traceback (most recent call last):
-    otlp.errors.RowOutOfRangeError: row 10000 is out of range: this capture has 160 ...
+    otlp.errors.RowOutOfRangeError: row 10000 is out of range: this capture has 162 ...
     """
 
 

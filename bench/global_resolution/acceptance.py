@@ -55,7 +55,7 @@ def main(rows: int | None, jobs: int | None) -> None:
     first: dict[str, cases.Curves] = {}
     second: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for capture in (builtin(), generate(16, 32_000)):
-        size, count = capture.vocab_size, many["figure_1"]
+        size, count = cases.widest(capture), many["figure_1"]
         grid = Grid(COUNTS, top_k=cases.top_k(capture, (10, 100, 1000, 10_000, size)), rules=())
         found = cases.mean_optima(capture, count, grid, "Figure 1", jobs)
         curves = {str(k): values for (*_, k), values in found.items()}
@@ -68,7 +68,7 @@ def main(rows: int | None, jobs: int | None) -> None:
         second[cases.describe(capture, count)] = {str(k): list(both) for k, both in pairs.items()}
 
     capture, count = builtin(), many["figure_4"]
-    ks = cases.top_k(capture, (10, 100, 1000, capture.vocab_size))
+    ks = cases.top_k(capture, (10, 100, 1000, cases.widest(capture)))
     grid = Grid(COUNTS, TEMPERATURES, ks, rules=(), draft_temperature=1.0)
     found = cases.mean_optima(capture, count, grid, "Figure 4", jobs)
     fourth: dict[str, cases.Curves] = {str(t): {} for t in TEMPERATURES}

@@ -24,7 +24,7 @@ from otlp.data.captures import builtin
 from otlp.solvers import SOLVERS, GlobalResolution
 from otlp.solvers.solver import Solver
 
-SIZES = [(10, 3), (100, 2), (100, 3), (1000, 2), (1000, 4), (4096, 4)]
+SIZES = [(10, 3), (100, 2), (100, 3), (1000, 2), (1000, 4), (1500, 4)]
 LEFT_OUT = {"auto", "hub", "greedy", "global-resolution"}
 
 

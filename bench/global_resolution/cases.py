@@ -97,8 +97,13 @@ def problems(
 ) -> Iterator[otlp.Problem]:
     """The OTLP of each row: target at `temperature`, draft at 1, cut to its top k tokens."""
     for row in rows:
-        p, q = capture.distributions(row, temperature, 1.0, k if k < capture.vocab_size else None)
+        p, q = capture.distributions(row, temperature, 1.0, k if k < widest(capture) else None)
         yield otlp.Problem(p, otlp.IID(q, n))
+
+
+def widest(capture: Capture) -> int:
+    """How many tokens of a draft there are: V, or as many as were kept."""
+    return capture.kept or capture.vocab_size
 
 
 def spread(capture: Capture, rows: int) -> list[int]:
@@ -110,7 +115,8 @@ def spread(capture: Capture, rows: int) -> list[int]:
 def describe(capture: Capture, rows: int) -> str:
     """What a capture is, and how many of its rows `spread` picks."""
     kind = "SYNTHETIC" if capture.synthetic else "captured"
-    return f"{kind}, V = {capture.vocab_size:,}, {min(rows, len(capture))} rows"
+    size = capture.vocab_size - (capture.kept is not None)
+    return f"{kind}, V = {size:,}, {min(rows, len(capture))} rows"
 
 
 def with_solver(label: str, solver: Solver) -> Method:
@@ -302,14 +308,14 @@ def mean_optima(
         if point.rule == OPTIMUM:
             assert point.rows == len(chosen), point.reason
             setting = point.setting
-            key = (setting.scheme, setting.temperature, setting.top_k or capture.vocab_size)
+            key = (setting.scheme, setting.temperature, setting.top_k or widest(capture))
             found.setdefault(key, []).append(point.acceptance.mean)
     return found
 
 
 def top_k(capture: Capture, ks: Iterable[int]) -> list[int | None]:
-    """The sizes as a grid takes them: none beyond V."""
-    size = capture.vocab_size
+    """The sizes as a grid takes them: none beyond what there is."""
+    size = widest(capture)
     return [k if k < size else None for k in dict.fromkeys(ks) if k <= size]
 
 

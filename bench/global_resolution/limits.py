@@ -57,7 +57,7 @@ def best_within(
     method: cases.Method, capture: Capture, rows: list[int], most_arcs: float, budget: float
 ) -> Best:
     best = {str(limit): (math.nan, "none", math.nan) for limit in LIMITS}
-    for k in (10, 30, 100, 300, 1000, capture.vocab_size):
+    for k in (10, 30, 100, 300, 1000, cases.widest(capture)):
         for n in COUNTS:
             instances = list(cases.problems(capture, rows, k, n))
             runs = cases.measure(method, instances, most_arcs, budget)

@@ -77,7 +77,7 @@ def draw(results: dict[str, Cells]) -> Figure:
 @click.option("--budget", default=1.0, help="Seconds for a method at a point.")
 def main(rows: int, budget: float) -> None:
     capture = builtin()
-    ks = [10, 100, 1000, capture.vocab_size]
+    ks = [10, 100, 1000, cases.widest(capture)]
     results = times(cases.spread(capture, rows), ks, budget)
     heads = (f"T = {t}" for t in TEMPERATURES)
     table = Table("method", "(k, n)", *heads, title="Median ms a token, failure rate, tau 1e-4")

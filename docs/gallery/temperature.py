@@ -8,10 +8,10 @@ from otlp.studies.canvas import figure
 from otlp.studies.estimate import ratio
 from otlp.studies.style import BLUE, GREEN, ORANGE, RED
 
-TEMPERATURES, COUNTS = (0.2, 0.4, 0.7, 1.0, 1.3, 1.6), {1: BLUE, 2: RED, 4: GREEN, 8: ORANGE}
-PASSAGES, ROWS = 10, 16  # of the capture: a passage's rows follow each other, passages are apart
+TEMPERATURES, COUNTS = (0.2, 0.4, 0.6, 0.8, 1.0), {1: BLUE, 2: RED, 4: GREEN, 8: ORANGE}
 
 capture = captures.builtin()
+texts = capture.passages - 1  # rows of one text are no independent units
 
 
 def optimum(row, temperature, n):
@@ -26,11 +26,11 @@ with figure("temperature.svg", 6.4, 3.4) as canvas:
         means = []
         for temperature in TEMPERATURES:
             found = np.array([optimum(row, temperature, n) for row in range(len(capture))])
-            means.append(ratio(found.reshape(PASSAGES, ROWS).sum(axis=1), np.full(PASSAGES, ROWS)))
+            means.append(ratio(np.bincount(texts, found), np.bincount(texts)))
         axes.fill_between(TEMPERATURES, [m.low for m in means], [m.high for m in means],
                           color=colour, alpha=0.15, linewidth=0)  # fmt: skip
         axes.plot(TEMPERATURES, [m.mean for m in means], color=colour)
         axes.annotate(f"n = {n}", (TEMPERATURES[-1], means[-1].mean), (6, 0),
                       textcoords="offset points", color=colour, va="center")  # fmt: skip
     axes.set(xlabel="temperature of both models", ylabel="mean optimal acceptance")
-    axes.set(xlim=(0.15, 1.8), ylim=(0, 1))
+    axes.set(xlim=(0.17, 1.1), ylim=(0, 1))

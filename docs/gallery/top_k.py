@@ -7,7 +7,7 @@ from otlp import captures
 from otlp.studies.canvas import figure
 from otlp.studies.style import BLUE, GREEN, ORANGE, RED
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1500)
 
 capture = captures.builtin()[::4]
 with figure("top_k.svg", 6.4, 3.4) as canvas:
@@ -26,4 +26,4 @@ with figure("top_k.svg", 6.4, 3.4) as canvas:
     axes.set_xscale("log", base=2)
     axes.set_xticks(SIZES[::2], SIZES[::2])
     axes.set(xlabel="k, tokens kept of the draft", ylabel="mean optimal acceptance", ylim=(0, 1))
-    axes.set_xlim(0.8, 9000)
+    axes.set_xlim(0.8, 3500)

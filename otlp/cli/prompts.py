@@ -46,7 +46,7 @@ class Models:
         }
 
     def texts(self) -> Sequence[Prompt]:
-        """Read the prompts, by default those of the built-in capture."""
+        """Read the prompts, by default those that ship."""
         return read_prompts(self.prompt_file, self.limit)
 
 
@@ -56,7 +56,7 @@ prompts_option = click.option(
     type=click.Path(),
     help='A prompt a line; .json: a list of strings; .jsonl: a string, or an object with "prompt" '
     'or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. [default: '
-    "passages of the built-in capture]",
+    "ten passages that ship]",
 )
 
 

@@ -55,7 +55,7 @@ class CaptureRow:
     >>> from otlp import captures
     >>> row = captures.builtin()[3]
     >>> row.target_logits.shape, row.position >= 0
-    ((4096,), True)
+    ((49153,), True)
     """
 
     target_logits: LogitArray
@@ -122,7 +122,7 @@ class Capture(ReadOnly):
     >>> capture = captures.builtin()
     >>> target, draft = capture.distributions(row=3, temperature=0.8, top_k=50)
     >>> target.shape, int((draft > 0).sum()), capture[10:20].vocab_size
-    ((4096,), 50, 4096)
+    ((49153,), 50, 49153)
     """
 
     target_logits: LogitArray | LazyArray
@@ -187,12 +187,18 @@ class Capture(ReadOnly):
 
     @property
     def passages(self) -> IntArray:
-        """The passage of each row, shape (rows,): rows at consecutive positions are of one.
+        """The passage of each row, shape (rows,).
 
-        A row of unknown position is alone.
+        A row goes on with the passage of the row before at the next position, or further on where
+        its context goes on with the text before.  A row of unknown position is alone.
         """
         positions = np.asarray(self.positions)
-        begins = (np.diff(positions, prepend=-2) != 1) | (positions < 0)
+        apart = np.diff(positions, prepend=-2)
+        begins = (apart != 1) | (positions < 0)
+        for row in np.flatnonzero((apart[1:] > 1) & (positions[:-1] >= 0)) + 1:
+            # an unfinished character is another, once finished
+            before = self.contexts[int(row) - 1].rstrip("\ufffd")
+            begins[row] = not before or not self.contexts[int(row)].startswith(before)
         found: IntArray = begins.cumsum()
         return found
 
@@ -294,6 +300,11 @@ class Capture(ReadOnly):
         own = temperature if draft_temperature is None else draft_temperature
         p, q, _ = self._known(row, temperature, own, top_k, top_p)
         return p, q
+
+    @property
+    def in_files(self) -> bool:
+        """Whether rows are read from files when they are used."""
+        return not isinstance(self.target_logits, np.ndarray)
 
     @property
     def kept(self) -> int | None:

@@ -18,7 +18,7 @@ Examples
 --------
 >>> from otlp import captures
 >>> target, draft = captures.builtin().distributions(row=0)
->>> target.shape == draft.shape == (4096,)
+>>> target.shape == draft.shape == (49153,)  # the last stands for all tokens that were not kept
 True
 """
 
@@ -139,8 +139,8 @@ def builtin() -> Capture:
     Returns
     -------
     Capture
-        Rows of a small real pair of language models (not synthetic) at consecutive positions of
-        held-out passages; its `source` and `note` say which models and which text.
+        A `TopCapture` of SmolLM2-135M-Instruct and a draft distilled for it, at places far apart
+        of texts that the target wrote; its `source` and `note` say more.
 
     Raises
     ------
@@ -151,8 +151,8 @@ def builtin() -> Capture:
     --------
     >>> from otlp import captures
     >>> capture = captures.builtin()
-    >>> len(capture), capture.vocab_size
-    (160, 4096)
+    >>> len(capture), capture.vocab_size, capture.kept
+    (162, 49153, 1500)
     """
     with resources.as_file(resources.files("otlp") / "data" / "capture.safetensors") as path:
         return load(path)

@@ -20,7 +20,7 @@ Examples
 --------
 >>> from otlp import captures
 >>> captures.builtin().dtype
-'float16'
+'float32'
 """
 
 

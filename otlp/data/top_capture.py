@@ -32,6 +32,7 @@ import numpy as np
 
 from otlp.checks import whole_number
 from otlp.data.capture import LABELS, Capture, cut_draft
+from otlp.data.stored_rows import StoredRows
 from otlp.data.top_rows import ROUNDING, TopRow, TopRows, stack
 from otlp.distribution import FloatArray, softmax
 from otlp.errors import InvalidInputError
@@ -51,9 +52,9 @@ class TopCapture(Capture):
     Examples
     --------
     >>> from otlp import captures
-    >>> top = captures.keep_top(captures.builtin(), k=50)
-    >>> type(top).__name__, len(top) == len(captures.builtin())
-    ('TopCapture', True)
+    >>> top = captures.builtin()
+    >>> type(top).__name__, top.kept, top[:10].kept
+    ('TopCapture', 1500, 1500)
     """
 
     def __post_init__(self) -> None:
@@ -63,6 +64,11 @@ class TopCapture(Capture):
                 "target_logits and draft_logits must be TopRows: use keep_top, or a Capture"
             )
         super().__post_init__()
+
+    @property
+    def in_files(self) -> bool:
+        """Whether rows are read from files when they are used."""
+        return isinstance(self._top("target_logits").ids, StoredRows)
 
     @property
     def kept(self) -> int:
@@ -127,8 +133,8 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
 
     Examples
     --------
-    >>> from otlp import captures
-    >>> top = captures.keep_top(captures.builtin(), k=50)
+    >>> from otlp import captures, synthetic
+    >>> top = captures.keep_top(synthetic.generate(rows=2, vocab_size=4096), k=50)
     >>> top.vocab_size                     # the last token stands for all that were not kept
     4097
     >>> target, draft = top.distributions(row=0)
@@ -138,7 +144,7 @@ def keep_top(capture: Capture, k: int) -> TopCapture:
     if not isinstance(capture, Capture) or capture.kept is not None:
         raise InvalidInputError(
             f"capture is {capture!r:.200}: it must be a Capture of whole rows, such as "
-            "captures.builtin()"
+            "otlp.synthetic.generate()"
         )
     k = min(whole_number(k, "k"), capture.vocab_size)
     target, draft = [], []

@@ -126,9 +126,11 @@ class TopRows(ReadOnly, LazyArray):
         return int(self.ids.shape[0])
 
     def __getitem__(self, rows: Any, /) -> Any:
-        """Return one row, shape (V + 1,), or the `TopRows` of a slice."""
-        if isinstance(rows, slice):
-            return TopRows(self.ids[rows], self.logprobs[rows], self.rest[rows], self.vocab_size)
+        """Return one row, shape (V + 1,), or the `TopRows` of a slice, in memory of any rows."""
+        if isinstance(rows, slice | np.ndarray):
+            columns: tuple[Any, ...] = (self.ids, self.logprobs, self.rest)
+            ids, logprobs, rest = (column[rows] for column in columns)
+            return TopRows(ids, logprobs, rest, self.vocab_size)
         ids, logs, rest = self.row(rows)
         dense = np.full(self.vocab_size + 1, -np.inf, dtype=np.float32)
         dense[ids], dense[-1] = logs, rest

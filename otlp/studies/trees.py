@@ -113,7 +113,7 @@ def captured_texts(
             "the capture does not say which tokens its text goes on with: make one with otlp "
             "capture"
         )
-    ends = np.flatnonzero(np.diff(capture.passages)) + 1
+    ends = np.flatnonzero(np.diff(positions) != 1) + 1
     for rows in np.split(np.arange(tokens.size), ends):
         pairs = [
             capture.distributions(int(row), temperature, draft_temperature, top_k) for row in rows

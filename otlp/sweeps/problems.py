@@ -152,7 +152,7 @@ class CaptureProblems(RowProblems):
     @property
     def named(self) -> bool:
         """Whether the capture lies in files."""
-        return not isinstance(self.capture.target_logits, np.ndarray)
+        return self.capture.in_files
 
     def _capture(self, number: int) -> tuple[Capture, int]:
         return self.capture, number

@@ -113,7 +113,7 @@ def numpy_calls() -> Calls:
 
 
 def capture_calls() -> Calls:
-    rows, folder = otlp.captures.builtin()[:1], Path(tempfile.mkdtemp())
+    rows, folder = otlp.synthetic.generate(1, 1000), Path(tempfile.mkdtemp())
     log = folder / "log"
     log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
 

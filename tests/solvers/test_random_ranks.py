@@ -132,13 +132,14 @@ def test_three_tokens_with_nearly_all_of_the_draft():
 
 
 @pytest.mark.parametrize(
-    ("temperature", "n", "row"), [(0.6, 3, 120), (0.6, 4, 6), (0.6, 4, 146), (1.0, 4, 93)]
+    ("temperature", "n", "row", "most"),
+    [(0.6, 3, 115, 20), (0.6, 4, 5, 12), (1.0, 4, 4, 20), (0.6, 4, 23, 80)],
 )
-def test_two_likely_tokens_that_the_target_weighs_otherwise(temperature, n, row):
+def test_two_likely_tokens_that_the_target_weighs_otherwise(temperature, n, row, most):
     target, draft = captures.builtin().distributions(row=row, temperature=temperature)
     solution = RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, n)))
     assert solution.guarantee is Guarantee.OPTIMAL and solution.marginal_error <= 1e-12
-    assert "orderings" not in solution.details and solution.details["corrections"] <= 12
+    assert "orderings" not in solution.details and solution.details["corrections"] <= most
 
 
 @pytest.mark.parametrize("corrections", [1, 3])

@@ -150,10 +150,16 @@ def _misfit(model: CachedModel, reason: object) -> UnsupportedProblemError:
 
 
 def _texts(model: CachedModel) -> tuple[list[int], TokenTree]:
-    """Context and tree of the probe, in the model's vocabulary."""
+    """Context and tree of the probe, in the model's vocabulary.
+
+    Beyond its first tokens, which mark files and turns: what a model says of a text of marks alone
+    may be another with every rounding.
+    """
     size = model.vocab_size
-    tokens = np.minimum(BRANCHES.tokens, size - 1)
-    return [min(t, size - 1) for t in CONTEXT], TokenTree(tokens, BRANCHES.parents)
+    apart = max(1, size // 512)
+    tokens = np.minimum(BRANCHES.tokens * apart, size - 1)
+    tokens[0] = BRANCHES.tokens[0]  # the root has none
+    return [min(t * apart, size - 1) for t in CONTEXT], TokenTree(tokens, BRANCHES.parents)
 
 
 def _round_logits(model: CachedModel) -> npt.NDArray[np.float32]:

@@ -155,11 +155,11 @@ def test_errors_do_not_steer_the_terminal_either() -> None:
 def test_check_spreads_its_rows_and_says_how() -> None:
     capture = captures.builtin()
     result = run("check", "--rows", "2", "--solvers", "martingale")
-    words = "2 of 160 rows, one drawn from each of 2 equal stretches (seed 0)"
+    words = f"2 of {len(capture)} rows, one drawn from each of 2 equal stretches (seed 0)"
     assert words in " ".join(result.output.split())
     best = [
         otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
-        for p, q in (capture.distributions(row, top_k=10) for row in spread_rows(160, 2))
+        for p, q in (capture.distributions(row, top_k=10) for row in spread_rows(len(capture), 2))
     ]
     assert f"{sum(best) / 2:.7f}" in result.output
 
@@ -261,7 +261,7 @@ def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
 def test_info_describes_the_built_in_capture() -> None:
     result = run("info")
     assert result.exit_code == 0
-    assert "4,096" in result.output
+    assert "49,152" in result.output
     assert "real models" in result.output
 
 

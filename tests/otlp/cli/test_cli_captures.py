@@ -9,7 +9,8 @@ import click
 import pytest
 
 from otlp.cli.options import ByteCount
-from otlp.data.captures import builtin, keep_top, save
+from otlp.data.captures import keep_top, save
+from otlp.data.synthetic import generate
 from tests.otlp.cli.command import run
 
 COMMANDS = {
@@ -28,7 +29,7 @@ FORMS = ("one.safetensors", "top.safetensors")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("captures")
-    capture = builtin()[:8]
+    capture = generate(8, 4096, dtype="float16")
     save(capture, made / "one.safetensors")
     save(keep_top(capture, 30), made / "top.safetensors")
     return made

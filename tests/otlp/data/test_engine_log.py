@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data.captures import TopCapture, builtin, from_logprobs, keep_top
+from otlp.data.captures import TopCapture, from_logprobs, keep_top
 from otlp.errors import CaptureError
+from tests.example_captures import example
 
 V, K = 4096, 5
 
@@ -51,7 +52,7 @@ def completion_form(found: list[dict[int, float]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", [prompt_form, choice_form, completion_form])
 def test_a_log_is_the_capture_it_comes_from(tmp_path: Path, form: Any) -> None:
-    top = keep_top(builtin()[:6], K)
+    top = keep_top(example(6, V), K)
     paths = {name: tmp_path / name for name in ("target", "draft")}
     for name, path in paths.items():
         found = steps(top, name)

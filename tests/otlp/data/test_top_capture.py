@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.data.captures import Capture, TopCapture, TopRows, builtin, keep_top, load, save
+from otlp.data.captures import Capture, TopCapture, TopRows, keep_top, load, save
 from otlp.data.synthetic import generate
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import CaptureError, InvalidInputError
@@ -138,7 +138,8 @@ def test_all_tokens_kept_is_the_whole_row() -> None:
 
 
 def test_a_top_capture_is_a_capture() -> None:
-    whole, top = builtin()[:6], keep_top(builtin()[:6], 30)
+    whole = example_captures.example(6, 4096, "float16")
+    top = keep_top(whole, 30)
     assert isinstance(top[2:4], TopCapture) and len(top[2:4]) == 2
     assert (len(top), top.vocab_size, whole.kept, top.kept) == (6, 4097, None, 30)
     assert top.contexts == whole.contexts and top[3].next_token == whole[3].next_token
@@ -160,7 +161,7 @@ def test_a_top_capture_is_a_capture() -> None:
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path, in_memory: bool) -> None:
-    top = keep_top(builtin()[:6], 7)
+    top = keep_top(example_captures.example(6, 4096, "float16"), 7)
     save(top, tmp_path / "top")
     found = load(tmp_path / "top") if in_memory else in_files(tmp_path, top, 2)
     assert isinstance(found, TopCapture)

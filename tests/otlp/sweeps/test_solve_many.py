@@ -130,7 +130,7 @@ def test_a_row_that_cannot_be_read_is_the_only_one_lost(jobs: int, tmp_path: Pat
 
 
 def test_rows_of_likeliest_tokens_are_those_of_the_loop() -> None:
-    problems = otlp.CaptureProblems(otlp.captures.keep_top(otlp.captures.builtin()[:3], k=30), n=2)
+    problems = otlp.CaptureProblems(otlp.captures.builtin()[:3], n=2)
     assert_same(solve_many(problems, jobs=2), problems, "auto")
 
 
