@@ -5,8 +5,9 @@
 
 Four parts, each within its share of the time: the batched verifiers over B and V beside their floor
 (bench/batched.py); rounds of K paths over B and V (`otlp.batched.verify_paths`); the trained pair,
-with CUDA graphs and without, beside transformers; and the same with the target widened 10 times
-(both by bench/tokens_a_second.py).  A part that would begin after its time is left out and named.
+with CUDA graphs and without, beside transformers; and the same with the published pair, but for
+`--small` (both by bench/tokens_a_second.py).  A part that would begin after its time is left out
+and named.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from measuring import repeated, report
 from otlp import batched
 from otlp.cli.options import json_option
 from otlp.cli.output import console, write_json
+from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.loading import SMOLLM2_DRAFT
 
 HERE = Path(__file__).parent
 BUDGET = 480.0
@@ -110,9 +113,10 @@ def main(small: bool, json_path: Path | None) -> None:
         "rounds": rounds(device, small),
         "verifiers": run("batched.py", *verifiers, "--device", device, seconds=left(0.15)),
     }
-    for factor in ("1", "2" if small else "10"):
-        arguments = ("--widen", factor, "--device", device, *pair)
-        found[f"widened {factor}"] = run("tokens_a_second.py", *arguments, seconds=left(0.4))
+    pairs = {"trained pair": (), "published pair": ("--target", SMOLLM2, "--draft", SMOLLM2_DRAFT)}
+    for name, models in list(pairs.items())[: 1 if small else 2]:
+        arguments = (*models, "--device", device, *pair)
+        found[name] = run("tokens_a_second.py", *arguments, seconds=left(0.4))
     found["seconds"] = perf_counter() - begin
     report("verify_paths", found["rounds"])
     console.print(f"{found['device']}, {found['seconds']:.0f} s in all")

@@ -1,24 +1,23 @@
 """Tokens a second: settings of the device loop, plain decoding, and transformers, side by side.
 
-    OMP_NUM_THREADS=1 python bench/tokens_a_second.py --widen 1,10 --json found.json
+    OMP_NUM_THREADS=1 python bench/tokens_a_second.py --json found.json
 
 Every way decodes the same prompts with the same seeds, in turn, and whole calls are timed, the
 reading of the prompt included; compilation is timed apart, as the first run.  Speed-ups are over
 the plain loop (compiled as the others are), paired over prompts.  The plain loop runs once more
-before and after: where that drifted, other work was on the machine.  A target widened 10 times says
-the same and computes ten times the feed-forward products: it shows what a costly target changes.
+before and after: where that drifted, other work was on the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import Any
 
 import click
 import numpy as np
 import torch
-from widened import widened
 
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
@@ -26,9 +25,10 @@ from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
+from otlp.distribution import IntArray
 from otlp.studies import tuning
 from otlp.studies.loop_setting import LoopSetting, grid
-from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, generated, looped, race, whole
+from otlp.studies.timed_loop import CLOCKS, Decoding, SideBySide, Way, looped, race
 
 PLAIN = "plain loop"
 
@@ -39,6 +39,46 @@ def setting(text: str) -> LoopSetting:
     if x:
         return grid([int(paths)], [int(length)])[0]
     return LoopSetting(tuple(map(int, text.split("-"))))
+
+
+def whole(way: Way) -> Way:
+    """Time whole calls, the reading of the prompt included."""
+
+    def timed(prompt: IntArray, seed: int) -> Decoding:
+        wall, processor = perf_counter(), process_time()
+        found = way(prompt, seed)
+        return found._replace(wall=perf_counter() - wall, processor=process_time() - processor)
+
+    return timed
+
+
+def generated(model: Any, tokens: int, sampling: Sampling, **options: Any) -> Way:
+    """Decode by ``generate`` of transformers; `options` may name an assistant or prompt lookup.
+
+    End tokens are suppressed up to the wanted length, so that all ways decode as much.  Whole calls
+    are timed.
+    """
+    import torch
+
+    wanted: dict[str, Any] = {"do_sample": sampling.temperature > 0.0, "top_p": sampling.top_p}
+    wanted |= {"temperature": sampling.temperature or 1.0, "top_k": sampling.top_k or 0}
+
+    def way(prompt: IntArray, seed: int) -> Decoding:
+        torch.manual_seed(seed)
+        ids = torch.as_tensor(prompt, device=model.device)[None]
+        with torch.inference_mode():
+            text = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                pad_token_id=0,
+                **(wanted if wanted["do_sample"] else {"do_sample": False}),
+                **options,
+            )
+        return Decoding(int(text.shape[1] - prompt.size), float("nan"), 0, {}, 0.0, 0.0)
+
+    return whole(way)
 
 
 def ways(
@@ -72,10 +112,8 @@ def ways(
     return found
 
 
-def compare(
-    factors: Sequence[int], settings: Sequence[LoopSetting], options: dict[str, Any]
-) -> dict[int, SideBySide]:
-    """Time all ways with the target as it is, and widened."""
+def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideBySide:
+    """Time all ways."""
     draft, target = open_pair(
         options["draft"], options["target"], options["device"], options["dtype"],
         options["sampling"],
@@ -83,40 +121,29 @@ def compare(
     prompts = encode_prompts(target, read_prompts(options["prompts"], options["limit"]))
     prompts = [prompt[-options["prompt_tokens"] :] for prompt in prompts]
     options["slots"] = max(prompt.size for prompt in prompts) + options["tokens"]
-    found = {}
-    for factor in factors:
-        large = target.model if factor == 1 else widened(target.model, factor)
-        with progress("timing", 0) as step:
-            found[factor] = race(
-                ways((draft.model, large), settings, options), PLAIN, prompts,
-                seed=options["seed"], repeats=options["repeats"], progress=step,
-            )  # fmt: skip
-    return found
+    with progress("timing", 0) as step:
+        timed = ways((draft.model, target.model), settings, options)
+        return race(timed, PLAIN, prompts, seed=options["seed"], progress=step)
 
 
-def report(found: dict[int, SideBySide], clock: str) -> None:
-    """Print a table for each width of the target."""
-    for factor, one in found.items():
-        title = f"target x {factor}, {clock} time; plain after over before: {one.drift(clock)}"
-        heads = ["tokens/s", "speed-up", "tokens/call", "draft", "target", "verify", "rest"]
-        heads += ["first s", "J/token"]
-        made = table("way", *heads, title=title, box=None, title_justify="left", pad_edge=False)
-        for name, way in one.ways.items():
-            shares, energy = way.shares, way.joules
-            known = np.isfinite(way.block_efficiency.mean)
-            made.add_row(
-                name,
-                way.rate(clock).show(1),
-                str(way.speed_up(one.ways[PLAIN], clock)),
-                str(way.block_efficiency) if known else "",
-                *(
-                    f"{shares[part]:.1%}" if shares else ""
-                    for part in ("draft", "target", "verification", "rest")
-                ),
-                f"{way.first_seconds:.1f}",
-                "not known" if energy is None else f"{energy / sum(way.tokens):.3g}",
-            )
-        show(made)
+def report(found: SideBySide, clock: str) -> None:
+    title = f"{clock} time; plain after over before: {found.drift(clock)}"
+    heads = ["tokens/s", "speed-up", "tokens/call", "draft", "target", "verify", "rest", "first s"]
+    made = table("way", *heads, title=title, box=None, title_justify="left", pad_edge=False)
+    for name, way in found.ways.items():
+        shares = way.shares
+        made.add_row(
+            name,
+            way.rate(clock).show(1),
+            str(way.speed_up(found.ways[PLAIN], clock)),
+            str(way.block_efficiency) if np.isfinite(way.block_efficiency.mean) else "",
+            *(
+                f"{shares[part]:.1%}" if shares else ""
+                for part in ("draft", "target", "verification", "rest")
+            ),
+            f"{way.first_seconds:.1f}",
+        )
+    show(made)
 
 
 @click.command(
@@ -126,13 +153,11 @@ def report(found: dict[int, SideBySide], clock: str) -> None:
 @click.option("--draft", default="trained:draft")
 @click.option("--device", default="auto")
 @click.option("--dtype", default="auto")
-@click.option("--widen", default="1", type=ListOf(click.IntRange(1)), help="Widths of the target.")
 @click.option("--settings", default="1x1,1x2,2x2,4x4", type=ListOf(str), help="4x2, or 2-2-1.")
 @click.option("--prompts", type=click.Path(), help="As for otlp decode.")
 @click.option("--limit", default=8, help="Prompts.")
 @click.option("--prompt-tokens", default=64, help="Kept of each prompt, its end.")
 @click.option("--tokens", default=64, help="Decoded after each.")
-@click.option("--repeats", default=1)
 @click.option("--temperature", default=1.0)
 @click.option("--compile/--no-compile", "compiled", default=True)
 @click.option("--transformers/--no-transformers", default=True, help="Their generate, too.")
@@ -144,22 +169,20 @@ def main(json_path: Path | None, **options: Any) -> None:
     torch.set_num_threads(options["threads"])
     options["sampling"] = Sampling(options["temperature"])
     settings = [setting(one) for one in options["settings"]]
-    found = compare(options["widen"], settings, options)
+    found, clock = compare(settings, options), options["clock"]
     if json_path:
-        clock = options["clock"]
-        rows = {
-            str(factor): {
-                "drift": one.drift(clock).record(),
-                "ways": [way.record(clock) for way in one.ways.values()],
-                "speed_up": {
-                    name: way.speed_up(one.ways[PLAIN], clock).record()
-                    for name, way in one.ways.items()
-                },
+        rows = [
+            {
+                "name": name,
+                **way.record(clock),
+                "speed_up": way.speed_up(found.ways[PLAIN], clock).record(),
             }
-            for factor, one in found.items()
-        }
-        write_json(json_path, {"torch": torch.__version__, "clock": clock, "widths": rows})
-    report(found, options["clock"])
+            for name, way in found.ways.items()
+        ]
+        drift = found.drift(clock).record()
+        content = {"torch": torch.__version__, "clock": clock, "drift": drift, "ways": rows}
+        write_json(json_path, content)
+    report(found, clock)
 
 
 if __name__ == "__main__":

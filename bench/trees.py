@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from rich.table import Table
+from tree_schemes import Scheme, blended, gain, schemes, value
 
 from otlp.cli.options import ListOf, OutputFile, figure_option
 from otlp.cli.output import console, progress, table, write_json, write_whole
@@ -40,7 +41,7 @@ from otlp.studies.canvas import figure
 from otlp.studies.decoding import decode
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
-from otlp.studies.trees import Scheme, blended, gain, schemes, value, write_text
+from otlp.studies.written_texts import write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
 CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"

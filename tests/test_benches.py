@@ -38,11 +38,10 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=BENCH.parent)
     found = json.loads(path.read_text())
     assert {row["paths"] for row in found["rounds"]} == {1, 2}
-    for factor in ("1", "2"):
-        ways = found[f"widened {factor}"]["widths"][factor]["ways"]
-        names = {way["name"] for way in ways}
-        assert {"plain loop", "block 1 x 1", "tournament 2-2", "generate, assisted"} <= names
-        assert all(sum(way["tokens"]) == 12 for way in ways)
+    ways = found["trained pair"]["ways"]
+    names = {way["name"] for way in ways}
+    assert {"plain loop", "block 1 x 1", "tournament 2-2", "generate, assisted"} <= names
+    assert all(sum(way["tokens"]) == 12 for way in ways)
 
 
 def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

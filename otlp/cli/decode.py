@@ -21,7 +21,7 @@ from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
-from otlp.studies.figures import draw_block_efficiency, draw_time_split
+from otlp.studies.figures import draw_block_efficiency
 
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
 
@@ -60,7 +60,6 @@ Examples:
 )
 @options.json_option("Write every run to a file.")
 @options.figure_option("Draw the block efficiency.")
-@options.figure_option("Draw where the time goes.", "--time-figure")
 def command(
     models: Models,
     algorithms: tuple[str, ...],
@@ -74,7 +73,6 @@ def command(
     config: str | None,
     json_path: Path | None,
     figure_path: Path | None,
-    time_figure_path: Path | None,
 ) -> None:
     """Decode prompts with verification algorithms and measure what each gives.
 
@@ -111,11 +109,9 @@ def command(
         "measurements": [record(one, baseline) for one, baseline in found],
     }
     write_result(json_path, "decode", content)
-    measured = [one for one, _ in found]
     if figure_path:
+        measured = [one for one, _ in found]
         write_whole(figure_path, lambda path: draw_block_efficiency(path, measured, title))
-    if time_figure_path:
-        write_whole(time_figure_path, lambda path: draw_time_split(path, measured, title))
     console.print(f"{title}\n")
     show(_table(found))
     note(

@@ -13,7 +13,7 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf, OutputFile, open_capture
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.cli.prompts import Models, encode_prompts, model_options, target_texts
 from otlp.data.captures import Capture
 from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
 from otlp.decode.design.gathering import passes
@@ -23,7 +23,7 @@ from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.capturing import DECODED
-from otlp.studies.trees import captured_texts, long_texts, write_text
+from otlp.studies.written_texts import captured_texts, long_texts
 
 
 @click.command(
@@ -192,15 +192,8 @@ def _gather(
     else:
         pair = models.open(sampling)
         prompts = encode_prompts(pair[1], models.texts())
-        written = []
-        with progress("writing text", len(prompts)) as step:
-            for index, prompt in enumerate(prompts):
-                rng = np.random.default_rng([seed, index])
-                written.append(write_text(*pair, prompt, tokens, rng))
-                step("writing text")
-        texts = long_texts(written, trees.length, 1, warn)
+        texts, after = target_texts(pair, prompts, tokens, trees.length, 1, seed)
         names = models.draft, models.target
-        after = [one for one, text in zip(prompts, written, strict=True) if text in texts]
 
         def begun(number: int) -> tuple[Model, IntArray]:
             pair[0].start(after[number])

@@ -163,10 +163,10 @@ def json_option(help: str) -> Decorator:
     return click.option("--json", "json_path", type=OutputFile(), help=help)
 
 
-def figure_option(help: str, flag: str = "--figure") -> Decorator:
-    """Add an option for a figure, passed as `figure_path`, or after its own flag."""
-    name = flag[2:].replace("-", "_") + "_path"
-    return click.option(flag, name, type=OutputFile(file_types), help=f"{help} Needs matplotlib.")
+def figure_option(help: str) -> Decorator:
+    """Add ``--figure``, passed as `figure_path`."""
+    kind = OutputFile(file_types)
+    return click.option("--figure", "figure_path", type=kind, help=f"{help} Needs matplotlib.")
 
 
 journal_option = click.option(

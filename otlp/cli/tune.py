@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from otlp.cli.options import (
     ListOf,
     OutputFile,
     draft_temperature_option,
-    figure_option,
     json_option,
     length_option,
-    open_capture,
     sampling_options,
     seed_option,
     temperature_option,
     tokens_option,
 )
 from otlp.cli.output import console, note, progress, show, warn, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, prompt_options
-from otlp.cli.tuning_result import PromptedDraft, TuningResult, TuningSource, fastest
-from otlp.decode.design import WrittenText
+from otlp.cli.prompts import Models, encode_prompts, prompt_options, target_texts
+from otlp.cli.tuning_result import TuningResult, fastest
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.loading import TRAINED_PAIR
-from otlp.decode.models.model import Model, Sampling
-from otlp.distribution import IntArray
+from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
-from otlp.studies.estimate import Estimate
-from otlp.studies.figures import draw_tuning
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.loop_setting import LoopSetting, grid
-from otlp.studies.round_costs import RoundCosts, read_costs
 from otlp.studies.timed_loop import CLOCKS
-from otlp.studies.trees import captured_texts, drafted_anew, long_texts, write_text
-from otlp.studies.tuning import other_rules, predict
+from otlp.studies.tuning import TunedTexts, predict, target_only_gain
 
 
 class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -69,9 +60,8 @@ class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 Examples:
   otlp tune                                     the trained pair, on this device
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
-  otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20 --figure tune.svg
+  otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20
   otlp tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
-  otlp tune --from-capture mine.safetensors --costs h100.json       for a device that is not here
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
@@ -100,13 +90,8 @@ Examples:
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
 )
 @seed_option()
-@click.option(
-    "--from-capture", "capture", type=click.Path(), help="Take its texts; the models are not run."
-)
-@click.option("--costs", type=click.Path(), help="Take a cost curve (JSON), as of another device.")
 @click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
 @json_option("Write all that was found.")
-@figure_option("Draw predictions, times and the cost curve.")
 def command(
     models: Models,
     paths: tuple[int, ...],
@@ -122,11 +107,8 @@ def command(
     compiled: bool,
     clock: str,
     seed: int,
-    capture: str | None,
-    costs: str | None,
     config: Path,
     json_path: Path | None,
-    figure_path: Path | None,
 ) -> None:
     """Find the setting that decodes most tokens a second for TARGET with DRAFT.
 
@@ -146,38 +128,30 @@ def command(
         raise InvalidInputError(
             f"--text is {text} and the longest path {longest}: write texts longer than that"
         )
-    curve = None if costs is None else RoundCosts.of_curve(read_costs(costs))
-    if capture is not None:
-        source = _captured(capture, sampling, drafted, longest, curve)
-    else:
-        source = _written(models, sampling, drafted, text, longest, tokens, compiled, clock, seed)
+    how = {"compiled": compiled, "clock": clock, "seed": seed}
+    texts, bench = _written(models, sampling, drafted, (text, longest), tokens, **how)
     content = {
         **models.said(),
         "temperature": temperature,
         "draft_temperature": draft_temperature,
         "sampling_top_k": sampling_top_k,
         "sampling_top_p": sampling_top_p,
-        "capture": capture,
     }
 
     def keep(result: TuningResult) -> None:
-        text = result.tuned(sampling).to_json()
+        text = result.tuned.to_json()
         write_whole(config, lambda path: path.write_bytes(text.encode()))
         write_result(json_path, "tune", {**content, **result.record()})
 
-    result = _predicted(source, settings, curve, check, clock, seed)
+    result = _predicted((models.target, models.draft), texts, bench, settings, check)
     keep(result)
-    if source.bench is not None and curve is None and check:
+    if check:
         warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
         with progress("timing", 0) as step:
             best = [one.setting for one in fastest(result.found, check)]
-            result = replace(result, timed=source.bench.race(best, progress=step))
+            result = replace(result, timed=bench.race(best, progress=step))
         keep(result)
-    title = f"{result.title}, T = {temperature:g}"
-    if figure_path:
-        parts = result.found, result.timed, result.costs, clock, title
-        write_whole(figure_path, lambda path: draw_tuning(path, *parts))
-    console.print(f"{title}\n")
+    console.print(f"{result.title}, T = {temperature:g}\n")
     show(result.table())
     console.print()
     for line in result.lines():
@@ -185,75 +159,15 @@ def command(
     note(f"written to {config}")
 
 
-def _captured(
-    capture: str,
-    sampling: Sampling,
-    drafted: Iterable[float | None],
-    longest: int,
-    curve: RoundCosts | None,
-) -> TuningSource:
-    if curve is None:
-        raise InvalidInputError(
-            "a capture says nothing of time: give a cost curve with --costs, or leave the capture "
-            "out"
-        )
-    rows = open_capture(capture)
-    texts = {
-        one: long_texts(
-            list(captured_texts(rows, sampling.temperature, sampling.top_k, one)), longest, 2, warn
-        )
-        for one in (None, *drafted)
-    }
-    return TuningSource((rows.target_model, rows.draft_model), texts)
-
-
-def _predicted(
-    source: TuningSource,
-    settings: Sequence[LoopSetting],
-    curve: RoundCosts | None,
-    check: int,
-    clock: str,
-    seed: int,
-) -> TuningResult:
-    """Predict, by costs that are measured unless they are given; say what other rules give."""
-    bench, elsewhere = source.bench, curve is not None
-    with progress("tokens a call", 0) as step:
-
-        def price(gains: Mapping[LoopSetting, Estimate]) -> RoundCosts:
-            nonlocal curve
-            if curve is None:
-                assert bench is not None
-                curve = measure_costs(bench, settings, gains, step, warn)
-            return curve
-
-        found = predict(source.texts, settings, price, keep=check, progress=step)
-    assert curve is not None
-    best = fastest(found, 1)[0].setting
-    with progress("other rules", None):
-        own, rng = source.texts[best.draft_temperature], np.random.default_rng(seed)
-        begun = None
-        if source.draft is not None:
-            start = source.draft.at(best.draft_temperature)
-
-            def begun(text: int) -> tuple[Model, IntArray]:
-                return start(text), own[text].tokens
-
-        others = other_rules(best, own, rng, begun)
-    return TuningResult(source, found, None, curve, elsewhere, clock, best, others)
-
-
 def _written(
     models: Models,
     sampling: Sampling,
     drafted: Iterable[float | None],
-    text: int,
-    longest: int,
+    lengths: tuple[int, int],
     tokens: int,
-    compiled: bool,
-    clock: str,
-    seed: int,
-) -> TuningSource:
-    """Let the target write."""
+    **how: Any,
+) -> tuple[TunedTexts, Bench]:
+    """Let the target write; texts of a length, longer than the longest path, and the loops."""
     prompts = models.texts()
     draft, target = models.open(sampling)
     encoded = encode_prompts(target, prompts)
@@ -264,18 +178,30 @@ def _written(
             f"the draft {models.draft!r:.60} is no network: the loop on the device takes two "
             "networks; otlp decode takes every draft"
         )
+    # before the target is asked: a model that the loop does not take is refused
     pair = Llama(target.model), Llama(draft.model)
-    texts: dict[float | None, list[WrittenText]] = {None: []}
-    with progress("writing text", len(encoded)) as step:
-        for index, prompt in enumerate(encoded):
-            rng = np.random.default_rng([seed, index])
-            texts[None].append(write_text(draft, target, prompt, text, rng))
-            step("writing text")
-    begun = [prompt for prompt, one in zip(encoded, texts[None], strict=True) if len(one) > longest]
-    texts[None] = long_texts(texts[None], longest, 2, warn)
-    own = PromptedDraft(draft, sampling, begun)
-    for one in drafted:
-        start = own.at(one)
-        texts[one] = [drafted_anew(written, start(at)) for at, written in enumerate(texts[None])]
-    bench = Bench(*pair, sampling, encoded, tokens, compiled, clock, seed, target.ends)
-    return TuningSource((models.target, models.draft), texts, bench, own)
+    texts, begun = target_texts((draft, target), encoded, *lengths, 2, how["seed"])
+    bench = Bench(*pair, sampling, encoded, tokens, ends=target.ends, **how)
+    return TunedTexts.of(draft, sampling, begun, texts, drafted), bench
+
+
+def _predicted(
+    names: tuple[str, str],
+    texts: TunedTexts,
+    bench: Bench,
+    settings: Sequence[LoopSetting],
+    check: int,
+) -> TuningResult:
+    """Predict, by costs that are measured; say what the likeliest tree would give."""
+    with progress("tokens a call", 0) as step:
+        found, costs = predict(
+            texts.by_temperature,
+            settings,
+            lambda gains: measure_costs(bench, settings, gains, step, warn),
+            keep=check,
+            progress=step,
+        )
+    best = fastest(found, 1)[0].setting
+    with progress("target-only", None):
+        top = target_only_gain(best, texts)
+    return TuningResult(names, bench, found, None, costs, best, top)

@@ -1,4 +1,4 @@
-"""Figures of the studies: times, acceptances, block efficiency, where time goes, cascades."""
+"""Figures of the studies: times, acceptances, block efficiency, cascades."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from otlp.studies.canvas import figure
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.points import AXES as SWEPT
 from otlp.studies.points import SweepPoint, by_panel, varying
-from otlp.studies.style import BLUE, GREY, ORANGE, RED, SKY, look
+from otlp.studies.style import look
 
 if TYPE_CHECKING:
     from otlp.studies.cascade_curve import Point
     from otlp.studies.decoding import Measurement, Setting
-    from otlp.studies.loop_setting import LoopSetting
-    from otlp.studies.round_costs import RoundCosts
-    from otlp.studies.timed_loop import SideBySide
-    from otlp.studies.tuning import Prediction
 
 AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperature"}
-SPLIT = {"draft": SKY, "target": BLUE, "verification": ORANGE, "rest": GREY}
 
 
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
@@ -145,70 +140,6 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
             handles |= dict(zip(names, lines, strict=True))
         canvas.legend(handles.values(), handles.keys(), loc="outside right center")
         canvas.suptitle(title, parse_math=False)
-
-
-def draw_time_split(path: Path, found: Sequence[Measurement], title: str) -> None:
-    """Draw a bar for each measurement: milliseconds a token, by who spent them."""
-    labels = [
-        f"{one.setting.algorithm}, K={one.setting.paths}, L={one.setting.length}, "
-        f"T={one.setting.temperature:g}"
-        for one in found
-    ]
-    with figure(path, 8.0, 1.0 + 0.3 * len(found)) as canvas:
-        panel = canvas.subplots()
-        left = [0.0] * len(found)
-        for part, colour in SPLIT.items():
-            widths = [one.milliseconds_per_token * one.time_split[part] for one in found]
-            panel.barh(labels, widths, left=left, label=part, color=colour)
-            left = [before + width for before, width in zip(left, widths, strict=True)]
-        panel.invert_yaxis()
-        panel.set_xlabel("milliseconds a token")
-        canvas.legend(loc="outside right center")
-        panel.set_title(title, parse_math=False)
-
-
-def draw_tuning(
-    path: Path,
-    found: Sequence[Prediction],
-    timed: SideBySide | None,
-    costs: RoundCosts,
-    clock: str,
-    title: str,
-) -> None:
-    """Draw tokens a second, predicted and timed, and what calls cost by drafted tokens."""
-    with figure(path, 9.0, max(3.2, 1.2 + 0.22 * len(found))) as canvas:
-        left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
-        for at, one in enumerate(found):
-            rate = one.tokens_per_second
-            width = [[max(rate.mean - rate.low, 0.0)], [max(rate.high - rate.mean, 0.0)]]
-            colour = BLUE if one.setting.branching else GREY
-            left.errorbar(rate.mean, at, xerr=width, fmt="o", color=colour,
-                          label=None if at else "predicted")  # fmt: skip
-            way = None if timed is None else timed.ways.get(str(one.setting))
-            if way is not None:
-                left.plot(way.rate(clock).mean, at, "D", color=RED, mfc="none")
-        left.plot([], [], "D", color=RED, mfc="none", label="timed")
-        left.set_yticks(range(len(found)), [str(one.setting) for one in found])
-        left.invert_yaxis()
-        left.set_xlabel(f"tokens a second ({clock} time)")
-        left.legend()
-        left.set_title(title, parse_math=False)
-        most = max(one.setting.nodes for one in found)
-        nodes = range(most + 1)
-        right.plot(nodes, [1e3 * costs.call(n) for n in nodes], color=BLUE, label="target call")
-        rounds: dict[str, list[LoopSetting]] = {}
-        for setting in sorted({one.setting._replace(draft_temperature=None) for one in found}):
-            tree = setting.algorithm == "tournament"
-            rounds.setdefault("trees" if tree else f"K = {setting.paths}", []).append(setting)
-        for name, own in rounds.items():
-            own.sort(key=lambda one: one.nodes)
-            if own[0].branching:
-                cost = [1e3 * costs.seconds(one) for one in own]
-                right.plot([one.nodes for one in own], cost, "--", label=f"round, {name}")
-        right.axhline(1e3 * costs.plain, color=GREY, linewidth=0.8, label="plain")
-        right.set_xlabel("drafted tokens")
-        right.set_ylabel("milliseconds")
-        right.legend()
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:

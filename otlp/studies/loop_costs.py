@@ -73,29 +73,19 @@ class Bench:
         return looped(self._loops[setting], self.tokens)
 
     def race(
-        self,
-        settings: Sequence[LoopSetting],
-        repeats: int = 1,
-        progress: Callable[[str], None] | None = None,
+        self, settings: Sequence[LoopSetting], progress: Callable[[str], None] = lambda name: None
     ) -> SideBySide:
         """Time settings side by side, and plain decoding with them."""
-        wanted = dict.fromkeys([PLAIN, *settings])
-        return race(
-            {str(one): self.way(one) for one in wanted},
-            str(PLAIN),
-            self.prompts,
-            seed=self.seed,
-            repeats=repeats,
-            progress=progress,
-        )
+        ways = {str(one): self.way(one) for one in dict.fromkeys([PLAIN, *settings])}
+        return race(ways, str(PLAIN), self.prompts, seed=self.seed, progress=progress)
 
 
 def measure_costs(
     bench: Bench,
     settings: Sequence[LoopSetting],
     gains: Mapping[LoopSetting, Estimate],
-    progress: Callable[[str], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] = lambda words: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> RoundCosts:
     """What rounds cost, from few settings that are timed; see `otlp.studies.round_costs.corners`.
 
@@ -109,9 +99,9 @@ def measure_costs(
         Whose costs are wanted.
     gains : mapping of LoopSetting to Estimate
         Tokens a call of each, and of `PLAIN`.
-    progress : callable, optional
+    progress : callable
         Called before each run.
-    tell : callable, optional
+    tell : callable
         Called with a line on each that was tried.
     """
     known: dict[LoopSetting, float] = {}
@@ -119,21 +109,13 @@ def measure_costs(
         more = [other for other in settings if other.nodes >= one.nodes]
         if known and not any(may_win(other, gains, known) for other in more):
             break
-        known[one] = _seconds_of_a_round(bench, one, progress or (lambda words: None))
-        if tell and one in gains:
+        known[one] = _seconds_of_a_round(bench, one, progress)
+        if one in gains:
             rate = gains[one].mean / known[one]
             tell(f"{one}: {1e3 * known[one]:.1f} ms a round, some {rate:.0f} tokens a second")
-    found = bench.race(list(known), progress=progress).ways
-    rounds = {}
-    for one in known:
-        timed = found[str(one)]
-        played = sum(timed.rounds)
-        rounds[one] = {part: sum(values) / played for part, values in timed.parts.items()}
-        if not rounds[one]:  # on a GPU the parts run on by themselves: all of it is the call's
-            seconds = sum(timed.wall if bench.clock == "wall" else timed.processor) / played
-            rounds[one] = {"draft": 0.0, "target": seconds, "verification": 0.0, "rest": 0.0}
-    plain = sum(rounds.pop(PLAIN).values())
-    return RoundCosts.fitted(plain, rounds)
+    found = bench.race(list(known), progress).ways
+    rounds = {one: found[str(one)].seconds_a_round(bench.clock) for one in known}
+    return RoundCosts.fitted(sum(rounds.pop(PLAIN).values()), rounds)
 
 
 def _seconds_of_a_round(bench: Bench, setting: LoopSetting, say: Callable[[str], None]) -> float:
@@ -143,4 +125,5 @@ def _seconds_of_a_round(bench: Bench, setting: LoopSetting, say: Callable[[str],
     way(prompt, bench.seed)
     say(f"{setting}, one prompt")
     found = way(prompt, bench.seed)
-    return (found.wall if bench.clock == "wall" else found.processor) / found.rounds
+    seconds: float = getattr(found, bench.clock)
+    return seconds / found.rounds

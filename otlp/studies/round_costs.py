@@ -5,18 +5,13 @@ Few settings are timed, and the costs of all follow.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
-from otlp.decode.design import CostCurve
 from otlp.distribution import FloatArray
-from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate
 from otlp.studies.loop_setting import PLAIN, LoopSetting, grid
 
@@ -68,13 +63,6 @@ class RoundCosts:
         return float(np.interp(nodes, known, costs))
 
     @classmethod
-    def of_curve(cls, curve: CostCurve) -> RoundCosts:
-        """Costs of another device, where verification costs nothing beside the calls."""
-        calls = dict(enumerate(curve.target_seconds))
-        draft = (curve.draft_seconds, 0.0, curve.draft_seconds, 0.0)
-        return cls(curve.target_seconds[0], calls, draft)
-
-    @classmethod
     def fitted(
         cls, plain: float, measured: Mapping[LoopSetting, Mapping[str, float]]
     ) -> RoundCosts:
@@ -106,35 +94,6 @@ def _drafted(setting: LoopSetting) -> tuple[int, ...]:
 def _verified(setting: LoopSetting) -> tuple[int, ...]:
     """What `RoundCosts.verification` is multiplied with."""
     return 1, setting.nodes, setting.nodes * (setting.algorithm == "tournament")
-
-
-def read_costs(path: str | os.PathLike[str]) -> CostCurve:
-    """Read a cost curve from a JSON file.
-
-    Parameters
-    ----------
-    path : str or path
-        Of an object with ``target_seconds``, a list with the seconds of a target call on 0, 1, ...
-        drafted tokens, and ``draft_seconds``, of a draft call.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be read, is something else, or has a hole or an entry that is not positive.
-    """
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {path!s:.200}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path!s:.200} is no JSON file ({error!s:.100})") from error
-    wanted = {"target_seconds", "draft_seconds"}
-    if not isinstance(found, dict) or not {"target_seconds"} <= set(found) <= wanted:
-        raise InvalidInputError(
-            f"{path!s:.200} is no cost curve: write an object with target_seconds, a list with the "
-            "seconds of a target call on 0, 1, ... drafted tokens, and draft_seconds, a number"
-        )
-    return CostCurve(**found)
 
 
 def corners(settings: Sequence[LoopSetting]) -> list[LoopSetting]:

@@ -3,8 +3,7 @@
 Nothing is decoded to learn what a setting gives: the target writes texts, and text renewal values
 every setting along all of them, so settings are paired and no draw is left to chance.  Settings
 that are surely slower than the best so far are dropped after a few texts, and the rest is valued
-on twice as many.  What a round costs follows from a few settings that are timed on this device, or
-from a cost curve of another.
+on twice as many.  What a round costs follows from a few settings that are timed on this device.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from otlp.decode.design import WrittenText, tournament_profile
+from otlp.decode.design import Renewal, WrittenText, top_tree_renewal, tournament_profile
 from otlp.decode.design.text_renewal import renew
-from otlp.decode.drafting import Drafting, TopTree, iid_paths, prefix_tree, without_replacement
-from otlp.decode.models.model import Model
+from otlp.decode.drafting import TopTree, iid_paths, prefix_tree
+from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.estimate import Estimate, rate_ratio
 from otlp.studies.loop_setting import PLAIN, LoopSetting
 from otlp.studies.round_costs import RoundCosts
-from otlp.studies.trees import Scheme, value
+from otlp.studies.written_texts import drafted_anew
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,49 @@ class Prediction:
     texts: int
 
 
+@dataclass(frozen=True)
+class TunedTexts:
+    """Texts of a target, and their draft at some temperatures.
+
+    Attributes
+    ----------
+    draft : Model
+    sampling : Sampling
+        Of the target.
+    prompts : sequence of ndarray of int64
+        What each text goes on from.
+    by_temperature : dict of float to list of WrittenText
+        By the draft's temperature the same texts; None is the target's.
+    """
+
+    draft: Model
+    sampling: Sampling
+    prompts: Sequence[IntArray]
+    by_temperature: dict[float | None, list[WrittenText]]
+
+    @classmethod
+    def of(
+        cls,
+        draft: Model,
+        sampling: Sampling,
+        prompts: Sequence[IntArray],
+        texts: list[WrittenText],
+        temperatures: Iterable[float | None],
+    ) -> TunedTexts:
+        """What the draft says along texts, at its own temperature and others."""
+        made = cls(draft, sampling, prompts, {None: texts})
+        for one in temperatures:
+            starts = (made.begun(one, at)[0] for at in range(len(texts)))
+            made.by_temperature[one] = list(map(drafted_anew, texts, starts))
+        return made
+
+    def begun(self, temperature: float | None, text: int) -> tuple[Model, IntArray]:
+        """The draft before a text, by its number, and the text's tokens."""
+        self.draft.sampling = self.sampling.at(temperature)
+        self.draft.start(self.prompts[text])
+        return self.draft, self.by_temperature[None][text].tokens
+
+
 def predict(
     texts: Mapping[float | None, Sequence[WrittenText]],
     settings: Iterable[LoopSetting],
@@ -54,9 +96,9 @@ def predict(
     *,
     first: int = 4,
     keep: int = 1,
-    progress: Callable[[str], None] | None = None,
-) -> list[Prediction]:
-    """Predict tokens a second by successive halving, the best first.
+    progress: Callable[[str], None] = lambda words: None,
+) -> tuple[list[Prediction], RoundCosts]:
+    """Predict tokens a second by successive halving, the best first; and by which costs.
 
     Parameters
     ----------
@@ -71,13 +113,14 @@ def predict(
         Texts that all settings are valued on.
     keep : int
         So many of the best are valued on all texts, even if they surely lose to the best.
-    progress : callable, optional
+    progress : callable
         Called with a few words before each text of each number of paths.
 
     Returns
     -------
-    list of Prediction
+    found : list of Prediction
         Those that were valued on all texts first.
+    costs : RoundCosts
 
     Raises
     ------
@@ -99,13 +142,12 @@ def predict(
     longest = max(setting.length for setting in wanted)
     for text in chain(*texts.values()):
         text.starts(longest)
-    say = progress or (lambda words: None)
     found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
 
     def go_on(alive: Sequence[LoopSetting], some: range) -> None:
         for at in some:
             here = {drafted: own[at] for drafted, own in texts.items()}
-            for one, renewed in _valued(here, alive, longest, say):
+            for one, renewed in _valued(here, alive, longest, progress):
                 found[one].append(renewed)
 
     done = min(max(first, 2), count)
@@ -116,7 +158,7 @@ def predict(
         go_on(alive, range(done, min(2 * done, count)))
         done = min(2 * done, count)
     made = [_prediction(one, found[one], costs) for one in wanted]
-    return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean))
+    return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean)), costs
 
 
 def _valued(
@@ -178,52 +220,25 @@ def _prediction(
     return Prediction(setting, _efficiency(found), rate, len(found))
 
 
-def other_rules(
-    setting: LoopSetting,
-    texts: Sequence[WrittenText],
-    rng: np.random.Generator,
-    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
-) -> dict[str, Estimate]:
-    """What rules that the loop does not run would give, over what a setting gives on the same text.
+def target_only_gain(setting: LoopSetting, texts: TunedTexts) -> Estimate:
+    """Tokens a call of target-only verification over those of a setting, paired by texts.
+
+    On the likeliest tree of as many tokens and no longer paths, which the loop does not run.
 
     Parameters
     ----------
     setting : LoopSetting
         Not `PLAIN`.
-    texts : sequence of WrittenText
-        With the draft at the setting's temperature.
-    rng : numpy.random.Generator
-        For the siblings that rules reject, or choose among.
-    begun : callable, optional
-        See `gather_statistics`; without it deterministic trees are left out.
-
-    Returns
-    -------
-    dict of str to Estimate
-        Tokens a call over those of the setting, paired by texts: the optimum at each node of its
-        shape, greedy multi-path on as many paths of its length as have no more tokens, rejection
-        on its shape with siblings drawn without replacement, target-only on the likeliest tree of
-        as many tokens.
+    texts : TunedTexts
     """
-    length, nodes = setting.length, setting.nodes
-    drawn, distinct = prefix_tree(setting.branching), without_replacement(setting.branching)
-    draftings: dict[str, Drafting] = {
-        "optimal": drawn,
-        "greedy-multipath": iid_paths(nodes // length, length),
-        "recursive-rejection": distinct,
-        "traversal": distinct,
-    }
-    if begun is not None:
-        draftings["target-only"] = TopTree(nodes, length)
-
-    def renewed(rule: str, drafting: Drafting) -> list[FloatArray]:
-        found = value(Scheme(rule, drafting, rule, nodes), texts, length, rng, begun)
-        return [np.array(part) for part in (found.tokens, found.calls)]
-
-    own = renewed("tournament", drawn)  # on paths the two-slice rule, on one block verification
-    return {
-        rule: rate_ratio(*renewed(rule, drafting), *own) for rule, drafting in draftings.items()
-    }
+    length, drafted = setting.length, setting.draft_temperature
+    along, shape = texts.by_temperature[drafted], prefix_tree(setting.branching)
+    # of paths the tournament is the two-slice rule, of one path block verification
+    own = Renewal.of(tournament_profile(text, shape, length) for text in along)
+    tree = TopTree(setting.nodes, length)
+    top = top_tree_renewal(lambda text: texts.begun(drafted, text), along, tree, length)
+    tokens_and_calls = (np.array(part) for one in (top, own) for part in (one.tokens, one.calls))
+    return rate_ratio(*tokens_and_calls)
 
 
 def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from otlp.decode import Sampling
 from otlp.decode.design import Candidate, Statistics
 from otlp.decode.tuned import Tuned
 from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
-from otlp.studies.round_costs import read_costs
 from otlp.sweeps.journal import Journal
 from tests.damaged_files import DAMAGES, NOTHING, Damage
 from tests.example_captures import DTYPES, example
@@ -97,7 +96,6 @@ def json_of(text: str, read: Callable[[Path], Any], words: str) -> Kind:
     return Kind(write, lambda folder: read(folder / "mine"), InvalidInputError, words)
 
 
-CURVE = '{"target_seconds": [1.0, 1.1], "draft_seconds": 0.1}'
 KINDS = {
     **{f"capture of {dtype}": captures(dtype=dtype) for dtype in DTYPES},
     "top capture": captures(kept=3),
@@ -109,7 +107,6 @@ KINDS = {
     "statistics": json_of(
         STATISTICS.to_json(), Statistics.read, "no acceptance statistics|cannot read|must be a dict"
     ),
-    "cost curve": json_of(CURVE, read_costs, "mine is no JSON file|mine is no cost curve"),
 }
 
 

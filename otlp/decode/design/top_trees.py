@@ -41,7 +41,7 @@ def top_tree_renewal(
     >>> import numpy as np
     >>> from otlp.decode import TopTree, random_pair
     >>> from otlp.decode.design import top_tree_renewal
-    >>> from otlp.studies.trees import write_text
+    >>> from otlp.studies.written_texts import write_text
     >>> draft, target = random_pair(3, 8, np.random.default_rng(0))
     >>> text = write_text(draft, target, np.array([0]), 6, np.random.default_rng(1))
     >>> def begun(number):

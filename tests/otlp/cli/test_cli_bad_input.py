@@ -69,14 +69,14 @@ WORDS = {
         "--temperature nan", "--temperature x", "--sampling-top-k -1", "--sampling-top-p 2",
         "--limit 0", "--tokens 0", "--seed -1", "--seed x", "--device none", "--dtype none",
         "--target /nowhere", "--draft /nowhere", "--prompts /nowhere", "--prompts .",
-        "--figure x", "--time-figure x.json", "--json .", f"--length {HUGE} --limit 1",
+        "--figure x", "--json .", f"--length {HUGE} --limit 1",
     ),
     "tune": (
         "--paths 0", "--paths x", "--length 0", "--length ,", "--temperature nan", "--text 1",
         "--text 4", "--tokens 0", "--check -1", "--clock sun", "--sampling-top-k -1",
         "--sampling-top-p 2", "--seed -1", "--limit 0", "--device none", "--dtype none",
-        "--from-capture /nowhere", "--costs /nowhere", "--config .", "--prompts /nowhere",
-        "/nowhere", "trained:target /nowhere", "--json .", "--figure c.xyz",
+        "--config .", "--prompts /nowhere",
+        "/nowhere", "trained:target /nowhere", "--json .",
     ),
     "design": (
         "--nodes 0", "--nodes x", "--nodes ,", f"--nodes {HUGE}", "--temperature -1",

@@ -12,7 +12,7 @@ from otlp.data.captures import save
 from otlp.decode import Sampling, random_pair
 from otlp.decode.design import Statistics
 from otlp.studies.capturing import DECODED, source_of
-from otlp.studies.trees import write_text
+from otlp.studies.written_texts import write_text
 from tests.example_captures import of_texts
 from tests.otlp.cli import command
 

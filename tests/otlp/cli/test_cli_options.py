@@ -74,7 +74,7 @@ def test_every_command_writes_json(name: str) -> None:
 def test_figures_are_asked_for_by_one_name() -> None:
     for name, found in by_name().items():
         drawn = [isinstance(o.type, OutputFile) and o.type.endings is file_types for o in found]
-        assert all(drawn) == any(drawn) == (name == "--figure" or name.endswith("-figure"))
+        assert all(drawn) == any(drawn) == (name == "--figure")
 
 
 def test_zero_is_all_tokens() -> None:

@@ -1,4 +1,4 @@
-"""``otlp tune`` on a capture and a cost curve, and on the trained pair; what reads its file."""
+"""``otlp tune`` on the trained pair, and what reads its file."""
 
 from __future__ import annotations
 
@@ -14,45 +14,10 @@ import numpy as np
 import pytest
 
 from otlp import decode
-from otlp.data.captures import save
-from otlp.decode import Sampling, Tuned, random_pair
+from otlp.decode import Sampling, Tuned
 from otlp.errors import InvalidInputError
-from otlp.studies.trees import write_text
-from tests.example_captures import of_texts
 from tests.otlp.cli.command import refused, run
 from tests.tiny_models import tiny
-
-
-@pytest.fixture
-def captured(tmp_path: Path) -> Path:
-    draft, target = random_pair(2, 14, np.random.default_rng(0))
-    rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
-    texts = [write_text(draft, target, none, 12, rng) for _ in range(3)]
-    path = tmp_path / "pair.safetensors"
-    save(of_texts(texts, source="text decoded from the target"), path)
-    return path
-
-
-def test_a_capture_and_a_cost_curve_of_another_device(captured: Path, tmp_path: Path) -> None:
-    costs, config, picture = (tmp_path / name for name in ("h.json", "t.json", "t.svg"))
-    costs.write_text(json.dumps({"target_seconds": [1.0] + [1.01] * 20, "draft_seconds": 0.05}))
-    found = run(
-        "tune", "--from-capture", captured, "--costs", costs, "--config", config,
-        "--length", "1,2,4", "--trees", "2-2", "--draft-temperature", "1,1.5",
-        "--figure", picture, "--json", tmp_path / "all.json",
-    )  # fmt: skip
-    assert found.exit_code == 0, found.output
-    tuned = Tuned.read(config)
-    assert (tuned.target, tuned.draft, tuned.device) == ("large", "small", "another")
-    # a call on many tokens costs as much as on one: the most that is drafted wins
-    assert (tuned.algorithm, tuned.paths, tuned.length) == ("two-slice", 4, 4)
-    assert tuned.measured is None and tuned.predicted > 1.0
-    assert "nothing was timed" in found.output
-    assert picture.read_text().count("two-slice 4 x 4") == 2  # at two temperatures
-    kept = json.loads((tmp_path / "all.json").read_text())
-    assert len(kept["predictions"]) == 21 and kept["timed"] == []
-    said = refused("decode", "--tuned", config)
-    assert "tuned for target large with draft small" in said
 
 
 class Unigram(decode.Model):
@@ -73,13 +38,9 @@ class Unigram(decode.Model):
 NO_NETWORK = "is no network" if find_spec("transformers") else "pip install"
 
 
-def test_what_is_refused(captured: Path, tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "t.json"
-    costs = tmp_path / "h.json"
-    costs.write_text('{"target_seconds": [1.0, null]}')
     for options, words in (
-        (["--from-capture", captured], "give a cost curve with --costs"),
-        (["--from-capture", captured, "--costs", costs], "target_seconds[1]"),
         (["--trees", "2-0"], "'2-0' is no tree"),
         (["--trees", "9-99999"], "at most 100,000"),
         (["--draft-temperature", "1,-1"], "temperature"),
@@ -99,11 +60,14 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
         "--no-compile", "--config", config,
     )  # fmt: skip
     assert found.exit_code == 0, found.output
-    assert "rank correlation" in found.output and "baseline after over before" in found.output
+    for words in ("rank correlation", "baseline after over before", "target-only on the likeliest"):
+        assert words in found.output
     tuned = Tuned.read(config)
     assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
     decoded = run("decode", "--tuned", config, "--limit", 1, "--tokens", 4)
     assert decoded.exit_code == 0, decoded.output
+    said = refused("decode", "--tuned", config, "--draft", "ngram")
+    assert "tuned for target trained:target with draft trained:draft" in said
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import otlp
+from bench.tree_schemes import greedy_profile
 from otlp.decode import (
     Drafting,
     GreedyMultipath,
@@ -43,7 +44,6 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError
-from otlp.studies.profiles import greedy_profile
 from tests.otlp.decode.tabular_rounds import every_text, without_memory
 
 LEAF: Any = ((), ())

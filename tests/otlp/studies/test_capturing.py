@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 from otlp.decode.models.loading import load_pair
 from otlp.studies.capturing import capture, capture_passage, parts_folder
 from otlp.studies.decoding import Setting, measure
-from otlp.studies.trees import write_text
+from otlp.studies.written_texts import write_text
 
 
 @pytest.fixture(scope="module")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from otlp.decode import iid_paths, prefix_tree, random_pair
-from otlp.decode.design import CostCurve, Renewal, tournament_profile
+from otlp.decode.design import Renewal, tournament_profile
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
-from otlp.studies.energy import joules
 from otlp.studies.estimate import Estimate
 from otlp.studies.loop_costs import Bench, measure_costs
 from otlp.studies.loop_setting import PLAIN, LoopSetting, grid
-from otlp.studies.round_costs import RoundCosts, corners, may_win, read_costs
+from otlp.studies.round_costs import RoundCosts, corners, may_win
 from otlp.studies.timed_loop import Decoding, race
-from otlp.studies.trees import drafted_anew, write_text
-from otlp.studies.tuning import agreement, other_rules, predict
+from otlp.studies.tuning import TunedTexts, agreement, predict, target_only_gain
+from otlp.studies.written_texts import drafted_anew, write_text
 from tests.tiny_models import tiny
 
 
@@ -96,16 +94,21 @@ def test_only_what_may_win_is_compiled(gain: float, tried: int) -> None:
     assert all(costs.seconds(one) > 0.0 for one in [PLAIN, *wanted])
 
 
+def of_calls(target: list[float], draft: float) -> RoundCosts:
+    """Where verification costs nothing beside the calls."""
+    return RoundCosts(target[0], dict(enumerate(target)), (draft, 0.0, draft, 0.0))
+
+
 def flatter(rows: np.ndarray) -> np.ndarray:
     roots = np.sqrt(rows)
     return roots / roots.sum(-1, keepdims=True)
 
 
 def test_predictions_are_text_renewal_over_costs(texts) -> None:
-    costs = RoundCosts.of_curve(CostCurve([1.0, 1.1, 1.2, 1.3, 1.4], draft_seconds=0.1))
+    costs = of_calls([1.0, 1.1, 1.2, 1.3, 1.4], 0.1)
     texts = {**texts, 2.0: [replace(one, drafts=flatter(one.drafts)) for one in texts[None]]}
     wanted = grid((1, 2), (1, 2), [(1, 2)], (None, 2.0))
-    found = predict(texts, wanted, lambda gains: costs, first=8)
+    found, _ = predict(texts, wanted, lambda gains: costs, first=8)
     assert {one.setting for one in found} == {PLAIN, *wanted}
     for one in found:
         setting, own = one.setting, texts[one.setting.draft_temperature]
@@ -128,43 +131,22 @@ def test_predictions_are_text_renewal_over_costs(texts) -> None:
 
 def test_losers_are_dropped_early_and_the_winner_stays(texts) -> None:
     # a draft call costs as much as thirty target calls: long paths lose beyond doubt
-    costs = RoundCosts.of_curve(CostCurve([1.0] * 20, draft_seconds=30.0))
-    whole = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=8)
-    halved = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=2)
+    costs = of_calls([1.0] * 20, 30.0)
+    whole, _ = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=8)
+    halved, _ = predict(texts, grid((1, 2), (1, 2, 4)), lambda gains: costs, first=2)
     assert halved[0].setting == whole[0].setting == PLAIN
     assert min(one.texts for one in halved) < 8
     assert {one.setting: one for one in halved}[PLAIN].texts == 8
 
 
 def test_what_cannot_be_predicted_is_refused(texts) -> None:
-    costs = RoundCosts.of_curve(CostCurve([1.0, 1.0]))
+    costs = of_calls([1.0, 1.0], 0.0)
     with pytest.raises(InvalidInputError, match="0 settings"):
         predict(texts, [], lambda gains: costs)
     with pytest.raises(InvalidInputError, match="1 texts"):
         predict({None: texts[None][:1]}, grid((1,), (1,)), lambda gains: costs)
     with pytest.raises(InvalidInputError, match="12 tokens"):
         predict(texts, grid((1,), (12,)), lambda gains: costs)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("{", "no JSON"),
-        ("[1, 2]", "no cost curve"),
-        ('{"target": [1, 2]}', "no cost curve"),
-        ('{"target_seconds": [1, null, 2]}', r"target_seconds\[1\]"),
-        ('{"target_seconds": [1, -1]}', r"target_seconds\[1\]"),
-        ('{"target_seconds": [1]}', "for 0, 1"),
-        ('{"target_seconds": [1, 2], "draft_seconds": -1}', "draft_seconds"),
-    ],
-)
-def test_cost_curves_with_holes_are_refused(tmp_path: Path, content: str, words: str) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text(content)
-    with pytest.raises(InvalidInputError, match=words):
-        read_costs(path)
-    with pytest.raises(InvalidInputError, match="cannot read"):
-        read_costs(tmp_path / "none.json")
 
 
 def test_a_race_pairs_prompts_and_knows_the_drift() -> None:
@@ -178,7 +160,7 @@ def test_a_race_pairs_prompts_and_knows_the_drift() -> None:
         return decode
 
     prompts = [np.arange(size) for size in (3, 4, 5)]
-    found = race({"plain": way(2.0), "fast": way(1.0)}, "plain", prompts, seed=7, repeats=2)
+    found = race({"plain": way(2.0), "fast": way(1.0)}, "plain", prompts, seed=7)
     fast = found.ways["fast"]
     assert fast.speed_up(found.ways["plain"], "wall").mean == pytest.approx(2.0)
     assert fast.rate("wall").mean == pytest.approx(30 / 12)
@@ -189,17 +171,6 @@ def test_a_race_pairs_prompts_and_knows_the_drift() -> None:
     assert {seed for _, seed in calls} == {7, 8, 9}
     with pytest.raises(InvalidInputError, match="'slow'"):
         race({"plain": way(1.0)}, "slow", prompts)
-
-
-def test_energy_is_read_where_it_is_told(tmp_path: Path) -> None:
-    assert joules(tmp_path) is None
-    for package, value in ((0, 2_000_000), (1, 500_000)):
-        folder = tmp_path / f"intel-rapl:{package}"
-        folder.mkdir()
-        (folder / "energy_uj").write_text(f"{value}\n")
-    assert joules(tmp_path) == pytest.approx(2.5)
-    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("denied")
-    assert joules(tmp_path) is None
 
 
 def test_agreement() -> None:
@@ -224,22 +195,26 @@ def test_settings_are_named_by_what_is_drafted() -> None:
     )
 
 
-def test_other_rules_are_paired_with_what_the_loop_runs(texts) -> None:
-    rng = np.random.default_rng(2)
-    one = other_rules(LoopSetting((1, 1, 1)), texts[None], rng)
-    # along one path: token by token is less than block verification, which traversal is
-    assert set(one) == {"optimal", "greedy-multipath", "recursive-rejection", "traversal"}
-    for rule in ("optimal", "recursive-rejection"):
-        assert one[rule].mean < 1.0
-    for rule in ("greedy-multipath", "traversal"):
-        assert one[rule].mean == pytest.approx(1.0, abs=1e-9)
-    same = [replace(text, drafts=text.targets) for text in texts[None]]
-    for branching in ((2, 1), (2, 2)):
-        equal = other_rules(LoopSetting(branching), same, rng)
-        assert equal["recursive-rejection"].mean == pytest.approx(1.0)
-        assert equal["traversal"].mean == pytest.approx(1.0)
-        # an order by p/q alone tells equal laws apart
-        assert equal["greedy-multipath"].mean < 1.0
+def test_target_only_is_paired_with_what_the_loop_runs() -> None:
+    """At one token a round: a token is accepted where it is the draft's likeliest."""
+    draft, target = random_pair(2, 14, np.random.default_rng(0))
+    rng, prompt = np.random.default_rng(1), np.array([0])
+    written = [write_text(draft, target, prompt, 12, rng) for _ in range(8)]
+    texts = TunedTexts.of(draft, Sampling(), [prompt] * 8, written, [2.0])
+    for drafted in (None, 2.0):
+        gain = target_only_gain(LoopSetting((1,), drafted), texts)
+        tokens = calls = 0
+        for text in texts.by_temperature[drafted]:
+            place = 0
+            while place < 11:
+                hit = text.drafts[place].argmax() == text.tokens[place]
+                place, calls = place + 1 + hit, calls + 1
+            tokens += place
+        own = Renewal.of(
+            tournament_profile(text, iid_paths(1, 1), 1) for text in texts.by_temperature[drafted]
+        )
+        assert gain.mean == pytest.approx(tokens / calls / own.efficiency)
+        assert gain.low < gain.mean < gain.high
 
 
 def test_a_text_is_drafted_anew_by_one_call() -> None:

@@ -8,6 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from bench.tree_schemes import (
+    acceptance_by_try,
+    blended,
+    gain,
+    rejection_profile,
+    top_down_profile,
+)
 from otlp.decode import (
     ALGORITHMS,
     RandomChooser,
@@ -22,8 +29,7 @@ from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
-from otlp.studies.profiles import acceptance_by_try, rejection_profile, top_down_profile
-from otlp.studies.trees import blended, gain, write_text
+from otlp.studies.written_texts import write_text
 from tests.otlp.decode.tabular_rounds import every_text
 
 SAMPLES = 60

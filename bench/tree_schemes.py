@@ -1,27 +1,46 @@
-"""Accepted mass along a text for rules other than tournament: a row for each place, by depth.
+"""Schemes of drafting and verification, valued along texts that the target wrote.
 
-Greedy multi-path, the highest of K i.i.d. paths, is exact.  Other rules depend on the siblings that
+Every scheme is valued by text renewal, with what both models said along the text: no scheme
+decodes, and differences between them are paired.  Profiles hold A/P, the accepted mass over the
+target's: a row for each place, by depth.  Rules that accept by the distributions along a path alone
+are exact, greedy multi-path too, the highest of K i.i.d. paths.  Others depend on the siblings that
 were drafted with the text's next token, and these are sampled: given that it is among them where a
 plan at each node says which token goes on, given that they were rejected where children are tried
-in order (Sequoia, traversal).  Everything else is exact: unbiased estimates of A/P, independent for
-each place.
+in order (Sequoia, traversal).  Everything else is exact: unbiased estimates, independent for each
+place.  A deterministic tree is drafted at each place where a round begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from otlp.decode.design import (
+    FAMILIES,
+    Candidate,
+    Renewal,
+    Statistics,
+    WrittenText,
+    best_static_tree,
+    design,
+    top_tree_renewal,
+    tournament_profile,
+)
 from otlp.decode.design.profiles import UNSEEN
-from otlp.decode.design.text_renewal import WrittenText
-from otlp.decode.drafting import ShapedDrafting
+from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
+from otlp.decode.models.model import Model
 from otlp.decode.verification import TopDown
 from otlp.decode.verification.block import next_weight
 from otlp.decode.verification.greedy_multipath import Consecutive, whole_interval
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
+from otlp.studies.estimate import Estimate, rate_ratio
+
+MOST_TRIES = 16
+"""Siblings of Sequoia's tree, at most."""
 
 LARGEST = 1.0 - 2.0**-53
 """A probability below 1: the logarithm of what it leaves is finite."""
@@ -211,3 +230,128 @@ def rejection_profile(
             level = deeper
 
     return _profile(text, length, along)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A drafting and the rule that verifies it.
+
+    Attributes
+    ----------
+    name : str
+    drafting : Drafting
+    rule : str
+        ``"two-slice"`` (block verification for one path), ``"greedy-multipath"``,
+        ``"tournament"``, ``"optimal"``, ``"recursive-rejection"``, ``"traversal"`` or
+        ``"target-only"``.
+    nodes : float
+        Drafted tokens a round: the most, or for adaptive depth the mean.
+    predicted : float or None
+        Tokens a target call on the text that it was chosen on.
+    draft_temperature : float or None
+        Of the draft alone; None is that of both models.
+    """
+
+    name: str
+    drafting: Drafting
+    rule: str
+    nodes: float
+    predicted: float | None = None
+    draft_temperature: float | None = None
+
+
+def schemes(
+    statistics: Statistics,
+    texts: Sequence[WrittenText],
+    nodes: int,
+    length: int,
+    rng: np.random.Generator,
+) -> list[Scheme]:
+    """What to compare at a budget of N nodes, each at its choice on the same text.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        Of `texts`.
+    texts : sequence of WrittenText
+        For the choice of Sequoia's tree.
+    nodes, length : int
+        N, and the longest path.
+    rng : numpy.random.Generator
+    """
+
+    def of(name: str, one: Candidate) -> Scheme:
+        return Scheme(
+            name, one.drafting, one.verification, one.nodes, one.efficiency, one.draft_temperature
+        )
+
+    def chosen(name: str, *families: str) -> Scheme:
+        return of(name, design(statistics, nodes, families=families).candidate)
+
+    one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
+    chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
+    tries = acceptance_by_try(texts, min(MOST_TRIES, nodes), rng)
+    shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
+    sequoia = tree_shape(shape)
+    return [
+        of("chain, block", chain),
+        chosen("i.i.d. paths, two-slice", "paths"),
+        chosen("delayed paths, tournament", "delayed"),
+        chosen("prefix tree, tournament", "tree"),
+        chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
+        chosen("adaptive branching, tournament", "adaptive-branching"),
+        chosen("adaptive depth, tournament", "adaptive-depth"),
+        chosen("recommended", *(family for family in FAMILIES if family != "adaptive-depth")),
+        Scheme("Sequoia, recursive rejection", sequoia, "recursive-rejection", nodes, 1.0 + worth),
+        Scheme("Sequoia's tree, traversal", sequoia, "traversal", nodes),
+        Scheme("top tree, target-only", TopTree(nodes, min(length, nodes)), "target-only", nodes),
+    ]
+
+
+def value(
+    scheme: Scheme,
+    texts: Sequence[WrittenText],
+    length: int,
+    rng: np.random.Generator,
+    begun: Callable[[int], tuple[Model, IntArray]] | None = None,
+) -> Renewal:
+    """Tokens and calls of a scheme along texts.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    texts : sequence of WrittenText
+        With the draft at the scheme's temperature.
+    length : int
+        At least the scheme's; schemes valued with the same one are paired.
+    rng : numpy.random.Generator
+    begun : callable, optional
+        See `gather_statistics`; deterministic trees need it.
+    """
+    drafting = scheme.drafting
+    if scheme.rule == "target-only":
+        assert isinstance(drafting, TopTree) and begun is not None
+        return top_tree_renewal(begun, texts, drafting, length)
+    if scheme.rule in ("tournament", "two-slice"):
+        return Renewal.of(tournament_profile(text, drafting, length) for text in texts)
+    assert isinstance(drafting, ShapedDrafting)
+    if scheme.rule == "greedy-multipath":
+        kept = drafting.length + 1
+        return Renewal.of(greedy_profile(t, drafting.paths, length)[:, :kept] for t in texts)
+    if scheme.rule == "optimal":
+        return Renewal.of(top_down_profile(text, drafting, length, rng) for text in texts)
+    assert scheme.rule in ("traversal", "recursive-rejection"), scheme.rule
+    rule = scheme.rule
+    return Renewal.of(rejection_profile(text, drafting, length, rule, rng) for text in texts)  # type: ignore[arg-type]
+
+
+def gain(one: Renewal, other: Renewal) -> Estimate:
+    """How much more tokens a call one gives than another on the same texts, as a part of it."""
+    sums = (np.array(part) for each in (one, other) for part in (each.tokens, each.calls))
+    found = rate_ratio(*sums)
+    return Estimate(found.mean - 1.0, found.low - 1.0, found.high - 1.0)
+
+
+def blended(text: WrittenText, share: float) -> WrittenText:
+    """The same text with a part of the target in the draft, as a `Mixture` of both has it."""
+    return replace(text, drafts=(1.0 - share) * text.drafts + share * text.targets)
