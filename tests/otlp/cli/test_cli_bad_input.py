@@ -33,9 +33,9 @@ WORDS = {
     ),
     "export": (
         "", "--to x", "--to x.json", "--to /proc/x.mps", "--to /dev/null", "--to . ",
-        *(f"--to x.mps {words}" for words in (
-            "--row -1", f"--row {HUGE}", "--n 0", f"--n {HUGE}", "--top-k 0", "--form none",
-            "--scheme none", "--temperature nan", "--n 2", "--form full --top-k 300 --n 3",
+        *(f"--to x.mps --n 3 {words}" for words in (
+            "", "--row -1", f"--row {HUGE}", "--n 0", f"--n {HUGE}", "--top-k 0", "--form none",
+            "--scheme none", "--temperature nan", "--form full --top-k 300",
         )),
     ),
     "check": (
@@ -262,7 +262,7 @@ REFUSED = {
     "solve --solver max-flow --n 4": ("cut the draft with --top-k", "more than memory_limit"),
     "bench --top-k ten": ("ten",),
     "bench --n 0": ("0 is not in the range",),
-    "export --to x.mps": ("--memory-limit = ", "cut the draft with --top-k"),
+    "export --to x.mps --n 3": ("--memory-limit = ", "cut the draft with --top-k"),
     "compare --rules nobody": ("nobody",),
     "compare --schemes nobody": ("nobody",),
     "decode --paths 0": ("x>=1",),
