@@ -115,9 +115,11 @@ def draw(content: dict[str, Any]) -> Figure:
             handles[label] = axes.plot(ms, height, label=label, clip_on=False, **style[label])[0]
             if height > 100 * acceptance:
                 below.setdefault(f"{100 * acceptance:.0f}", []).append(ms)
-        for number, times in below.items():  # one number for all points that share it
-            middle = (math.prod(times) ** (1 / len(times)), bottom)
-            axes.annotate(number, middle, (0, 7), textcoords="offset points", ha="center")
+        # one number for all points that share it; neighbours at two heights
+        for place, number in enumerate(sorted(below, key=lambda number: min(below[number]))):
+            middle = (math.prod(below[number]) ** (1 / len(below[number])), bottom)
+            above = (0, 7 + 13 * (place % 2))
+            axes.annotate(number, middle, above, textcoords="offset points", ha="center")
         k, n = size[1:-1].split(", ")
         axes.set(xscale="log", xlim=(0.01, 3000), ylim=(bottom, top))
         axes.set_title(f"top {int(k):,} tokens, n = {n}", fontsize=10)
