@@ -7,7 +7,7 @@ through the same audit first, and must fail it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +29,9 @@ ZEROS = ("none", "in the draft", "in the target", "apart", "draft = target")
 
 GRAIN = 64
 """Probabilities are whole multiples of 1/64: the same numbers in float16 and in float64."""
+
+HOW = ("samples", "false_alarm_rate", "tolerance", "max_paths")
+"""How an audit is made, of `AuditSettings`."""
 
 SURER = 1.5
 """A sample must be able to find, nine times in ten, an error so many times less than is planted."""
@@ -106,6 +109,26 @@ def assert_lossless(
     >>> [report.verdict.name for report in reports[:2]]
     ['NOT_LOSSLESS', 'LOSSLESS']
     """
+    sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, sampler, batch)
+    how = dict(zip(HOW, (samples, false_alarm_rate, tolerance, max_paths), strict=True))
+    judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=(sampler, batch), how=how)
+    grid = list(_grid(sizes, dtypes))
+    control = judged(_spoiled(rule, least_error, drafts, batch), grid[0])
+    # a rule that is wrong by itself shall be told so, not that the control failed
+    reports = [_passing(judged(rule, cell), cell, least_error) for cell in grid]
+    return _failing(control, least_error), *reports
+
+
+def _checked(
+    rule: object,
+    drafts: object,
+    vocab_sizes: Sequence[int],
+    dtypes: Sequence[str],
+    least_error: float,
+    sampler: object,
+    batch: int | None,
+) -> list[int]:
+    """The numbers of tokens, where all arguments are in their ranges."""
     rounds = isinstance(drafts, DraftedPaths | DraftedTree)
     sizes = [whole_number(size, "a number of tokens", 2) for size in vocab_sizes]
     if not sizes or not dtypes or not callable(rule) or not (rounds or callable(drafts)):
@@ -116,44 +139,41 @@ def assert_lossless(
     if not rounds and (sampler is not None or batch is not None):
         raise InvalidInputError("sampler and batch are of rounds: pass DraftedPaths or DraftedTree")
     check_number("least_error", least_error, lambda x: 0.0 < x < 0.5, "be between 0 and 0.5")
+    return sizes
 
-    def judged(tested: Callable[..., Any], cell: Cell) -> AuditReport:
-        size, zeros, dtype = cell
-        how: dict[str, Any] = {
-            "samples": samples,
-            "false_alarm_rate": false_alarm_rate,
-            "tolerance": tolerance,
-            "max_paths": max_paths,
-            "rng": np.random.default_rng(seed),
-        }
-        converted = _converted(tested, dtype)
-        if isinstance(drafts, DraftedPaths | DraftedTree):
-            target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
-            more = {"sampler": sampler, "batch": batch, **how}
-            return audit_rounds(converted, target, draft, drafts, **more)
-        (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
-        return audit(converted, p, drafts(q), **how)
 
-    grid = list(_grid(sizes, dtypes))
-    reports = [judged(_spoiled(rule, least_error, rounds, batch), grid[0])]
-    # a rule that is wrong by itself shall be told so, not that the control failed
-    for cell in grid:
-        report = judged(rule, cell)
-        said = f"{cell[0]} tokens, zeros: {cell[1]}, {cell[2]}"
-        assert report.passed, f"{said}\n{report}"
-        # where the target knows one text, any other is proof
-        tested = report.test is not None and np.count_nonzero(report.target) > 1
-        found = report.test.detectable if report.test and tested else 0.0
-        assert SURER * found <= least_error, (
-            f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
-            f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
-        )
-        reports.append(report)
-    assert not reports[0].passed, (
-        f"the control was not found: the rule, spoiled by a total variation of {least_error}, "
-        f"passed; does it draw with rng alone?\n{reports[0]}"
+def _judged(
+    rule: Callable[..., Any],
+    cell: Cell,
+    drafts: Drafting,
+    seed: int,
+    of_rounds: tuple[Callable[..., Any] | None, int | None],
+    how: dict[str, Any],
+) -> AuditReport:
+    """The audit of a rule on one problem of the grid."""
+    size, zeros, dtype = cell
+    converted, rng = _converted(rule, dtype), np.random.default_rng(seed)
+    if isinstance(drafts, DraftedPaths | DraftedTree):
+        target, draft = _models(size, drafts.depth, drafts.most_siblings, zeros, seed)
+        sampler, batch = of_rounds
+        more = {"sampler": sampler, "batch": batch, "rng": rng, **how}
+        return audit_rounds(converted, target, draft, drafts, **more)
+    (p, *_), (q,) = _models(size, 1, 1, zeros, seed)
+    return audit(converted, p, drafts(q), rng=rng, **how)
+
+
+def _passing(report: AuditReport, cell: Cell, least_error: float) -> AuditReport:
+    """The report, where it found nothing, and would have found an error of this size."""
+    said = f"{cell[0]} tokens, zeros: {cell[1]}, {cell[2]}"
+    assert report.passed, f"{said}\n{report}"
+    # where the target knows one text, any other is proof
+    tested = report.test is not None and np.count_nonzero(report.target) > 1
+    found = report.test.detectable if report.test and tested else 0.0
+    assert SURER * found <= least_error, (
+        f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
+        f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
     )
-    return tuple(reports)
+    return report
 
 
 def _grid(sizes: Sequence[int], dtypes: Sequence[str]) -> Iterator[Cell]:
@@ -188,6 +208,15 @@ def _laws(rng: np.random.Generator, size: int, length: int, kept: list[int]) -> 
     return (whole / GRAIN).reshape((size,) * (length + 1))
 
 
+def _failing(control: AuditReport, least_error: float) -> AuditReport:
+    """The report on the spoiled rule, where it found that."""
+    assert not control.passed, (
+        f"the control was not found: the rule, spoiled by a total variation of {least_error}, "
+        f"passed; does it draw with rng alone?\n{control}"
+    )
+    return control
+
+
 def _converted(rule: Callable[..., Any], dtype: str) -> Callable[..., Any]:
     """The rule, handed p and q in a dtype."""
 
@@ -198,9 +227,10 @@ def _converted(rule: Callable[..., Any], dtype: str) -> Callable[..., Any]:
 
 
 def _spoiled(
-    rule: Callable[..., Any], error: float, rounds: bool, batch: int | None
+    rule: Callable[..., Any], error: float, drafts: Drafting, batch: int | None
 ) -> Callable[..., Any]:
     """The rule, but now and then the text begins with the token that the target likes least."""
+    rounds = isinstance(drafts, DraftedPaths | DraftedTree)
 
     def spoiled(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         first = np.asarray(p).reshape(-1, np.shape(p)[-1])[0]

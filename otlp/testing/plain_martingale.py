@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from otlp.testing.plain_block import Law, Random, draw
 
@@ -45,27 +45,14 @@ def verify_martingale(drafts: Sequence[int], p: Law, q: Law, random: Random) -> 
 def score_laws(p: Law, q: Law, n: int) -> Pieces:
     """Scores that pick each token as often as the best selection does; O(V log V)."""
     order = sorted((i for i in range(len(q)) if q[i] > 0.0), key=lambda i: p[i] / q[i])
-    delta, mass, wanted, ends = 0.0, 0.0, 0.0, [0.0]
-    for i in order:
-        mass, wanted = mass + q[i], wanted + p[i]
-        delta = max(delta, mass**n - wanted)
-        ends.append(mass)
-    ratios = [p[i] / q[i] for i in order]
-    low, below = 0.0, (0.0, delta)
-    for at, i in enumerate(order):
-        below = below[0] + q[i], below[1] + p[i]
-        low = below[1] / below[0]
-        if at + 1 == len(order) or low <= ratios[at + 1]:
-            break
-    high, above = 0.0, (0.0, sum(p) - wanted - delta)
-    for at in range(len(order) - 1, -1, -1):
-        above = above[0] + q[order[at]], above[1] + p[order[at]]
-        high = above[1] / above[0]
-        if at == 0 or high >= ratios[at - 1]:
-            break
+    own, wanted = [q[i] for i in order], [p[i] for i in order]
+    ends = [0.0, *accumulate(own)]
+    delta = max(m**n - w for m, w in zip(ends, [0.0, *accumulate(wanted)], strict=True))
+    low = min(pooled(delta, wanted, own))
+    high = max(pooled(sum(p) - sum(wanted) - delta, wanted[::-1], own[::-1]))
     means = [mean_score(a, b, n) for a, b in pairwise(ends)]
-    needs = [q[i] * (min(max(ratios[at], low), high) - means[at]) for at, i in enumerate(order)]
-    own = [q[i] for i in order]
+    ratios = [min(max(w / m, low), high) for w, m in zip(wanted, own, strict=True)]
+    needs = [m * (r - s) for m, r, s in zip(own, ratios, means, strict=True)]
     laws: Pieces = {i: [] for i in order}
     givers = [at for at in range(len(order)) if needs[at] < -NOTHING]
     for a in range(len(order)):
@@ -82,6 +69,11 @@ def score_laws(p: Law, q: Law, n: int) -> Pieces:
     for at, i in enumerate(order):
         laws[i].append((ends[at], ends[at + 1], own[at]))
     return laws
+
+
+def pooled(more: float, p: Law, q: Law) -> list[float]:
+    """Ratio p / q of the first tokens together, for each number of them, with so much more of p."""
+    return [(more + w) / m for w, m in zip(accumulate(p), accumulate(q), strict=True)]
 
 
 def mean_score(low: float, high: float, n: int) -> float:
