@@ -5,7 +5,8 @@
 Every way decodes the same prompts with the same seeds, in turn, and whole calls are timed, the
 reading of the prompt included; compilation is timed apart, as the first run.  Speed-ups are over
 the plain loop (compiled as the others are), paired over prompts.  The plain loop runs once more
-before and after: where that drifted, other work was on the machine.
+before and after: where that drifted, other work was on the machine.  A target of a GGUF file is
+decoded by llama.cpp too, if xllamacpp is installed; its weights stay quantised.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any
 import click
 import numpy as np
 import torch
+from llama_cpp import llama_cpp
 
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
+from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured, uncaptured
 from otlp.distribution import IntArray
@@ -109,6 +112,9 @@ def ways(
         found["generate, prompt lookup"] = generated(
             target, tokens, sampling, prompt_lookup_num_tokens=3
         )
+    source = find_model(options["target"])
+    if source.endswith(".gguf"):
+        found |= llama_cpp(source, slots + tokens, tokens, sampling, options["threads"])
     return found
 
 
@@ -128,7 +134,8 @@ def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideByS
 
 def report(found: SideBySide, clock: str) -> None:
     title = f"{clock} time; plain after over before: {found.drift(clock)}"
-    heads = ["tokens/s", "speed-up", "tokens/call", "draft", "target", "verify", "rest", "first s"]
+    heads = ["tokens/s", "speed-up", "tokens/call", "draft", "target", "verify", "rest"]
+    heads += ["target ms", "first s"]
     made = table("way", *heads, title=title, box=None, title_justify="left", pad_edge=False)
     for name, way in found.ways.items():
         shares = way.shares
@@ -141,6 +148,7 @@ def report(found: SideBySide, clock: str) -> None:
                 f"{shares[part]:.1%}" if shares else ""
                 for part in ("draft", "target", "verification", "rest")
             ),
+            f"{way.milliseconds['target']:.1f}" if shares else "",
             f"{way.first_seconds:.1f}",
         )
     show(made)

@@ -146,7 +146,10 @@ def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[I
     """Encode texts, and chats by the tokenizer's template; an error names the prompt."""
     encoded = []
     for number, one in enumerate(prompts, start=1):
-        tokens = model.encode(one) if isinstance(one, str) else model.encode_chat(one)
+        try:
+            tokens = model.encode(one) if isinstance(one, str) else model.encode_chat(one)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"prompt {number}: {error}") from error
         if model.context_limit is not None and tokens.size >= model.context_limit:
             raise InvalidInputError(
                 f"prompt {number} has {tokens.size} tokens and the context of {model.name} is "

