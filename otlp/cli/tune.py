@@ -25,6 +25,7 @@ from otlp.cli.output import console, note, progress, show, warn, write_result, w
 from otlp.cli.prompts import Models, encode_prompts, prompt_options, target_texts
 from otlp.cli.tuning_result import TuningResult, fastest
 from otlp.decode.drafting import prefix_tree
+from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
@@ -62,6 +63,7 @@ Examples:
   otlp tune my/model my/small-model --device cuda --dtype bfloat16 --prompts prompts.txt
   otlp tune --paths 1,2,4,8 --length 1,2,4,8 --check 20
   otlp tune --trees 2-2-1,4-2-1-1 --draft-temperature 0.8,1,1.2
+  otlp tune smollm2 lookup --prompts humaneval:0-9        every draft of otlp decode is taken
 """
 )
 @click.argument("target", default=TRAINED_PAIR[0])
@@ -116,7 +118,8 @@ def command(
     setting would give on it. A few settings are timed to learn what rounds cost here. Both make the
     prediction, which is kept; the best are then timed beside plain decoding on the same prompts,
     and the winner is written to a file that otlp decode and generate read. Every setting keeps the
-    target's distribution.
+    target's distribution. With a draft that is no network (ngram, lookup, mixtures) rounds are
+    those of otlp decode, and nothing is compiled.
     """
     sampling = Sampling(temperature, sampling_top_k, sampling_top_p)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
@@ -173,13 +176,15 @@ def _written(
     encoded = encode_prompts(target, prompts)
     from otlp.device import Llama
 
-    if not hasattr(draft, "model"):
-        raise InvalidInputError(
-            f"the draft {models.draft!r:.60} is no network: the loop on the device takes two "
-            "networks; otlp decode takes every draft"
-        )
     # before the target is asked: a model that the loop does not take is refused
-    pair = Llama(target.model), Llama(draft.model)
+    pair: tuple[Any, Any] = target, draft
+    if isinstance(draft, HuggingFaceModel):
+        pair = Llama(target.model), Llama(draft.model)
+    elif how["clock"] != "wall":
+        raise InvalidInputError(
+            f"the draft {models.draft!r:.60} is no network: its rounds are timed by the wall clock "
+            f"alone, leave --clock {how['clock']} out"
+        )
     texts, begun = target_texts((draft, target), encoded, *lengths, 2, how["seed"])
     bench = Bench(*pair, sampling, encoded, tokens, ends=target.ends, **how)
     return TunedTexts.of(draft, sampling, begun, texts, drafted), bench

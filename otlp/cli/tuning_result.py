@@ -61,7 +61,7 @@ class TuningResult:
     def title(self) -> str:
         """What was tuned."""
         texts = max(one.texts for one in self.found)
-        return f"{self.names[0]} / {self.names[1]} on {self.bench.target.device}, {texts} texts"
+        return f"{self.names[0]} / {self.names[1]} on {self.bench.target.model.device}, {texts} texts"
 
     @property
     def tuned(self) -> Tuned:
@@ -69,8 +69,8 @@ class TuningResult:
         one, measured = self.winner.setting, self.rate(self.winner.setting)
         return Tuned(
             *self.names,
-            str(self.bench.target.device),
-            str(self.bench.target.dtype).removeprefix("torch."),
+            str(self.bench.target.model.device),
+            str(self.bench.target.model.dtype).removeprefix("torch."),
             self.bench.sampling,
             one.algorithm,
             one.paths,

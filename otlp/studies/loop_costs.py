@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from otlp.decode.models.model import Sampling
+from otlp.decode.models.huggingface import HuggingFaceModel
+from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.studies.estimate import Estimate
 from otlp.studies.loop_setting import PLAIN, LoopSetting
 from otlp.studies.round_costs import RoundCosts, corners, may_win
-from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
+from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, played, race
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama
@@ -24,6 +25,8 @@ class Bench:
     Attributes
     ----------
     target, draft : Llama
+        Or, if the draft is no network, two models of `otlp.decode`: rounds are played by that then,
+        and nothing is compiled.
     sampling : Sampling
     prompts : sequence of ndarray of int64
     tokens : int
@@ -36,8 +39,8 @@ class Bench:
         Tokens that end a text.
     """
 
-    target: Llama
-    draft: Llama
+    target: Llama | HuggingFaceModel
+    draft: Llama | Model
     sampling: Sampling
     prompts: Sequence[IntArray]
     tokens: int
@@ -55,8 +58,12 @@ class Bench:
 
     def way(self, setting: LoopSetting) -> Way:
         """Decode with a setting, in caches of one size for all prompts; compiled once."""
-        from otlp.device import DeviceLoop
+        from otlp.device import DeviceLoop, Llama
 
+        if isinstance(self.draft, Model):
+            assert isinstance(self.target, HuggingFaceModel)
+            return played(self.draft, self.target, setting, self.sampling, self.tokens)
+        assert isinstance(self.target, Llama)
         if setting not in self._loops:
             longest = max(prompt.size for prompt in self.prompts)
             self._loops[setting] = DeviceLoop(

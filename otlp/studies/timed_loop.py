@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
+from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, rate_ratio, ratio
+from otlp.studies.loop_setting import LoopSetting
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop
@@ -153,6 +156,29 @@ def looped(loop: DeviceLoop, tokens: int) -> Way:
         calls = float(found.calls.sum())
         times = found.seconds, found.processor_seconds
         return Decoding(found.tokens, calls, found.rounds, found.parts, *times)
+
+    return way
+
+
+def played(
+    draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
+) -> Way:
+    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
+    named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
+    drafting, verification = named.drafting, named.verification
+
+    def way(prompt: IntArray, seed: int) -> Decoding:
+        draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
+        rng = np.random.default_rng(seed)
+        rounds, wall = decode(draft, target, prompt, drafting, verification, rng, tokens)
+        parts = {
+            "draft": sum(one.draft_seconds for one in rounds),
+            "target": sum(one.target_seconds for one in rounds),
+            "verification": sum(one.verify_seconds for one in rounds),
+        }
+        parts["rest"] = wall - sum(parts.values())
+        made = sum(one.tokens.size for one in rounds)
+        return Decoding(made, float(len(rounds)), len(rounds), parts, wall, float("nan"))
 
     return way
 

@@ -45,7 +45,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["--trees", "9-99999"], "at most 100,000"),
         (["--draft-temperature", "1,-1"], "temperature"),
         (["--text", 4], "--text is 4 and the longest path 6"),
-        (["trained:target", "ngram", "--limit", 1], NO_NETWORK),
+        (["trained:target", "ngram", "--limit", 1, "--clock", "processor"], NO_NETWORK),
     ):
         assert words in refused("tune", *options, "--config", config)
     assert not config.exists()
@@ -68,6 +68,27 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
     assert decoded.exit_code == 0, decoded.output
     said = refused("decode", "--tuned", config, "--draft", "ngram")
     assert "tuned for target trained:target with draft trained:draft" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", ["lookup", "ngram", "0.5*trained:draft+0.5*ngram"])
+def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> None:
+    config, kept = tmp_path / "t.json", tmp_path / "found.json"
+    found = run(
+        "tune", "trained:target", draft, "--limit", 2, "--text", 10, "--tokens", 6, "--paths",
+        "1,2", "--length", "1,2", "--trees", "2-2", "--check", 2, "--config", config, "--json",
+        kept, "--draft-temperature", "0.9,1",
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    said = json.loads(kept.read_text())
+    assert len(said["timed"]) == 3 and len(said["predictions"]) == 11
+    for way in said["timed"]:
+        assert sum(way["shares"].values()) == pytest.approx(1.0)
+        assert way["tokens_per_second"][0] > 0.0 and way["block_efficiency"][0] >= 1.0
+    tuned = Tuned.read(config)
+    assert tuned.draft == draft and tuned.measured > 0.0 and tuned.device == "cpu"
+    decoded = run("decode", "--tuned", config, "--draft", draft, "--limit", 1, "--tokens", 4)
+    assert decoded.exit_code == 0, decoded.output
 
 
 @pytest.mark.slow
