@@ -148,7 +148,7 @@ def report(found: SideBySide, clock: str) -> None:
                 f"{shares[part]:.1%}" if shares else ""
                 for part in ("draft", "target", "verification", "rest")
             ),
-            f"{way.milliseconds['target']:.1f}" if shares else "",
+            f"{1e3 * way.seconds_a_round(clock)['target']:.1f}" if shares else "",
             f"{way.first_seconds:.1f}",
         )
     show(made)

@@ -72,7 +72,7 @@ def test_every_figure_is_shown_and_is_an_svg() -> None:
 TIME = re.compile(r"[\d.,]*\d (?:ms|µs)\b")
 PAGE_OF_TIMES = ROOT / "docs" / "benchmarks.md"
 NO_BENCHMARKS = (
-    "rivals",
+    *("llama_cpp", "rivals"),
     *("capture_pair", "corpus", "distill", "kernels", "measuring", "tree_schemes"),
     *("target_texts", "train_pair"),
 )

@@ -61,7 +61,9 @@ class TuningResult:
     def title(self) -> str:
         """What was tuned."""
         texts = max(one.texts for one in self.found)
-        return f"{self.names[0]} / {self.names[1]} on {self.bench.target.model.device}, {texts} texts"
+        return (
+            f"{self.names[0]} / {self.names[1]} on {self.bench.target.model.device}, {texts} texts"
+        )
 
     @property
     def tuned(self) -> Tuned:

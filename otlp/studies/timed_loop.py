@@ -107,11 +107,6 @@ class Timed:
     def _parts(self) -> dict[str, float]:
         return {name: sum(run.parts[name] for run in self.runs) for name in self.runs[0].parts}
 
-    @property
-    def milliseconds(self) -> dict[str, float]:
-        """Of each part, a round."""
-        return {name: 1e3 * sum(some) / sum(self.rounds) for name, some in self.parts.items()}
-
     def record(self, clock: str) -> dict[str, Any]:
         """All of it as JSON takes it."""
         return {
@@ -121,7 +116,7 @@ class Timed:
             "processor_seconds": self.each("processor").tolist(),
             "tokens": [run.tokens for run in self.runs],
             "shares": self.shares,
-            "round_milliseconds": self.milliseconds,
+            "round_seconds": self.seconds_a_round(clock) if self._parts else {},
             "first_seconds": self.first_seconds,
         }
 
