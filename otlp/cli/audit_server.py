@@ -6,9 +6,8 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from typing import Any
 
 import click
@@ -106,12 +105,10 @@ def audit_of_server(
     if key_variable is not None and not key:
         raise InvalidInputError(f"the environment variable {key_variable} holds no key: export it")
     asked = {"max_tokens": serving["tokens"], "temperature": temperature, **serving["request"]}
+    of_baseline = serving["baseline"] or url, {**asked, **serving["toggle"]}
     sides = [
         Completions(address, fields, serving["timeout"], key=key)
-        for address, fields in (
-            (url, asked),
-            (serving["baseline"] or url, {**asked, **serving["toggle"]}),
-        )
+        for address, fields in ((url, asked), of_baseline)
     ]
     read = read_prompts(serving["prompt_file"], serving["limit"])
     prompts = [one for one in read if isinstance(one, str)]
@@ -126,25 +123,20 @@ def audit_of_server(
         server = planted(server, share, np.random.default_rng(seed))
         said[0] += f", {share:g} of its texts replaced"
 
+    how |= {"pairs": serving["texts"], "parallel": serving["parallel"], "names": said, "seed": seed}
+    judge = partial(audit_server, server, sides[1], prompts, **how)
+
     def work(progress: Callable[..., None]) -> ServerReport:
-        with ExitStack() as stack:
-            if journal is not None:
-                journal.parent.mkdir(parents=True, exist_ok=True)
-                heading = {"format": "otlp audit --server", "sides": said, "prompts": prompts}
-                kept = stack.enter_context(Journal(journal, heading))
-                pairs = [[Completion(**text) for text in entry["pair"]] for entry in kept.entries()]
-                how["earlier"] = [Pair(*pair) for pair in pairs]
-                how["keep"] = lambda pair: kept.append([{"pair": [asdict(text) for text in pair]}])
-            return audit_server(
-                server,
-                sides[1],
-                prompts,
-                pairs=serving["texts"],
-                parallel=serving["parallel"],
-                names=said,
-                seed=seed,
+        if journal is None:
+            return judge(progress=progress)
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        heading = {"format": "otlp audit --server", "sides": said, "prompts": prompts}
+        with Journal(journal, heading) as kept:
+            texts = [[Completion(**text) for text in entry["pair"]] for entry in kept.entries()]
+            return judge(
                 progress=progress,
-                **how,
+                earlier=[Pair(*pair) for pair in texts],
+                keep=lambda pair: kept.append([{"pair": [asdict(text) for text in pair]}]),
             )
 
     return work

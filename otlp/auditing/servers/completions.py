@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
@@ -150,20 +151,15 @@ class Completions:
     def _post(self, prompt: str) -> tuple[int, bytes]:
         parts = urlsplit(self.address)
         connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        asked: dict[str, Any] = {"prompt": prompt}
-        if parts.path.endswith("/chat/completions"):
-            asked = {"messages": [{"role": "user", "content": prompt}]}
-        headers = {"Content-Type": "application/json"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        connection = connect(str(parts.hostname), parts.port, timeout=self.timeout)
-        try:
-            content = json.dumps({**asked, **self.fields}).encode()
+        chat = parts.path.endswith("/chat/completions")
+        said = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        content = json.dumps({**said, **self.fields}).encode()
+        key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers = {"Content-Type": "application/json", **key}
+        with closing(connect(str(parts.hostname), parts.port, timeout=self.timeout)) as connection:
             connection.request("POST", parts.path, content, headers)
             response = connection.getresponse()
             return response.status, response.read(MOST_BYTES)
-        finally:
-            connection.close()
 
     def _read(self, body: bytes) -> Completion:
         """Read an answer, and check it against what was asked."""
