@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is, by whichever test is first
 # How long an example takes says nothing about whether it is right.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 untimed = settings.get_profile("untimed")
