@@ -62,7 +62,9 @@ class EngineProcess:
             If the engine fails, in its own words, or its process dies.
         """
         with self._killed_after(seconds_left()):
-            self._requests.send(arguments)
+            self._requests.send(len(arguments))
+            for array in arguments:  # one by one, since a pickle is a copy
+                self._requests.send(array)
             reply = self._replies.recv()
         if isinstance(reply, str):
             raise RuntimeError(reply)

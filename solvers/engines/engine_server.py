@@ -3,8 +3,8 @@
 This file runs by itself and imports nothing of this library.  The process can be killed when a time
 limit ends or the user interrupts, and a crash of the engine stays inside it.
 
-A request has the arguments of the engine's function below, a reply what it returned, or an error in
-words, framed by `multiprocessing.connection`.
+A request is a number, and so many arguments of the engine's function below; a reply is what it
+returned, or an error in words.  `multiprocessing.connection` frames them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def serve(engine: str, requests: Connection, replies: Connection) -> None:
     """Answer requests until they end."""
     while True:
         try:
-            arguments = requests.recv()
+            arguments = [requests.recv() for _ in range(requests.recv())]
         except EOFError:
             return
         with ended_with(requests.fileno()):
