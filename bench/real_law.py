@@ -80,7 +80,7 @@ class Memory:
             ])
             for row in held
         ]  # fmt: skip
-        return CausalLMOutputWithPast(logits=torch.stack(logits), past_key_values=past_key_values)
+        return CausalLMOutputWithPast(logits=torch.stack(logits))
 
 
 def looped(draft: Any, target: Any, prompt: IntArray) -> Texts:

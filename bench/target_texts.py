@@ -18,6 +18,7 @@ from transformers import AttentionInterface, StaticCache
 from otlp.cli.output import progress
 from otlp.cli.prompt_files import read_prompts
 from otlp.data.whole_file import whole_file
+from otlp.decode.models.cached import cache_argument
 
 TOP = 48
 """Likeliest tokens of the target that are kept at each position."""
@@ -135,7 +136,7 @@ def write_texts(
             input_ids=tokens,
             position_ids=places[:, now],
             attention_mask=sees,
-            past_key_values=cache,
+            **{cache_argument(model): cache},
             cache_position=now,
             logits_to_keep=1,
         ).logits[:, -1]

@@ -52,7 +52,10 @@ processor that remembers its calls would change the distribution.
 """
 
 INPUTS = frozenset({"attention_mask", "use_cache", "logits_to_keep"})
-PREPARED = INPUTS | {"position_ids", "past_key_values"}
+CACHES = frozenset({"cache", "past_key_values"})
+"""Names of the cache: since transformers 5.24, and before."""
+
+PREPARED = INPUTS | CACHES | {"position_ids"}
 """What may be given to the model's forward, and what `generate` may have prepared for it."""
 
 
@@ -108,7 +111,7 @@ def check_options(
         *_odd_inputs(input_ids, model_kwargs),
         *(["synced_gpus"] if hidden.get("synced_gpus") else []),
         # the cache that the user gave, beside those that generate makes
-        *(["past_key_values"] if given.get("past_key_values") is not None else []),
+        *(name for name in CACHES if given.get(name) is not None),
     ]
     if asked:
         raise InvalidInputError(

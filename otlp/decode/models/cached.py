@@ -8,6 +8,7 @@ ancestors; elsewhere the tree is unrolled into a batch of paths, still one call.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -22,6 +23,17 @@ from otlp.decode.models.model import Model
 from otlp.decode.tree import TokenTree
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
+
+
+def cache_argument(model: Any) -> str:
+    """Name that the model's forward has for its cache; transformers 5.24 renamed it.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    """
+    named = "cache" in inspect.signature(model.forward).parameters
+    return "cache" if named else "past_key_values"
 
 
 class CachedModel(Model):
@@ -52,6 +64,7 @@ class CachedModel(Model):
     def __init__(self, model: Any, name: str) -> None:
         self.model = model
         self._name = name
+        self._cache_name = cache_argument(model)
         self.calls = 0
         self.tree_attention = False
         self.slides = False
@@ -227,12 +240,13 @@ class CachedModel(Model):
         import torch
 
         positions = self.tensor([place for part in places for place in part])
-        given = {} if sees is None else {"attention_mask": self._additive(sees)}
+        given = {self._cache_name: self._cache}
+        if sees is not None:
+            given["attention_mask"] = self._additive(sees)
         with torch.inference_mode():
             logits = self.model(
                 input_ids=self.tensor(ids),
                 position_ids=positions.expand(len(ids), -1),
-                past_key_values=self._cache,
                 use_cache=True,
                 **given,
             ).logits[:, wanted]

@@ -153,7 +153,10 @@ def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any,
     ids=lambda asked: next(iter(asked)),
 )
 def test_from_within_generate(pair: tuple[Any, Any], asked: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=next(iter(asked))):
+    name = next(iter(asked))
+    # transformers 5.24 hands the old name on as the new one
+    match = "cache|past_key_values" if name == "past_key_values" else name
+    with pytest.raises(InvalidInputError, match=match):
         pair[1].generate(
             PROMPT,
             attention_mask=torch.ones_like(PROMPT),
