@@ -106,6 +106,7 @@ def names_a_missing_part(name: str) -> bool:
         "otlp.batched": "torch",
         "otlp.device": "transformers",
         "otlp.decode.generating": "transformers",
+        "otlp.decode.models.frequent_draft": "transformers",
     }
     return any(
         name.startswith(part) and importlib.util.find_spec(package) is None
