@@ -30,7 +30,6 @@ from importlib import resources
 from otlp.data import capture_file
 from otlp.data.capture import Capture, CaptureRow
 from otlp.data.columns import LogitArray
-from otlp.data.engine_log import from_logprobs
 from otlp.data.top_capture import TopCapture, keep_top
 from otlp.data.top_rows import TopRows
 from otlp.data.whole_file import whole_file, writing_to
@@ -43,7 +42,6 @@ __all__ = [
     "TopCapture",
     "TopRows",
     "builtin",
-    "from_logprobs",
     "keep_top",
     "load",
     "save",

@@ -47,7 +47,7 @@ class TopCapture(Capture):
 
     Its arrays of logits are `TopRows`, and its vocabulary has V + 1 tokens, of which the last
     stands for all that were not kept.  All else is as in a `Capture`; `keep_top` makes one of a
-    capture, and `from_logprobs` of what a serving engine logged.
+    capture, and two `TopRows` of what a serving engine logged.
 
     Examples
     --------

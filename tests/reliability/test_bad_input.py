@@ -53,7 +53,6 @@ SECONDS = 20
 def numpy_calls() -> Calls:
     problem = otlp.Problem(P, otlp.IID(Q, 2))
     solution = otlp.solve(problem)
-    assert solution.plan is not None
     plan, rng = solution.plan, np.random.default_rng(0)
     return [
         partial(otlp.IID, draft=Q, n=2),
@@ -69,38 +68,18 @@ def numpy_calls() -> Calls:
         partial(otlp.optimal_acceptance, problem=problem),
         partial(
             otlp.audit,
-            rule=plan,
-            target=P,
-            drafts=otlp.IID(Q, 2),
-            declared=otlp.IID(Q, 2),
-            reported_draft=Q,
-            samples=1000,
-            false_alarm_rate=1e-6,
-            confidence=0.99,
-            tolerance=1e-6,
-            max_paths=1000,
+            rule=plan, target=P, drafts=otlp.IID(Q, 2), declared=otlp.IID(Q, 2), reported_draft=Q,
+            samples=1000, false_alarm_rate=1e-6, confidence=0.99, tolerance=1e-6, max_paths=1000,
             rng=rng,
         ),
         partial(otlp.synthetic.generate, rows=2, vocab_size=1000, seed=0),
         partial(
             lambda **arguments: list(otlp.solve_many(**arguments)),
-            problems=[problem],
-            solver="auto",
-            jobs=None,
-            chunk=1,
-            progress=False,
-            plans=True,
+            problems=[problem], solver="auto", jobs=None, chunk=1, progress=False, plans=True,
         ),
         partial(
             otlp.CaptureProblems,
-            capture=otlp.captures.builtin(),
-            rows=[0],
-            n=2,
-            drafts="iid",
-            temperature=1.0,
-            draft_temperature=1.0,
-            top_k=2,
-            top_p=0.9,
+            capture=otlp.captures.builtin(), rows=[0], n=2, drafts="iid", **CUTS,
         ),
         partial(otlp.SyntheticProblems, rows=2, vocab_size=1000, seed=0, n=2),
         *capture_calls(),
@@ -109,36 +88,22 @@ def numpy_calls() -> Calls:
         partial(cvxpy_problem, problem=problem, form="full"),
         partial(columns, rows=[Row(0, solution)]),
         partial(plan.conditional, draft_tokens=[0, 1]),
-    ]
+    ]  # fmt: skip
+
+
+CUTS = {"temperature": 2.0, "draft_temperature": 1.0, "top_k": 2, "top_p": 0.5}
+"""What may be done to a row of a capture."""
 
 
 def capture_calls() -> Calls:
-    rows, folder = otlp.synthetic.generate(1, 1000), Path(tempfile.mkdtemp())
-    log = folder / "log"
-    log.write_text('{"prompt_logprobs": [{"1": 0.0}]}')
-
-    def saved(capture: Any) -> None:
-        otlp.captures.save(capture, folder / "one.safetensors")
-
+    rows, path = otlp.synthetic.generate(1, 1000), Path(tempfile.mkdtemp()) / "one.safetensors"
     return [
         partial(otlp.captures.load, path="nowhere"),
-        partial(saved, capture=rows),
+        partial(lambda capture: otlp.captures.save(capture, path), capture=rows),
         partial(otlp.captures.keep_top, capture=rows, k=2),
-        partial(
-            otlp.captures.from_logprobs, target=log, draft=log, k=1, vocab_size=3, target_model="x"
-        ),
         partial(otlp.captures.TopRows, ids=[[0]], logprobs=[[0.0]], rest=[-np.inf], vocab_size=3),
-        partial(
-            rows.distributions, row=0, temperature=1.0, draft_temperature=1.0, top_k=2, top_p=0.5
-        ),
-        partial(
-            otlp.captures.keep_top(rows, 3).truncation,
-            row=0,
-            temperature=2.0,
-            draft_temperature=1.0,
-            top_k=2,
-            top_p=0.5,
-        ),
+        partial(rows.distributions, row=0, **CUTS),
+        partial(otlp.captures.keep_top(rows, 3).truncation, row=0, **CUTS),
     ]
 
 
@@ -169,16 +134,10 @@ def batched_calls() -> Calls:
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
     shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
     law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
-    bounds = batched.acceptance, batched.conditional
-    rules = (
-        batched.verify,
-        batched.k_seq,
-        batched.recursive_rejection,
-        batched.recursive_rejection_without_replacement,
-    )
+    rules = ("verify", "k_seq", "recursive_rejection", "recursive_rejection_without_replacement")
     return [
-        *(partial(bound, **base) for bound in bounds),
-        *(partial(rule, **base, generator=numbers) for rule in rules),
+        *(partial(bound, **base) for bound in (batched.acceptance, batched.conditional)),
+        *(partial(getattr(batched, rule), **base, generator=numbers) for rule in rules),
         partial(
             batched.speculative_sampling,
             target=target, draft=draft, draft_tokens=tokens[:, :1], generator=numbers,
@@ -215,12 +174,12 @@ def decode_calls() -> Calls:
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
-    drafting, block = decode.iid_paths(1, 2), decode.Block()
+    drafting = decode.iid_paths(1, 2)
+    play: dict[str, Any] = {"draft": draft, "target": target, "drafting": drafting}
+    play["verification"] = decode.Block()
     return [
         partial(decode.check_pair, draft=draft, target=target),
-        partial(
-            decode.check_round, draft=draft, target=target, drafting=drafting, verification=block
-        ),
+        *(partial(law, **play) for law in (decode.check_round, round_law, prefix_law)),
         partial(decode.find_verification, wanted="block"),
         partial(decode.ShapedDrafting, shape=(-1, 0), kind="iid"),
         partial(decode.RandomChooser, rng=rng),
@@ -243,10 +202,6 @@ def decode_calls() -> Calls:
         *cascade_calls(draft, target),
         partial(decode.Sampling(0.7, 2, 0.9).distributions, logits=np.ones((1, 3))),
         partial(decode.Sampling(0.0).distributions, logits=np.ones((1, 3))),
-        *(
-            partial(law, draft=draft, target=target, drafting=drafting, verification=block)
-            for law in (round_law, prefix_law)
-        ),
         partial(target.distribution, prefix=[1]),
         partial(target.joint, length=2),
         partial(target.start, context=[1]),
@@ -256,15 +211,7 @@ def decode_calls() -> Calls:
         partial(decode.RuledDrafting, rule=decode.mixed_tree([(1, 1)]).rule),
         partial(decode.multipath_optimum, draft=draft, target=target, paths=2, length=2),
         partial(on_tree_optimum, pairs=[(draft, target)], drafting=drafting, weights=[1.0]),
-        partial(
-            decode.play_round,
-            draft=draft,
-            target=target,
-            drafting=drafting,
-            verification=block,
-            rng=rng,
-            transform=None,
-        ),
+        partial(decode.play_round, **play, rng=rng, transform=None),
         partial(decode.random_pair, vocab_size=3, length=2, rng=rng, spread=1.5, noise=1.0),
     ]
 
@@ -280,17 +227,12 @@ def cascade_calls(draft: Any, target: Any) -> Calls:
     return [
         partial(cascades.Lossy, alpha=0.1, beta=1.0),
         partial(
-            cascades.sequential_cascade,
-            draft=draft,
-            target=target,
-            rule=chow,
-            context=[],
-            length=2,
-            chooser=RandomChooser(np.random.default_rng(0)),
+            cascades.sequential_cascade, draft=draft, target=target, rule=chow, context=[],
+            length=2, chooser=RandomChooser(np.random.default_rng(0)),
         ),
         *(partial(rule, alpha=0.1) for (name, rule) in cascades.RULES.items()),
         *(partial(one, rule=rule) for rule in kinds for one in kinds[rule]),
-    ]
+    ]  # fmt: skip
 
 
 def design_calls() -> Calls:
@@ -300,11 +242,10 @@ def design_calls() -> Calls:
     text = room.WrittenText(np.zeros(4, dtype=int), np.tile(P, (4, 1)), np.tile(Q, (4, 1)))
     names: dict[str, Any] = {"draft": "d", "target": "t", "sampling": Sampling()}
     known = room.gather_statistics([text], **names, budgets=(1,), length=1)
+    drafting = known.candidates[0].drafting
     return [
         partial(room.WrittenText, tokens=[0], targets=np.array([P]), drafts=np.array([Q])),
-        partial(
-            room.tournament_profile, text=text, drafting=known.candidates[0].drafting, length=2
-        ),
+        partial(room.tournament_profile, text=text, drafting=drafting, length=2),
         partial(room.gather_statistics, texts=[text], **names, budgets=(1,), length=1),
         partial(room.design, statistics=known, nodes=1, costs=None, families=["paths"], pair=None),
         partial(room.CostCurve, target_seconds=(1.0, 2.0), draft_seconds=0.1),

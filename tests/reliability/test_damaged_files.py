@@ -5,8 +5,6 @@ What each field may hold is tested beside its reader.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data.captures import TopCapture, from_logprobs, keep_top, load, save
+from otlp.data.captures import TopCapture, keep_top, load, save
 from otlp.decode import Sampling
 from otlp.decode.design import Candidate, Statistics
 from otlp.decode.tuned import Tuned
@@ -26,7 +24,6 @@ from tests.damaged_files import DAMAGES, NOTHING, Damage
 from tests.example_captures import DTYPES, example
 
 HEADING = {"format": "test-1", "n": [1, 2]}
-LOG = {"prompt_logprobs": [None, *[{"0": math.log(0.5), "1": math.log(0.25)}] * 20]}
 STATISTICS = Statistics(
     *("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1)),
     (
@@ -52,11 +49,6 @@ def write_text(text: str, folder: Path) -> None:
     (folder / "mine").write_text(text)
 
 
-def write_log(folder: Path) -> None:
-    write_text(json.dumps(LOG), folder)
-    (folder / ".good").write_text(json.dumps(LOG))
-
-
 def read_capture(folder: Path, kept: int = 0) -> None:
     capture = load(folder / "mine")
     for row in range(len(capture)):
@@ -69,11 +61,6 @@ def read_capture(folder: Path, kept: int = 0) -> None:
 def read_journal(folder: Path) -> None:
     with Journal(folder / "mine", HEADING) as journal:
         assert all(isinstance(entry, dict) for entry in journal.entries())
-
-
-def read_log(folder: Path) -> None:
-    capture = from_logprobs(folder / "mine", folder / ".good", k=2, vocab_size=5)
-    assert np.isfinite([capture.distributions(row) for row in range(len(capture))]).all()
 
 
 @dataclass(frozen=True)
@@ -99,7 +86,6 @@ def json_of(text: str, read: Callable[[Path], Any], words: str) -> Kind:
 KINDS = {
     **{f"capture of {dtype}": captures(dtype=dtype) for dtype in DTYPES},
     "top capture": captures(kept=3),
-    "engine's log": Kind(write_log, read_log, words="mine: line 1 has no log-prob|has no tokens"),
     "journal": Kind(write_journal, read_journal, JournalError, "mine.*name another file"),
     "tuned setting": json_of(
         TUNED.to_json(), Tuned.read, "no setting that otlp tune wrote|cannot read|must be a dict"
