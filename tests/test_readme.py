@@ -38,9 +38,7 @@ def rule(draft_tokens, p, q, rng):
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(
-            line, marks=[pytest.mark.slow] * (line.split()[1] in LESS.keys() - {"compare"})
-        )
+        pytest.param(line, marks=pytest.mark.slow if line.split()[1] in SLOW else ())
         for line in COMMANDS
     ],
     ids=str,

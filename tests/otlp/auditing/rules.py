@@ -1,4 +1,7 @@
-"""Verification rules as users write them, right and wrong; each a callable for `otlp.audit`."""
+"""Verification rules as users write them, right and wrong; each a callable for `otlp.audit`.
+
+And a pair to audit them on, and samplers of drafts for ``otlp audit --drafts``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
+Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
+
+
+def honest(q: Any, rng: Any) -> Any:
+    return rng.choice(len(q), size=2, p=q)
+
+
+def greedy(q: Any, rng: Any) -> Any:
+    return [int(np.argmax(q))] * 2
 
 
 def leviathan(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:

@@ -12,6 +12,13 @@ def run(*words: object) -> Result:
     return CliRunner(catch_exceptions=False).invoke(main, [str(word) for word in words])
 
 
+def done(*words: object, status: int = 0) -> str:
+    """What a command says that ends so."""
+    result = run(*words)
+    assert result.exit_code == status, result.output
+    return result.output
+
+
 def refused(*words: object) -> str:
     """What a command says that refuses its words, on one line."""
     result = CliRunner().invoke(main, [str(word) for word in words])

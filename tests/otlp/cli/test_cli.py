@@ -27,7 +27,7 @@ from otlp.solvers import SOLVERS
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 from tests.example_captures import LABELS, example
-from tests.otlp.cli.command import run
+from tests.otlp.cli.command import done, run
 
 
 @dataclass(frozen=True)
@@ -47,50 +47,37 @@ class Liar(Solver):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_examples(command: str) -> None:
-    result = run(command, "--help")
-    assert result.exit_code == 0
-    assert "Examples:" in result.output
-    assert f"otlp {command}" in result.output
+    output = done(command, "--help")
+    assert "Examples:" in output and f"otlp {command}" in output
 
 
 def test_the_group_lists_every_command() -> None:
-    output = run("--help").output
-    assert all(command in output for command in COMMANDS)
+    assert all(command in done("--help") for command in COMMANDS)
 
 
 def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:
     path = tmp_path / "certificate.json"
-    result = run("solve", "--row", "3", "--n", "4", "--json", str(path))
-    assert result.exit_code == 0
-    assert "OPTIMAL" in result.output
+    assert "OPTIMAL" in done("solve", "--row", 3, "--n", 4, "--json", path)
     certificate = json.loads(path.read_text())
-    assert certificate["gap"] < 1e-12
-    assert certificate["marginal_error"] < 1e-10
+    assert certificate["gap"] < 1e-12 and certificate["marginal_error"] < 1e-10
     assert certificate["guarantee"] == "OPTIMAL"
 
 
 def test_check_agrees_on_the_built_in_capture() -> None:
-    result = run("check", "--rows", "2", "--top-k", "5", "--n", "3")
-    assert result.exit_code == 0, result.output
-    assert "All agree" in result.output
+    assert "All agree" in done("check", "--rows", 2, "--top-k", 5, "--n", 3)
 
 
 def test_check_exits_with_1_when_a_solver_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOLVERS, "liar", Liar)
-    result = run("check", "--rows", "1", "--top-k", "4", "--solvers", "martingale,liar")
-    assert result.exit_code == 1
-    assert "liar" in result.output
+    words = ("check", "--rows", 1, "--top-k", 4, "--solvers", "martingale,liar")
+    assert "liar" in done(*words, status=1)
 
 
 def test_bench_writes_a_table_json_and_a_figure(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("t.json", "t.png")]
-    result = run(
-        "bench", "--top-k", "4,8", "--n", "2", "--rows", "2", "--solvers", "max-flow,martingale",
-        "--json", str(paths[0]), "--figure", str(paths[1]),
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "(8, 2)" in result.output
-    cells = json.loads(paths[0].read_text())["cells"]
+    table, figure = tmp_path / "t.json", tmp_path / "t.png"
+    words = ("--top-k", "4,8", "--n", 2, "--rows", 2, "--solvers", "max-flow,martingale")
+    assert "(8, 2)" in done("bench", *words, "--json", table, "--figure", figure)
+    cells = json.loads(table.read_text())["cells"]
     assert {(cell["top_k"], cell["solver"]) for cell in cells} == {
         (k, solver) for k in (4, 8) for solver in ("max-flow", "martingale")
     }
@@ -100,23 +87,20 @@ def test_bench_writes_a_table_json_and_a_figure(tmp_path: Path) -> None:
     assert sum(len(cell["solves"]) for cell in cells) == 2 * 2 * 2
     assert list(cells[0]["solves"][0])[:2] == ["row", "status"]
     assert not any(cell["partial"] for cell in cells)
-    assert paths[1].read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json", "t.png"]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert sorted(tmp_path.iterdir()) == [table, figure]
 
 
 def test_bench_skips_what_is_too_large_with_its_reason() -> None:
-    result = run("bench", "--top-k", "1000", "--n", "4", "--rows", "1", "--solvers", "max-flow")
-    assert result.exit_code == 0
-    assert "memory_limit" in result.output
+    words = ("--top-k", 1000, "--n", 4, "--rows", 1, "--solvers", "max-flow")
+    assert "memory_limit" in done("bench", *words)
 
 
 def test_a_mean_over_fewer_rows_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    words = ("bench", "--top-k", "100", "--n", "3", "--rows", "3", "--time-limit", "1e-4")
-    result = run(*words, "--solvers", "martingale,max-flow", "--json", str(path))
-    assert result.exit_code == 0
-    assert "1 of 3 rows" in result.output
-    assert "one solve took" in result.output
+    words = ("bench", "--top-k", 100, "--n", 3, "--rows", 3, "--time-limit", 1e-4)
+    output = done(*words, "--solvers", "martingale,max-flow", "--json", path)
+    assert "1 of 3 rows" in output and "one solve took" in output
     for cell in json.loads(path.read_text())["cells"]:
         assert (cell["row_count"], cell["partial"]) == (3, cell["solved"] in (1, 2))
 
@@ -133,9 +117,9 @@ def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
     path = foreign(tmp_path, name)
     files = [tmp_path / "a.json", tmp_path / "a.png"]
     assert run("info", path).output.count(name) == 5
-    outputs = ("--json", str(files[0]), "--figure", str(files[1]))
-    result = run("compare", path, "--n", "2", "--schemes", "iid", "--rules", "naive", *outputs)
-    assert f"{name} / {name}, all 2 rows" in result.output
+    outputs = ("--json", files[0], "--figure", files[1])
+    output = done("compare", path, "--n", 2, "--schemes", "iid", "--rules", "naive", *outputs)
+    assert f"{name} / {name}, all 2 rows" in output
     assert all(file.stat().st_size for file in files)
 
 
@@ -154,21 +138,20 @@ def test_errors_do_not_steer_the_terminal_either() -> None:
 
 def test_check_spreads_its_rows_and_says_how() -> None:
     capture = captures.builtin()
-    result = run("check", "--rows", "2", "--solvers", "martingale")
+    output = done("check", "--rows", 2, "--solvers", "martingale")
     words = f"2 of {len(capture)} rows, one drawn from each of 2 equal stretches (seed 0)"
-    assert words in " ".join(result.output.split())
+    assert words in " ".join(output.split())
     best = [
         otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
         for p, q in (capture.distributions(row, top_k=10) for row in spread_rows(len(capture), 2))
     ]
-    assert f"{sum(best) / 2:.7f}" in result.output
+    assert f"{sum(best) / 2:.7f}" in output
 
 
 def test_check_compares_within_what_is_certified() -> None:
     """`orderings` certifies 1e-6, which once failed the check of 1e-7."""
-    words = ("check", "--rows", "3", "--top-k", "1000", "--n", "4", "--tolerance", "1e-9")
-    result = run(*words, "--solvers", "martingale,orderings")
-    assert result.exit_code == 0, result.output
+    words = ("check", "--rows", 3, "--top-k", 1000, "--n", 4, "--tolerance", 1e-9)
+    done(*words, "--solvers", "martingale,orderings")
 
 
 @pytest.mark.parametrize(
@@ -191,9 +174,8 @@ def test_an_interruption_ends_with_status_130(
         monkeypatch.setattr("otlp.cli.prompts.open_pair", interrupted)
     else:
         monkeypatch.setattr("otlp.data.captures.Capture.distributions", interrupted)
-    result = run(*words.split())
-    assert result.exit_code == 130
-    assert result.output.strip().splitlines()[-1] == "otlp: interrupted"
+    output = done(*words.split(), status=130)
+    assert output.strip().splitlines()[-1] == "otlp: interrupted"
     assert not list(tmp_path.iterdir())
 
 
@@ -202,13 +184,10 @@ def test_an_interruption_ends_with_status_130(
 @pytest.mark.parametrize(
     "words",
     [
-        "check --rows 99 --top-k 60 --n 3",
-        "bench --rows 99",
-        "compare --rows 99",
-        "decode --seed 0,1,2,3",
-        "cascade --limit 99",
+        "check --rows 99 --top-k 60 --n 3", "bench --rows 99", "compare --rows 99",
+        "decode --seed 0,1,2,3", "cascade --limit 99",
     ],
-)
+)  # fmt: skip
 def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
     # shells start what runs in the background with Ctrl-C ignored
     code = (
@@ -219,7 +198,6 @@ def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         try:
             process.communicate(timeout=after)
@@ -259,10 +237,8 @@ def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
 
 
 def test_info_describes_the_built_in_capture() -> None:
-    result = run("info")
-    assert result.exit_code == 0
-    assert "49,152" in result.output
-    assert "real models" in result.output
+    output = done("info")
+    assert "49,152" in output and "real models" in output
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -56,17 +56,16 @@ def plain() -> Iterator[tuple[Served, str]]:
         yield server, url
 
 
-run = partial(command.run, "audit", "--tokens", 2)
+done = partial(command.done, "audit", "--tokens", 2)
 
 
 def test_a_baseline_against_itself(plain: tuple[Served, str], prompts: str, tmp_path: Path) -> None:
     server, url = plain
     path = tmp_path / "found.json"
     words = ("--baseline", url, "--prompts", prompts, "--texts", 60, "--json", path)
-    result = run("--server", url, *words)
-    assert result.exit_code == 0, result.output
-    assert result.output.startswith("NOT_REJECTED")
-    assert "60 of 60 pairs of texts, 240 tokens" in result.output
+    output = done("--server", url, *words)
+    assert output.startswith("NOT_REJECTED")
+    assert "60 of 60 pairs of texts, 240 tokens" in output
     assert Counter(request["prompt"] for request in server.asked) == {"x": 60, "y": 60}
     assert {request["temperature"] for request in server.asked} == {1.0}
     found = json.loads(path.read_text())
@@ -78,20 +77,16 @@ def test_a_baseline_against_itself(plain: tuple[Served, str], prompts: str, tmp_
 
 def test_a_planted_bias_is_found(plain: tuple[Served, str], prompts: str) -> None:
     words = ("--baseline", plain[1], "--prompts", prompts, "--limit", 1, "--plant", 0.3)
-    result = run("--server", plain[1], *words)
-    assert result.exit_code == 1, result.output
-    assert result.output.startswith("TEXTS_DIFFER")
-    assert ", 0.3 of its texts replaced; baseline: " in result.output
+    output = done("--server", plain[1], *words, status=1)
+    assert output.startswith("TEXTS_DIFFER")
+    assert ", 0.3 of its texts replaced; baseline: " in output
 
 
 def test_a_field_of_requests_turns_the_fault_on(prompts: str) -> None:
     server = Served(Law(1), fast=Law(2, 0.4))
     with serving(server) as url:
-        words = ("--server", url, "--prompts", prompts, "--parallel", 3)
-        result = run(
-            *words, "--request", "fast=true", "--toggle", "fast=false", "--request", "user=a=b"
-        )
-        assert result.exit_code == 1, result.output
+        words = ("--server", url, "--prompts", prompts, "--parallel", 3, "--request", "fast=true")
+        done(*words, "--toggle", "fast=false", "--request", "user=a=b", status=1)
     assert Counter(request["fast"] for request in server.asked)[True] >= 20
     assert {request["user"] for request in server.asked} == {"a=b"}
 
@@ -104,27 +99,22 @@ def test_it_goes_on_from_its_journal(
     with serving(broken) as url:
         words = ("--server", url, "--baseline", plain[1], "--prompts", prompts)
         words += ("--texts", 50, "--journal", journal)
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "31 of 50 pairs of texts" in result.output
-        assert "status 500: out of memory (5 tries)" in result.output
-        assert "the same command goes on" in result.output
+        output = done(*words, status=2)
+        assert "31 of 50 pairs of texts" in output
+        assert "status 500: out of memory (5 tries)" in output
+        assert "the same command goes on" in output
         assert len(journal.read_text().splitlines()) == 32
         broken.most = 10**6
-        result = run(*words)
-        assert result.exit_code == 0, result.output
-        assert "50 of 50 pairs of texts, 200 tokens" in result.output
+        assert "50 of 50 pairs of texts, 200 tokens" in done(*words)
         assert len(broken.asked) == 50
-        other = run(*words, "--temperature", 0.5)
-        assert other.exit_code == 2
-        assert "the journal of something else" in other.output
+        other = done(*words, "--temperature", 0.5, status=2)
+        assert "the journal of something else" in other
 
 
 def test_only_addresses_that_are_named_are_asked(plain: tuple[Served, str], prompts: str) -> None:
     with serving(lambda path, request: (307, plain[1])) as url:
-        result = run("--server", url, "--baseline", url, "--prompts", prompts)
-    assert result.exit_code == 2
-    assert "no redirection is followed" in result.output
+        output = done("--server", url, "--baseline", url, "--prompts", prompts, status=2)
+    assert "no redirection is followed" in output
     assert plain[0].asked == []
 
 

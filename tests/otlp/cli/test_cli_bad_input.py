@@ -39,7 +39,7 @@ WORDS = {
         )),
     ),
     "check": (
-        "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0", "--solvers ,",
+        "--rows 0", "--rows x", "--n 0", f"--n {HUGE}", "--top-k 0 --rows 1", "--solvers ,",
         "--solvers none", "--tolerance nan", "--tolerance 0", "--time-limit 0", "--time-limit nan",
         "--time-limit x", "--scheme without-replacement --top-k 2 --n 3",
     ),
@@ -126,54 +126,43 @@ def test_bad_words_are_answered(
     assert not list(tmp_path.iterdir())
 
 
+NO_CAPTURE = {
+    "empty": b"", "text": b"no capture", "binary": bytes(range(256)),
+    "header": b"\xff\xff\xff\xff\xff\xff\xff\x7f", "list.json": b"[]",
+}  # fmt: skip
+NO_PROMPTS = {
+    "empty": b"", "binary": bytes(range(256)), "list.json": b"[]",
+    "object.json": b'{"prompt": "x"}', "string.json": b'"word"', "number.json": b"3",
+    "numbers.json": b"[1, 2]", "deep.json": b"[" * 100_000, "half.json": b'["x"',
+    "blank.json": b'[""]', "latin.txt": b"\xe9\xe8", "lines.jsonl": b'{"text": "x"}\n',
+    "void.txt": b"\n \n",
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def bad_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bad_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bad")
-    content = {
-        "empty": b"",
-        "text": b"no capture",
-        "binary": bytes(range(256)),
-        "header": b"\xff\xff\xff\xff\xff\xff\xff\x7f",
-        "list.json": b"[]",
-        "object.json": b'{"prompt": "x"}',
-        "string.json": b'"word"',
-        "number.json": b"3",
-        "numbers.json": b"[1, 2]",
-        "deep.json": b"[" * 100_000,
-        "half.json": b'["x"',
-        "blank.json": b'[""]',
-        "latin.txt": b"\xe9\xe8",
-        "lines.jsonl": b'{"text": "x"}\n',
-        "void.txt": b"\n \n",
-    }
-    for name, data in content.items():
-        (folder / name).write_bytes(data)
+    for name, content in (NO_CAPTURE | NO_PROMPTS).items():
+        (folder / name).write_bytes(content)
     (folder / "folder").mkdir()
-    return {path.name: path for path in folder.iterdir()}
+    return folder
 
 
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep", "info"])
-@pytest.mark.parametrize("name", ["empty", "text", "binary", "header", "list.json", "folder"])
-def test_what_is_no_capture_is_refused(command: str, name: str, bad_files: dict[str, Path]) -> None:
-    refused(command, bad_files[name])
+@pytest.mark.parametrize("name", [*NO_CAPTURE, "folder"])
+def test_what_is_no_capture_is_refused(command: str, name: str, bad_files: Path) -> None:
+    refused(command, bad_files / name)
 
 
 @pytest.mark.parametrize("command", ["decode", "cascade", "capture"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("empty", "binary", "list.json", "object.json", "string.json", "number.json"),
-        *("numbers.json", "deep.json", "half.json", "blank.json", "latin.txt", "lines.jsonl"),
-        *("void.txt", "folder"),
-    ],
-)
+@pytest.mark.parametrize("name", [*NO_PROMPTS, "folder"])
 def test_what_is_no_list_of_prompts_is_refused(
-    command: str, name: str, bad_files: dict[str, Path], tmp_path: Path
+    command: str, name: str, bad_files: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     output = [str(tmp_path / "x")] if command == "capture" else []
-    refused(command, *output, "--device", "cpu", "--prompts", bad_files[name])
+    refused(command, *output, "--device", "cpu", "--prompts", bad_files / name)
     assert not list(tmp_path.iterdir())
 
 

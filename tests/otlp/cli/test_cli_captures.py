@@ -11,7 +11,7 @@ import pytest
 from otlp.cli.options import ByteCount
 from otlp.data.captures import keep_top, save
 from otlp.data.synthetic import generate
-from tests.otlp.cli.command import run
+from tests.otlp.cli.command import done, refused
 
 COMMANDS = {
     "solve": "CAPTURE --row 3 --top-k 10",
@@ -47,22 +47,21 @@ def words_of(command: str, capture: Path) -> list[str]:
     ],
 )
 def test_a_capture_of_any_form_is_taken(command: str, name: str, folder: Path) -> None:
-    result = run(*words_of(command, folder / name))
-    assert result.exit_code == 0, result.output
+    done(*words_of(command, folder / name))
 
 
 @pytest.mark.parametrize("command", ["solve", "check", "bench", "compare", "sweep"])
 def test_what_a_cut_capture_leaves_open_is_said(command: str, folder: Path) -> None:
-    said = " ".join(run(*words_of(command, folder / "top.safetensors")).output.split())
+    said = " ".join(done(*words_of(command, folder / "top.safetensors")).split())
     assert "keeps the 30 likeliest tokens" in said and "higher by at most" in said
-    assert "likeliest" not in run(*words_of(command, folder / "one.safetensors")).output
+    assert "likeliest" not in done(*words_of(command, folder / "one.safetensors"))
 
 
 def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
     whole, top = (tmp_path / name for name in ("whole", "top"))
     cut = ("--top-k", "30")
-    run(*words_of("solve", folder / "one.safetensors"), *cut, "--json", str(whole))
-    run(*words_of("solve", folder / "top.safetensors"), *cut, "--json", str(top))
+    done(*words_of("solve", folder / "one.safetensors"), *cut, "--json", whole)
+    done(*words_of("solve", folder / "top.safetensors"), *cut, "--json", top)
     best, least = (json.loads(path.read_text()) for path in (whole, top))
     assert least["truncation"] > 0.0
     low = least["acceptance"]
@@ -71,22 +70,17 @@ def test_the_bound_of_solve_holds(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["solve", "bench", "compare", "sweep"])
 def test_more_tokens_than_were_kept_are_refused(command: str, folder: Path) -> None:
-    result = run(*words_of(command, folder / "top.safetensors"), "--top-k", "31")
-    assert result.exit_code == 2
-    assert "--top-k is 31: this capture kept the 30 likeliest" in result.output
+    said = refused(*words_of(command, folder / "top.safetensors"), "--top-k", 31)
+    assert "--top-k is 31: this capture kept the 30 likeliest" in said
 
 
 @pytest.mark.parametrize(
     ("words", "size"),
     [
-        ("5GB", 5 * 10**9),
-        ("500mb", 5 * 10**8),
-        ("2 GiB", 2**31),
-        ("1.5k", 1500),
-        ("7", 7),
+        ("5GB", 5 * 10**9), ("500mb", 5 * 10**8), ("2 GiB", 2**31), ("1.5k", 1500), ("7", 7),
         ("1T", 10**12),
     ],
-)
+)  # fmt: skip
 def test_sizes_have_units(words: str, size: int) -> None:
     assert ByteCount().convert(words, None, None) == size
 

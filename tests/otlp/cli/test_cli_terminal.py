@@ -88,7 +88,6 @@ def through_a_terminal(*words: str) -> tuple[str, str]:
         if not piece:
             break
         shown += piece
-    assert process.stdout is not None
     output = process.stdout.read().decode()
     process.stdout.close()
     process.wait()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ import pytest
 from otlp import decode
 from otlp.decode import Sampling, Tuned
 from otlp.errors import InvalidInputError
-from tests.otlp.cli.command import refused, run
+from tests.otlp.cli.command import done, refused
+from tests.processes import run_python
 from tests.tiny_models import tiny
 
 
@@ -35,6 +33,7 @@ class Unigram(decode.Model):
         pass
 
 
+QUICK = "--limit 2 --text 10 --tokens 6 --paths 1,2 --length 1,2 --trees 2-2 --check 2".split()
 NO_NETWORK = "is no network" if find_spec("transformers") else "pip install"
 
 
@@ -54,18 +53,15 @@ def test_what_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -> None:
     config = tmp_path / "t.json"
-    found = run(
-        "tune", "--limit", 2, "--text", 10, "--tokens", 6, "--paths", "1,2", "--length", "1,2",
-        "--trees", "2-2", "--draft-temperature", "0.9", "--check", 2, "--clock", "processor",
-        "--no-compile", "--config", config,
+    output = done(
+        "tune", *QUICK, "--draft-temperature", "0.9", "--clock", "processor", "--no-compile",
+        "--config", config,
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
     for words in ("rank correlation", "baseline after over before", "target-only on the likeliest"):
-        assert words in found.output
+        assert words in output
     tuned = Tuned.read(config)
     assert tuned.measured > 0.0 and tuned.device == "cpu" and tuned.dtype == "float32"
-    decoded = run("decode", "--tuned", config, "--limit", 1, "--tokens", 4)
-    assert decoded.exit_code == 0, decoded.output
+    done("decode", "--tuned", config, "--limit", 1, "--tokens", 4)
     said = refused("decode", "--tuned", config, "--draft", "ngram")
     assert "tuned for target trained:target with draft trained:draft" in said
 
@@ -74,12 +70,10 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
 @pytest.mark.parametrize("draft", ["lookup", "ngram", "0.5*trained:draft+0.5*ngram"])
 def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> None:
     config, kept = tmp_path / "t.json", tmp_path / "found.json"
-    found = run(
-        "tune", "trained:target", draft, "--limit", 2, "--text", 10, "--tokens", 6, "--paths",
-        "1,2", "--length", "1,2", "--trees", "2-2", "--check", 2, "--config", config, "--json",
-        kept, "--draft-temperature", "0.9,1",
+    done(
+        "tune", "trained:target", draft, *QUICK, "--config", config, "--json", kept,
+        "--draft-temperature", "0.9,1",
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
     said = json.loads(kept.read_text())
     assert len(said["timed"]) == 3 and len(said["predictions"]) == 11
     for way in said["timed"]:
@@ -87,8 +81,7 @@ def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> No
         assert way["tokens_per_second"][0] > 0.0 and way["block_efficiency"][0] >= 1.0
     tuned = Tuned.read(config)
     assert tuned.draft == draft and tuned.measured > 0.0 and tuned.device == "cpu"
-    decoded = run("decode", "--tuned", config, "--draft", draft, "--limit", 1, "--tokens", 4)
-    assert decoded.exit_code == 0, decoded.output
+    done("decode", "--tuned", config, "--draft", draft, "--limit", 1, "--tokens", 4)
 
 
 @pytest.mark.slow
@@ -96,21 +89,15 @@ def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> No
 def test_steps_that_stay_uncompiled_are_named(tmp_path: Path) -> None:
     """In a process of its own, without a compiler."""
     found = tmp_path / "found.json"
-    words = (
-        "tune", "--limit", 2, "--text", 8, "--tokens", 4, "--paths", 1, "--length", 1,
-        "--trees", "2-2", "--check", 1, "--config", tmp_path / "t.json", "--json", found,
+    words = "--limit 2 --text 8 --tokens 4 --paths 1 --length 1 --trees 2-2 --check 1".split()
+    said = run_python(
+        *("-m", "otlp", "tune", *words, "--config", tmp_path / "t.json", "--json", found),
+        CXX="no-such-compiler", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1",
     )  # fmt: skip
-    said = subprocess.run(
-        [sys.executable, "-c", "from otlp.cli import main; main()", *map(str, words)],
-        env=os.environ | {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     steps = ["draft", "settle", "target"]
     wanted = {"plain": ["plain"], "block 1 x 1": steps, "tournament 2-2": steps}
     assert json.loads(found.read_text())["uncompiled"] == wanted
-    assert "block 1 x 1 was timed with steps that could not be compiled" in said.stdout
+    assert "block 1 x 1 was timed with steps that could not be compiled" in said
 
 
 @pytest.mark.slow
@@ -120,8 +107,7 @@ def test_trees_and_the_drafts_temperature_are_decoded_as_tuned(tmp_path: Path) -
     names += "tournament", 4, 2
     config.write_text(Tuned(*names, branching=(2, 2), draft_temperature=0.01).to_json())
     words = "--tuned", config, "--limit", 1, "--tokens", 12, "--json", found
-    decoded = run("decode", *words)
-    assert decoded.exit_code == 0, decoded.output
+    done("decode", *words)
     said = json.loads(found.read_text())
     assert (said["sampling_top_k"], said["sampling_top_p"]) == (20, 0.9)
     assert (said["draft_temperature"], said["branching"]) == (0.01, [2, 2])
@@ -134,12 +120,11 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(tuned.to_json())
     assert Tuned.read(path) == tuned
-    for content in ("", "[]", "{}", tuned.to_json().replace("two-slice", "magic"),
-                    tuned.to_json().replace('"paths": 2', '"paths": 0'),
-                    tuned.to_json().replace('"length"', '"depth"'),
-                    tuned.to_json().replace('"branching": []', '"branching": [2]'),
-                    tuned.to_json().replace('ft_temperature": null', '": -1')):  # fmt: skip
-        path.write_text(content)
+    for right, wrong in (("two-slice", "magic"), ('"paths": 2', '"paths": 0'),
+                         ('"length"', '"depth"'), ('"branching": []', '"branching": [2]'),
+                         ('ft_temperature": null', '": -1')):  # fmt: skip
+        assert right in tuned.to_json()
+        path.write_text(tuned.to_json().replace(right, wrong))
         with pytest.raises(InvalidInputError):
             Tuned.read(path)
     with pytest.raises(InvalidInputError, match="cannot read"):

@@ -8,15 +8,14 @@ import highspy
 import numpy as np
 import pytest
 import scipy
-from click.testing import CliRunner
 from hypothesis import given, settings
 
 import otlp
-from otlp.cli import main
 from otlp.data.captures import builtin
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.export import LPArrays, cvxpy_problem, lp_arrays, write_arrays, write_mps
 from tests.instances import DEGENERATE, problems
+from tests.otlp.cli.command import done
 
 FORMS = ("relaxed", "full")
 
@@ -44,9 +43,7 @@ def minimum(path: Path) -> float:
 @pytest.mark.parametrize("form", FORMS)
 def test_ten_tokens_and_three_drafts(form: str, tmp_path: Path) -> None:
     path = tmp_path / "row.mps"
-    arguments = ["--row", "3", "--n", "3", "--top-k", "10"]
-    result = CliRunner().invoke(main, ["export", *arguments, "--form", form, "--to", str(path)])
-    assert result.exit_code == 0, result.output
+    done("export", "--row", 3, "--n", 3, "--top-k", 10, "--form", form, "--to", path)
     target, draft = builtin().distributions(3, top_k=10)
     solution = otlp.solve(otlp.Problem(target, otlp.IID(draft, 3)))
     assert abs(minimum(path) + solution.acceptance) <= 1e-9
@@ -135,9 +132,8 @@ def same(one: LPArrays, path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_arrays_in_a_file_are_read_by_numpy_alone(form: str, tmp_path: Path) -> None:
     path = tmp_path / "deeper" / "row.npz"
-    arguments = ["--top-k", "5", "--scheme", "without-replacement", "--form", form]
-    result = CliRunner().invoke(main, ["export", *arguments, "--to", str(path)])
-    assert result.exit_code == 0, result.output
+    words = ("--top-k", 5, "--scheme", "without-replacement", "--form", form)
+    done("export", *words, "--to", path)
     target, draft = builtin().distributions(0, top_k=5)
     lp = lp_arrays(otlp.Problem(target, otlp.WithoutReplacement(draft, 2)), form)
     same(lp, path)
