@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import otlp
-from otlp import decode
+from otlp import captures, decode
 from otlp.auditing import DraftedPaths
 from otlp.distribution import top_k, top_p
+from otlp.errors import InvalidInputError
 from otlp.export import lp_arrays
 from otlp.solvers import SOLVERS
+from tests.example_captures import DTYPES, LABELS, check_same, example, make
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[torch]")
 
@@ -104,7 +108,8 @@ def tensor(values: Any, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("name", TAKE_TWO)
-def test_a_tensor_is_as_good_as_an_array(name: str) -> None:
+def test_a_tensor_is_as_good_as_an_array(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     found = np.asarray(TAKE_TWO[name](np.asarray(P), np.asarray(Q)))
     for kind in KINDS:
         given = np.asarray(TAKE_TWO[name](tensor(P, kind), tensor(Q, kind)))
@@ -134,7 +139,6 @@ def test_tokens_orders_and_subsets_may_be_tensors() -> None:
     explicit = otlp.Explicit(tuples, torch.tensor([0.5, 0.5], dtype=torch.bfloat16))
     assert explicit.probability(tuples).tolist() == [0.5, 0.5]
     plan, tokens = otlp.solve(problem).plan, torch.tensor([0, 2])
-    assert plan is not None
     assert (plan.conditional(tokens) == plan.conditional([0, 2])).all()
     assert plan.accepted(2, tokens)
 
@@ -148,3 +152,32 @@ def test_rounding_is_within_the_tolerance_of_the_type_and_a_missing_token_is_not
     ):
         with pytest.raises(otlp.errors.InvalidDistributionError, match=words):
             otlp.as_distribution(wrong)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_captures_take_logits_with_their_precision(tmp_path: Path, dtype: str, grad: bool) -> None:
+    logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    logits = logits.to(getattr(torch, dtype)).requires_grad_(grad)
+    capture = make(logits)
+    assert capture.dtype == dtype
+    assert np.array_equal(capture.target_logits, logits.detach().float().numpy())
+    captures.save(capture, tmp_path / "capture")
+    check_same(captures.load(tmp_path / "capture"), capture)
+    if dtype == "bfloat16":
+        with pytest.raises(InvalidInputError, match="bfloat16 and draft_logits float32"):
+            make(logits, logits.float())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_safetensors_package_reads_and_writes_captures(tmp_path: Path, dtype: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    capture = example(dtype=dtype)
+    captures.save(capture, tmp_path / "ours")
+    tensors = load_file(tmp_path / "ours")
+    assert tensors["draft_logits"].dtype == getattr(torch, dtype)
+    assert np.array_equal(tensors["draft_logits"].float().numpy(), capture.draft_logits)
+    metadata = {**LABELS, "format": "otlp-capture-1", "synthetic": "false"}
+    save_file(tensors, tmp_path / "theirs", metadata | {"contexts": json.dumps(capture.contexts)})
+    check_same(captures.load(tmp_path / "theirs"), capture)

@@ -203,55 +203,35 @@ def test_a_number_of_a_race_is_not_used_again() -> None:
         law_of(program)
 
 
-def of_tensors() -> dict[str, Callable[[Any], Any]]:
-    torch = pytest.importorskip("torch")
-    p = torch.tensor(LAW)
-    kind = torch.float64
-
-    def in_place() -> int:
-        race = torch.empty(1, 4, dtype=kind)
-        race.exponential_(generator=torch.Generator())
-        return int(p.clone()[None].div_(race).argmax(dim=-1).item())
-
-    return {
-        "multinomial": lambda rng: int(torch.multinomial(p, 1)),
-        "race": lambda rng: in_place(),
-        "searchsorted": lambda rng: int(
-            torch.searchsorted(p.cumsum(0), torch.rand(1, dtype=kind), right=True)
-        ),
-        "comparison": lambda rng: int((p.cumsum(0) <= torch.rand((), dtype=kind)).sum()),
-        "item": lambda rng: int(np.searchsorted(CDF, torch.rand(2, dtype=kind)[1].item())),
-        "product with a tensor": lambda rng: int(
-            (p.cumsum(0) * 3.0 <= torch.rand_like(p)[:1] * torch.tensor(3.0)).sum()
-        ),
-        "NumPy times a tensor": lambda rng: int((p.cumsum(0) <= rng.random() * p.sum()).sum()),
-        "uniform_": lambda rng: int(
-            (p.cumsum(0) <= torch.empty(4, dtype=kind).uniform_()[0]).sum()
-        ),
-        "view": lambda rng: int(
-            (
-                p.cumsum(0) <= torch.rand(2, 2, dtype=kind).view(-1).unsqueeze(0)[0, 3].expand(4)
-            ).sum()
-        ),
-    }
+def in_place(torch: Any, p: Any, rng: Any) -> Any:
+    race = torch.empty(1, 4, dtype=p.dtype)
+    race.exponential_(generator=torch.Generator())
+    return p.clone()[None].div_(race).argmax(dim=-1).item()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "multinomial",
-        "race",
-        "searchsorted",
-        "comparison",
-        "item",
-        "product with a tensor",
-        "NumPy times a tensor",
-        "uniform_",
-        "view",
-    ],
-)
+TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "multinomial": lambda torch, p, rng: torch.multinomial(p, 1),
+    "race": in_place,
+    "searchsorted": lambda torch, p, rng: torch.searchsorted(
+        p.cumsum(0), torch.rand(1, dtype=p.dtype), right=True
+    ),
+    "comparison": lambda torch, p, rng: (p.cumsum(0) <= torch.rand((), dtype=p.dtype)).sum(),
+    "item": lambda torch, p, rng: np.searchsorted(CDF, torch.rand(2, dtype=p.dtype)[1].item()),
+    "product with a tensor": lambda torch, p, rng: (
+        p.cumsum(0) * 3.0 <= torch.rand_like(p)[:1] * torch.tensor(3.0)
+    ).sum(),
+    "NumPy times a tensor": lambda torch, p, rng: (p.cumsum(0) <= rng.random() * p.sum()).sum(),
+    "uniform_": lambda torch, p, rng: (p.cumsum(0) <= torch.empty_like(p).uniform_()[0]).sum(),
+    "view": lambda torch, p, rng: (
+        p.cumsum(0) <= torch.rand(2, 2, dtype=p.dtype).view(-1).unsqueeze(0)[0, 3].expand(4)
+    ).sum(),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
 def test_idioms_of_tensors(name: str) -> None:
-    law = law_of(of_tensors()[name])
+    torch = pytest.importorskip("torch")
+    law = law_of(lambda rng: int(TENSORS[name](torch, torch.tensor(LAW), rng)))
     assert law.weights == pytest.approx({0: 0.1, 2: 0.6, 3: 0.3}, abs=1e-7)
 
 

@@ -20,19 +20,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 import otlp
 from otlp.auditing import Verdict, audit
 from tests.otlp.auditing import rules
+from tests.otlp.auditing.rules import P, Q
 
-P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
-Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
 NEVER = 1e-12
 
 PRIVATE = np.random.default_rng(3)
 LEGACY = np.random.RandomState(3)
 PYTHON = random.Random(3)
 STEPS = itertools.count()
+COMPILED = njit(lambda: np.random.random())
 calls = 0
 
 
@@ -80,7 +81,7 @@ def departing(when: Callable[[], bool]) -> Any:
 
 
 SOURCES: dict[str, tuple[Any, str]] = {
-    "random": (departing(lambda: random.random() < NEVER), "from random"),
+    "random": (departing(lambda: random.random() < NEVER), "from random, a global random gen"),
     "numpy's global generator": (departing(lambda: np.random.rand() < NEVER), "from numpy.random"),
     "secrets": (departing(lambda: secrets.randbelow(10**12) == 0), "os.urandom"),
     "os.urandom": (departing(lambda: os.urandom(8) == bytes(8)), "os.urandom"),
@@ -94,6 +95,8 @@ SOURCES: dict[str, tuple[Any, str]] = {
     "own generator": (departing(lambda: PRIVATE.random() < NEVER), "remembers"),
     "own legacy generator": (departing(lambda: LEGACY.rand() < NEVER), "remembers"),
     "own Random": (departing(lambda: PYTHON.random() < NEVER), "remembers"),
+    "own generator alone": (lambda d, p, q, rng: rules.leviathan(d, p, q, PRIVATE), "elsewhere"),
+    "numba": (departing(lambda: COMPILED() < NEVER), "from numba"),
     "itertools": (departing(lambda: next(STEPS) > 10**9), "remembers"),
     "global counter": (departing(counted), "remembers"),
     "counter of a class": (departing(counted_by_a_class), "remembers"),
@@ -131,15 +134,6 @@ def test_draws_of_torch_are_followed(kind: str) -> None:
     report = audit(departing(draw), P, otlp.IID(Q, 1), samples=1_000)
     assert report.method == "enumeration"
     assert report.verdict is Verdict.NOT_LOSSLESS
-
-
-def test_numba() -> None:
-    from numba import njit
-
-    draw = njit(lambda: np.random.random())
-    report = audit(departing(lambda: draw() < NEVER), P, otlp.IID(Q, 1), samples=1_000)
-    assert report.verdict is Verdict.NOT_REJECTED
-    assert "from numba" in report.why_sampled
 
 
 def test_one_in_a_hundred_by_an_unseen_way_is_found_by_repetition() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,12 @@ import pytest
 import otlp
 from otlp.auditing import Verdict, audit
 from otlp.distribution import FloatArray
-from otlp.plan import Marginals, Plan
+from otlp.plan import Marginals, Plan, TablePlan
+from tests.otlp.auditing.rules import P, Q
+from tests.otlp.auditing.test_audit import BOTH, EXACT, SAMPLED
 
-P = np.array([0.08, 0.3, 0.02, 0.45, 0.15])
-Q = np.array([0.3, 0.1, 0.25, 0.25, 0.1])
 PROBLEM = otlp.Problem(P, otlp.IID(Q, 2))
 SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])
-EXACT, SAMPLED = 100_000, 0
-BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])
 
 
 class TargetPlan(Plan):
@@ -77,18 +76,35 @@ class Broken(TargetPlan):
         return int(rng.choice(5, p=self.problem.target))
 
 
-@BOTH
-def test_a_right_plan(max_paths: int) -> None:
-    report = audit(TargetPlan(PROBLEM), P, PROBLEM.drafts, max_paths=max_paths, samples=20_000)
-    assert report.passed
-    if max_paths:
-        assert report.verdict is Verdict.LOSSLESS
-        assert report.method == "enumeration"
+def table(problem: otlp.Problem) -> TablePlan:
+    """The same, as a table."""
+    tuples = problem.drafts.enumerate_tuples()
+    return TablePlan(problem, tuples, np.tile(problem.target, (len(tuples.mass), 1)))
+
+
+@pytest.mark.parametrize("kind", [TargetPlan, table])
+@pytest.mark.parametrize("max_paths", [EXACT, 10, SAMPLED])
+def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> None:
+    """With fewer paths than tuples too: its own account of its marginals is no proof."""
+    plan = kind(PROBLEM)
+    report = audit(plan, P, PROBLEM.drafts, max_paths=max_paths, samples=20_000)
+    if max_paths == EXACT:
+        assert (report.verdict, report.method) == (Verdict.LOSSLESS, "enumeration")
         assert report.repetitions > 2_000
         assert report.sample_error < 1e-15
+        np.testing.assert_allclose(report.output, P, atol=1e-15)
+        accepted = table(PROBLEM).acceptance_vector.sum()
+        assert report.acceptance == pytest.approx(accepted, abs=1e-14)
     else:
-        assert report.sample_test is not None
+        assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
+        assert report.sample_test is not None and report.sample_test.samples == 10_000
         assert report.sample_test.p_value > 1e-6
+
+
+def test_a_plan_for_another_target_or_for_other_drafts() -> None:
+    assert audit(table(PROBLEM), Q, PROBLEM.drafts).verdict is Verdict.NOT_LOSSLESS
+    narrow = table(otlp.Problem(P, otlp.IID([0.5, 0.5, 0.0, 0.0, 0.0], 2)))
+    assert audit(narrow, P, PROBLEM.drafts).verdict is Verdict.RULE_FAILED
 
 
 @BOTH
@@ -142,7 +158,7 @@ def test_a_plan_of_tables_with_bad_rows() -> None:
     tuples = PROBLEM.drafts.enumerate_tuples()
     rows = np.tile(P, (len(tuples.mass), 1))
     for bad in (0.0 * rows, 2.0 * rows, rows + SHIFT):
-        report = audit(otlp.plan.TablePlan(PROBLEM, tuples, bad), P, PROBLEM.drafts)
+        report = audit(TablePlan(PROBLEM, tuples, bad), P, PROBLEM.drafts)
         assert report.verdict is Verdict.RULE_FAILED
         assert sum(report.failures.values()) == pytest.approx(1.0)
 
@@ -151,7 +167,6 @@ def test_the_law_of_places_is_uniform_for_every_solver() -> None:
     """A false alarm here would be one of a sampler against its own conditionals."""
     for name in ("max-flow", "martingale", "orderings", "k-seq"):
         solution = otlp.solve(PROBLEM, solver=name)
-        assert solution.plan is not None
         report = audit(
             solution.plan, P, PROBLEM.drafts, max_paths=SAMPLED, samples=5_000, tolerance=1.0
         )

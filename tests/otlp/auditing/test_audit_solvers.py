@@ -34,21 +34,15 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_the_sampler_of_a_plan(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certified, and prepared without a certificate, which is followed again a few times only."""
+    """Certified, and prepared without a certificate; followed again a few times only."""
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     problem, solver = PROBLEMS[case], SOLVERS[name]()
     solution = solver.solve(problem)
     compiled = solution.solver == COMPILED
     prepared = solver.prepare(problem, otlp.Guarantee.LOSSLESS)
     for plan in (prepared,) if problem.n == 3 else (solution.plan, prepared):
-        assert plan is not None
-        if plan is prepared:
-            monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
-        report = otlp.audit(
-            lambda tokens, p, q, rng, plan=plan: plan.sample(tokens, rng),  # type: ignore[misc]
-            P,
-            problem.drafts,
-            samples=5_000,
-        )
+        sample = lambda tokens, p, q, rng, plan=plan: plan.sample(tokens, rng)  # noqa: E731
+        report = otlp.audit(sample, P, problem.drafts, samples=5_000)
         assert report.verdict is (Verdict.NOT_REJECTED if compiled else Verdict.LOSSLESS), report
         if not compiled:
             # what is too unlikely to be followed counts, and there is more of it with three drafts

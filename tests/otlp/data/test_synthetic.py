@@ -42,12 +42,11 @@ def test_it_says_that_it_is_synthetic(tmp_path):
     save(generate(2, 1000), tmp_path / "capture")
     capture = load(tmp_path / "capture")
     assert capture.synthetic
-    assert "synthetic" in capture.target_model
-    assert "synthetic" in capture.draft_model
-    assert "synthetic" in repr(capture)
+    for said in (capture.target_model, capture.draft_model, repr(capture)):
+        assert "synthetic" in said
 
 
-@pytest.mark.parametrize(("rows", "vocab_size"), [(300, 1000), (60, 32_000), (3, 256_000)])
+@pytest.mark.parametrize(("rows", "vocab_size"), [(300, 1000), (20, 32_000), (2, 256_000)])
 def test_every_row_is_in_the_stated_range(rows, vocab_size):
     capture = generate(rows, vocab_size, seed=5)
     for row in range(rows):
