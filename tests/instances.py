@@ -11,7 +11,6 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 import otlp
@@ -188,6 +187,7 @@ def _degenerate() -> dict[str, otlp.Problem]:
 
 DEGENERATE = _degenerate()
 """Named problems at the edges of what is valid; all can be enumerated."""
+IID_CASES = {name: case for name, case in DEGENERATE.items() if isinstance(case.drafts, otlp.IID)}
 
 
 P, Q = [0.1, 0.6, 0.25, 0.05], [0.4, 0.3, 0.3, 0.0]
@@ -204,6 +204,12 @@ SMALL = {
     }.items()
 }
 """A plain problem for each draft scheme."""
+
+
+def large(k: int, n: int, concentration: float = 0.3) -> otlp.Problem:
+    """I.i.d. drafts of so many tokens."""
+    p, q = np.random.default_rng(k).dirichlet(np.full(k, concentration), 2)
+    return otlp.Problem(p, otlp.IID(q, n))
 
 
 def supported(
@@ -256,17 +262,9 @@ def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> Non
 
 
 def check_exact_acceptance(solution: otlp.Solution) -> None:
-    """Enumerate all tuples: the output is the target, the acceptance exactly what was claimed."""
-    plan = solution.plan
-    assert plan is not None and solution.status is otlp.Status.SOLVED
-    problem = plan.problem
-    output, accepted = enumerated(plan, 1e-12)
-    assert np.abs(output - problem.target).sum() <= TOLERANCE
-    assert accepted.sum() == pytest.approx(solution.acceptance, abs=1e-12)
-    np.testing.assert_allclose(plan.acceptance_vector, accepted, rtol=0.0, atol=1e-12)
-    assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-12
-    first = problem.drafts.enumerate_tuples().tokens[0]
-    assert plan.accepted(int(first[0]), first)
+    """To rounding, and of a solver that says it is done."""
+    assert solution.status is otlp.Status.SOLVED
+    check_solution(solution, 1e-12)
 
 
 def exact_best(counts: IntArray, shares: FloatArray) -> list[Fraction]:

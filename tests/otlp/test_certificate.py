@@ -97,7 +97,7 @@ def test_a_plan_without_a_subset_is_proved_by_the_verifier(
 
 def test_no_claim_is_no_lie() -> None:
     """A plan that changes the law is called what it is, and nobody is asked to report it."""
-    solution = otlp.certificate.certify(PROBLEM, "own", Answer(keep_first()), Stopwatch())
+    solution = verdict(keep_first())
     assert solution.guarantee is Guarantee.APPROXIMATE and solution.status is Status.SOLVED
     assert "report" not in str(solution) + solution.message
 
@@ -158,8 +158,7 @@ def test_slices_that_are_no_laws_are_not_lossless() -> None:
     problem = otlp.Problem([0.5, 0.5], drafts)
     plan = table(problem, np.array([[1.2, 0.0], [-0.2, 1.0]]))
     assert np.abs(plan.marginals().output - problem.target).sum() <= 1e-15
-    claim = Guarantee.LOSSLESS
-    solution = certify(problem, "claimant", Answer(plan, claim), Stopwatch())
+    solution = certify(problem, "claimant", Answer(plan, Guarantee.LOSSLESS), Stopwatch())
     assert solution.guarantee is Guarantee.APPROXIMATE
     assert solution.status is Status.CERTIFICATE_FAILED
 
@@ -280,7 +279,7 @@ def test_what_is_not_a_number_is_never_passed(spoiled: str, claim: Guarantee | N
             return replace(good, **{spoiled: np.array([0.1, np.nan, 0.3])})
 
     plan = Spoiled(PROBLEM, PROBLEM.drafts.enumerate_tuples(), ignore_drafts().conditionals)
-    solution = certify(PROBLEM, "own", Answer(plan, claim), Stopwatch())
+    solution = verdict(plan, claim=claim)
     assert solution.status is Status.CERTIFICATE_FAILED
     assert solution.guarantee <= Guarantee.APPROXIMATE
 

@@ -38,7 +38,6 @@ def test_masses_on_cells_are_the_draft_and_give_the_selection(
     p: list[float], q: list[float], n: int
 ) -> None:
     plan = otlp.solve(otlp.Problem(p, otlp.IID(q, n)), "martingale").plan
-    assert plan is not None
     owner, cell, mass = plan.score_masses()  # type: ignore[attr-defined]
     assert (mass >= 0.0).all() and mass.sum() == pytest.approx(1.0, abs=1e-12)
     width = np.bincount(cell, mass)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.distribution import FloatArray
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
@@ -61,7 +62,11 @@ PLACED = otlp.Problem([0.2, 0.3, 0.5], DRAFTS)
         (lambda: otlp.Problem([1.0, -2.0, 3.0], DRAFTS), "for logits use otlp.softmax"),
         (lambda: otlp.Problem([5, 3, 2], DRAFTS), "divide by the sum"),
         (lambda: otlp.solve("martingale", PLACED), "such as otlp.Problem"),
-        (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), "such as otlp.Problem"),
+        (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), "problem is a list.* such as otlp.Problem"),
+        (lambda: otlp.solve(otlp.Problem), "problem is the class Problem.*otlp.Problem"),
+        (lambda: otlp.Problem([0.5, 0.5], otlp.IID), "drafts is the class IID.*otlp.IID"),
+        (lambda: otlp.Problem([0.5, 0.5], [0.5, 0.5]), "drafts is a list.*otlp.IID"),
+        (lambda: otlp.solve(PLACED, otlp.solvers.Naive), r"Naive is a class.*Naive\(\)"),
         (
             lambda: otlp.solve(PLACED).plan.sample(np.random.default_rng(0), [0, 1]),
             r"pass a generator, such as np.random.default_rng\(0\)",
@@ -141,28 +146,24 @@ def test_bad_draft_tokens(tokens: object, error: type[Exception], words: str) ->
         plan.sample(tokens, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("scheme", ["iid", "independent", "without replacement"])
-def test_a_tuple_whose_probability_underflows_can_still_be_drafted(scheme: str) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda law: otlp.IID(law, 64),
+        lambda law: otlp.Independent([law] * 64),
+        lambda law: otlp.WithoutReplacement(law, 64),
+    ],
+    ids=["iid", "independent", "without replacement"],
+)
+def test_a_tuple_whose_probability_underflows_can_still_be_drafted(
+    make: Callable[[FloatArray], otlp.DraftScheme],
+) -> None:
     """1e-6 to the power 64 is zero in float64, and yet no draft is impossible."""
-    law = np.full(100, 1e-7)
-    law[0] = 1.0 - law[1:].sum()
-    drafts = {
-        "iid": otlp.IID(law, 64),
-        "independent": otlp.Independent([law] * 64),
-        "without replacement": otlp.WithoutReplacement(law, 64),
-    }[scheme]
-    problem = otlp.Problem(law, drafts)
-    tokens = np.arange(1, 65)
-    assert problem.check_draft_tokens(tokens).tolist() == tokens.tolist()
+    law, impossible, tokens = np.full(100, 1e-7), np.zeros(100), np.arange(1, 65)
+    law[0], impossible[:70] = 1.0 - law[1:].sum(), 1.0 / 70.0
+    assert otlp.Problem(law, make(law)).check_draft_tokens(tokens).tolist() == tokens.tolist()
     with pytest.raises(ZeroProbabilityError):
-        impossible = np.zeros(100)
-        impossible[:70] = 1.0 / 70.0
-        other = {
-            "iid": otlp.IID(impossible, 64),
-            "independent": otlp.Independent([impossible] * 64),
-        }
-        scheme_of = other.get(scheme, otlp.WithoutReplacement(impossible, 64))
-        otlp.Problem(law, scheme_of).check_draft_tokens(tokens + 20)
+        otlp.Problem(law, make(impossible)).check_draft_tokens(tokens + 20)
 
 
 @pytest.mark.parametrize("name", DEGENERATE)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
 import otlp
 from otlp.showing.html import html_bar, html_table
+from tests.processes import run_python
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
 
@@ -81,27 +79,6 @@ def test_what_is_no_written_certificate_is_refused(change: dict[str, object]) ->
         otlp.Solution.from_dict({})
 
 
-def test_a_problem_is_equal_to_its_pickle() -> None:
-    assert pickle.loads(pickle.dumps(PROBLEM)) == PROBLEM
-    assert str(otlp.Guarantee.OPTIMAL) == f"{otlp.Guarantee.OPTIMAL}" == "OPTIMAL"
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: otlp.solve([0.5, 0.5], [0.5, 0.5]), "problem is a list.*otlp.Problem"),
-        (lambda: otlp.solve(otlp.Problem), "problem is the class Problem.*otlp.Problem"),
-        (lambda: otlp.Problem([0.5, 0.5], otlp.IID), "drafts is the class IID.*otlp.IID"),
-        (lambda: otlp.Problem([0.5, 0.5], [0.5, 0.5]), "drafts is a list.*otlp.IID"),
-        (lambda: otlp.solve(PROBLEM, otlp.solvers.Naive), r"Naive is a class.*Naive\(\)"),
-    ],
-    ids=["p and q", "Problem", "IID", "q", "Naive"],
-)
-def test_what_is_in_the_wrong_place_is_told_what_to_write(call: object, said: str) -> None:
-    with pytest.raises(otlp.errors.OTLPError, match=said):
-        call()  # type: ignore[operator]
-
-
 def test_the_optimal_acceptance_is_a_float() -> None:
     assert type(otlp.optimal_acceptance(PROBLEM)) is float
     assert otlp.optimal_acceptance(PROBLEM) == pytest.approx(0.85, abs=1e-12)
@@ -122,7 +99,5 @@ def test_names_for_editors_are_the_solvers_and_their_options() -> None:
 
 
 def test_the_package_runs_as_a_module() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "otlp", "--version"], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.startswith("otlp") and otlp.__version__ in ran.stdout
+    said = run_python("-m", "otlp", "--version")
+    assert said.startswith("otlp") and otlp.__version__ in said

@@ -8,22 +8,14 @@ from hypothesis import strategies as st
 import otlp
 from otlp.certificate import Answer, certify
 from otlp.errors import UnsupportedProblemError
-from otlp.reductions import ComplementarySlackness, NetworkReduction, PrimalDual
+from otlp.reductions import ComplementarySlackness, PrimalDual
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.subset_selection import subset_selection
-from otlp.solvers.engines import ortools
 from otlp.timing import Stopwatch
 from tests.instances import brute_force_optimum, check_solution, iid_problems, problems
+from tests.reductions.test_relaxation import maximum
 
 TOLERANCE = 1e-9
-
-
-def solve_relaxed(relaxed):
-    """A maximum S, exact to 1e-15."""
-    if len(relaxed.groups) == 0:
-        return np.empty(0)
-    network, _ = NetworkReduction().apply(relaxed)
-    return ortools.max_flow(network)[network.middle]
 
 
 @given(st.one_of(iid_problems(max_vocab=5, max_n=3), problems()))
@@ -31,7 +23,7 @@ def solve_relaxed(relaxed):
 def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
     subset = inverse.subset
-    outer, inner = solve_relaxed(systems.outer), solve_relaxed(systems.inner)
+    outer, inner = maximum(systems.outer), maximum(systems.inner)
     # Eq. 6a: every group outside is filled; 6b: every token inside is filled
     assert outer.sum() == pytest.approx(systems.outer.groups.mass.sum(), abs=TOLERANCE)
     assert inner.sum() == pytest.approx(problem.target[subset].sum(), abs=TOLERANCE)
@@ -53,7 +45,7 @@ def test_both_systems_are_filled_and_add_up_to_the_optimum(problem):
 @settings(max_examples=40)
 def test_eq_8_rejects_inside_h_star_only_and_replaces_by_tokens_outside(problem):
     systems, inverse = ComplementarySlackness().apply(problem)
-    answer = solve_relaxed(systems.outer), solve_relaxed(systems.inner)
+    answer = maximum(systems.outer), maximum(systems.inner)
     plan = ComplementarySlackness().invert(PrimalDual(answer), inverse).primal
     subset = inverse.subset
     for row, mass in zip(*vars(problem.drafts.enumerate_tuples()).values(), strict=True):

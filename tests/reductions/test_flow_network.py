@@ -22,11 +22,7 @@ def test_arcs_are_those_of_the_paper(problem: otlp.Problem) -> None:
         )
     )
     assert len(set((a, b) for a, b, _ in arcs)) == len(arcs)
-    sources, middle, sinks = (
-        arcs[:tokens],
-        arcs[network.middle],
-        arcs[network.middle.stop :],
-    )
+    sources, middle, sinks = (arcs[:tokens], arcs[network.middle], arcs[network.middle.stop :])
     assert sources == [(network.source, i, p) for i, p in enumerate(problem.target.tolist())]
     assert sinks == [
         (tokens + j, network.sink, mass) for j, mass in enumerate(relaxed.groups.mass.tolist())

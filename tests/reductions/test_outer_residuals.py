@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otlp import IID
 from otlp.reductions.complementary_slackness import split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.subset_selection import best_prefix, ratio_order
-from tests.instances import DEGENERATE, iid_problems
+from tests.instances import IID_CASES, iid_problems
 
 TOLERANCE = 1e-12
 
@@ -65,10 +64,9 @@ def test_feasible_for_every_subset(problem, random):
     check_theorem_6_1(ordered_masses(p, q, n, subset, np.array(order, int)), p, q, n, subset)
 
 
-@pytest.mark.parametrize("name", [k for k, v in DEGENERATE.items() if isinstance(v.drafts, IID)])
+@pytest.mark.parametrize("name", IID_CASES)
 def test_feasible_at_the_edges(name):
-    problem = DEGENERATE[name]
-    p, q, n, subset = parts(problem)
+    p, q, n, subset = parts(IID_CASES[name])
     check_theorem_6_1(outer_masses(p, q, n, subset), p, q, n, subset)
     check_theorem_6_1(level_masses(p, q, n, subset), p, q, n, subset)
 

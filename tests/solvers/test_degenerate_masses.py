@@ -116,13 +116,11 @@ def test_every_conditional_of_subnormal_masses_is_a_distribution(
     scheme: type[otlp.IID] | type[otlp.WithoutReplacement], tiny: float
 ) -> None:
     """Shares of cells were products with subnormal masses: more than 1 of a cell, and then NaN."""
-    rest = np.array([0.0041, 0.9959])
     for place, n in itertools.product(range(3), (1, 2, 3)):
-        q = np.insert(rest, place, tiny)
-        for p in (q, q[::-1], np.array([0.2, 0.3, 0.5])):
-            for target, draft in ((p, q), (q, p)):
-                problem = otlp.Problem(target, scheme(draft, n))
-                check_solution(otlp.solve(problem))
+        q = np.insert([0.0041, 0.9959], place, tiny)
+        other = np.array([0.2, 0.3, 0.5])
+        for target, draft in ((q, q), (q, q[::-1]), (q[::-1], q), (q, other), (other, q)):
+            check_solution(otlp.solve(otlp.Problem(target, scheme(draft, n))))
 
 
 def test_shares_of_pools_with_subnormal_wants() -> None:

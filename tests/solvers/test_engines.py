@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
@@ -27,7 +23,7 @@ from otlp.solvers.engines.engine_process import EngineProcess, call_engine
 from otlp.solvers.engines.integers import to_integers
 from otlp.timing import deadline
 from tests.instances import problems
-from tests.processes import children, run_python
+from tests.processes import alive, children, run_python
 
 
 def network_of(problem: otlp.Problem) -> tuple[RelaxedOTLP, FlowNetwork]:
@@ -145,12 +141,17 @@ import numpy as np
 ARC = [np.array(given) for given in ([0, 1], [0], [1], [1])]
 """
 AT_ONCE = """
-import sys, threading
-from otlp.solvers.engines.engine_process import _running, call_engine
-threads = [threading.Thread(target=call_engine, args=("ortools", ARC)) for _ in range(4)]
+import os, threading
+from otlp.solvers.engines.engine_process import call_engine
+from tests.processes import children
+begin = threading.Barrier(4)
+def call():
+    begin.wait()
+    call_engine("ortools", ARC)
+threads = [threading.Thread(target=call) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(*(process._process.pid for process in _running))
+print(*children(os.getpid()))
 """
 FORK = """
 import os, sys
@@ -170,55 +171,16 @@ print(mine._process.pid)
 
 @pytest.mark.parametrize(("code", "most"), [(ARC + AT_ONCE, 4), (ARC + FORK, 2)])
 def test_processes_end_with_their_parent(code: str, most: int) -> None:
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert run.stderr == ""
-    pids = [int(pid) for pid in run.stdout.split()]
+    pids = [int(pid) for pid in run_python(code).split()]
     assert 1 <= len(set(pids)) <= most
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-INTERRUPTED = """
-import otlp, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-p = otlp.softmax([0.1 * (i % 37) for i in range(120)])
-problem = otlp.Problem(p, otlp.IID(p[::-1], 3))
-# Loads every kernel: a Ctrl-C that falls into a finaliser there is lost.
-otlp.solve(otlp.Problem([0.1, 0.9], otlp.IID([0.5, 0.5], 2)), "linear-program")
-print("ready", flush=True)
-try:
-    otlp.solve(problem, "linear-program")
-except KeyboardInterrupt:
-    print("stopped", time.time())
-"""
-
-
-def test_ctrl_c_ends_a_linear_program() -> None:
-    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == b"ready\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            run.wait(3.0)
-        sent = time.time()
-        run.send_signal(signal.SIGINT)
-        said, at = run.stdout.readline().split()
-    assert said == b"stopped" and float(at) - sent < 30.0
+    assert not any(map(alive, pids))
 
 
 def test_an_option_that_highs_rejects_raises() -> None:
-    program = TransportProgram(
-        rows=np.array([0]),
-        columns=np.array([0]),
-        reward=np.ones(1),
-        row_mass=np.ones(1),
-        column_mass=np.ones(1),
-        exact=False,
-    )
-    with (
-        pytest.raises(RuntimeError, match=r"rejected the option time_limit = -\d"),
-        deadline(-1.0),
-    ):
+    one, zero = np.ones(1), np.zeros(1, dtype=np.int64)
+    program = TransportProgram(zero, zero, reward=one, row_mass=one, column_mass=one, exact=False)
+    refused = pytest.raises(RuntimeError, match=r"rejected the option time_limit = -\d")
+    with refused, deadline(-1.0):
         highs.solve(program)
 
 

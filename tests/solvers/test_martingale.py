@@ -22,18 +22,10 @@ from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
 from otlp.solvers.score_plan import ScorePlan
 from otlp.timing import Stopwatch
-from tests.instances import (
-    DEGENERATE,
-    brute_force_optimum,
-    check_solution,
-    exact_best,
-    iid_problems,
-)
+from tests.instances import IID_CASES, brute_force_optimum, check_solution, exact_best, iid_problems
 
 FALSE_ALARM = 1e-4
 """Of each test by sampling; the seeds are fixed."""
-
-IID_CASES = {name: case for name, case in DEGENERATE.items() if isinstance(case.drafts, IID)}
 
 
 def solve(problem: otlp.Problem) -> tuple[Solution, ScorePlan]:

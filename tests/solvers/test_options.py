@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import otlp
 from otlp.errors import InvalidInputError, UnknownSolverError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, LinearProgram, MaxFlow, Slackness, Solver, make_solver
 from otlp.solvers.by_name import option_names
+from tests.instances import large
 
 OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option_names(kind)]
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 @pytest.mark.parametrize(
-    "value",
-    ["abc", [1], float("nan"), True, 1j, object()],
-    ids=lambda value: type(value).__name__,
+    "value", ["abc", [1], float("nan"), True, 1j, object()], ids=lambda value: type(value).__name__
 )
 def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, value: object) -> None:
     with pytest.raises((InvalidInputError, UnknownSolverError)) as caught:
@@ -82,11 +80,6 @@ def test_options_out_of_range_are_named(name: str, options: dict[str, Any], word
 def test_a_fallback_is_a_solver_and_not_a_name() -> None:
     with pytest.raises(InvalidInputError, match=r"otlp\.solvers\.MaxFlow\(\)"):
         otlp.solvers.GlobalResolution(fallback="max-flow")  # type: ignore[arg-type]
-
-
-def large(k: int, n: int) -> otlp.Problem:
-    p, q = np.random.default_rng(k).dirichlet(np.full(k, 0.3), 2)
-    return otlp.Problem(p, otlp.IID(q, n))
 
 
 @pytest.mark.parametrize(

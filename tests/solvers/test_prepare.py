@@ -83,11 +83,9 @@ def test_what_cannot_be_prepared_is_refused() -> None:
 # The acceptance of recursive rejection, estimated
 
 
-@given(without_replacement_problems(min_n=2))
-@settings(max_examples=20)
-def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
+def check_estimate(problem: otlp.Problem, **options: int) -> None:
     exact = RecursiveRejection().solve(problem)
-    rough = RecursiveRejection(max_sequences=0.5, samples=300, seed=7).solve(problem)
+    rough = RecursiveRejection(max_sequences=0.5, **options).solve(problem)
     low, high = rough.acceptance_interval
     assert low <= exact.acceptance + 1e-12 and exact.acceptance - 1e-12 <= high
     assert low <= rough.acceptance + 1e-12 and rough.acceptance - 1e-12 <= high
@@ -95,6 +93,17 @@ def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Prob
     assert rough.marginal_error <= 1e-12
     assert "by construction" in rough.marginal_method
     assert exact.acceptance_interval == (exact.acceptance, exact.acceptance)
+
+
+@given(without_replacement_problems(min_n=2))
+@settings(max_examples=20)
+def test_an_estimate_without_replacement_holds_the_acceptance(problem: otlp.Problem) -> None:
+    check_estimate(problem, samples=300, seed=7)
+
+
+@pytest.mark.parametrize("scheme", ["greedy", "hub"])
+def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
+    check_estimate(otlp.Problem(P, make_scheme(scheme, Q, 2)), samples=500)
 
 
 def test_an_estimate_of_large_drafts_without_replacement() -> None:
@@ -122,17 +131,6 @@ def test_an_estimate_is_never_called_optimal() -> None:
     assert rough.acceptance == pytest.approx(1.0, abs=1e-12)
     assert rough.guarantee is otlp.Guarantee.LOSSLESS
     assert rough.status is otlp.Status.SOLVED
-
-
-@pytest.mark.parametrize("scheme", ["greedy", "hub"])
-def test_an_estimate_for_other_dependent_drafts(scheme: str) -> None:
-    problem = otlp.Problem(P, make_scheme(scheme, Q, 2))
-    exact = RecursiveRejection().solve(problem)
-    rough = RecursiveRejection(max_sequences=0.5, samples=500).solve(problem)
-    low, high = rough.acceptance_interval
-    assert low <= exact.acceptance <= high
-    assert rough.marginal_error <= 1e-12
-    assert rough.guarantee is otlp.Guarantee.LOSSLESS
 
 
 def test_a_deadline_inside_a_solver_is_a_solve_error() -> None:

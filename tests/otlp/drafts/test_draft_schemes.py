@@ -231,7 +231,6 @@ def test_no_token_is_lost_where_its_share_of_a_place_underflows() -> None:
     drafts = otlp.Greedy([0.25, 0.25, 0.25, 0.25, 5e-324], n=2)
     assert drafts.mean_draft[4] == 0.0 and drafts.support.all()
     plan = otlp.solve(otlp.Problem([0.0, 0.0, 0.0, 0.0, 1.0], drafts), "orderings").plan
-    assert plan is not None
     np.testing.assert_allclose(plan.conditional([0, 4]), [0.0, 0.0, 0.0, 0.0, 1.0])
 
 

@@ -15,20 +15,25 @@ from otlp.errors import (
     TokenOutOfRangeError,
 )
 from tests.instances import explicit_problems, iid_problems
+from tests.otlp.drafts.test_draft_schemes import by_set
 
 
 @settings(max_examples=80)
 @given(problem=iid_problems())
 def test_listed_sets_are_the_merged_tuples_in_the_same_order(problem: otlp.Problem) -> None:
-    listed = problem.drafts.enumerate_sets()
-    merged = merge_by_set(problem.drafts.enumerate_tuples())
+    tuples = problem.drafts.enumerate_tuples()
+    listed, merged = by_set(problem.drafts.enumerate_sets()), by_set(merge_by_set(tuples))
+    wanted: dict[tuple[int, ...], float] = {}
+    for row, mass in zip(tuples.tokens.tolist(), tuples.mass.tolist(), strict=True):
+        members = tuple(sorted(set(row)))
+        wanted[members] = wanted.get(members, 0.0) + mass
     # A set may be left out where all its tuples underflow, or its mass does.
-    heavy: list[dict[tuple[int, ...], float]] = []
-    for sets in (listed, merged):
-        ends = zip(sets.offsets, sets.offsets[1:], sets.mass, strict=False)
-        heavy.append({tuple(sets.members[a:b]): mass for a, b, mass in ends if mass > 1e-290})
-    assert list(heavy[0]) == list(heavy[1])
-    np.testing.assert_allclose(list(heavy[0].values()), list(heavy[1].values()), rtol=1e-12)
+    heavy = [[key for key, mass in sets.items() if mass > 1e-290] for sets in (listed, merged)]
+    assert heavy[0] == heavy[1]
+    assert set(heavy[0]) == {key for key, mass in wanted.items() if mass > 1e-290}
+    for key in heavy[0]:
+        assert listed[key] == pytest.approx(wanted[key], rel=1e-12)
+        assert merged[key] == pytest.approx(wanted[key], rel=1e-12)
 
 
 @settings(max_examples=80)

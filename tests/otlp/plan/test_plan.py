@@ -9,10 +9,7 @@ from otlp.plan import TablePlan
 from otlp.plan.plan import residual_distribution
 from tests.instances import DEGENERATE, enumerated, problems
 
-WAYS = {
-    "sets": {"solver": "max-flow"},
-    "table": {"solver": "linear-program", "form": "full"},
-}
+WAYS = {"sets": {"solver": "max-flow"}, "table": {"solver": "linear-program", "form": "full"}}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -61,12 +58,7 @@ def test_residual_law() -> None:
 
 
 @pytest.mark.parametrize(
-    "slices",
-    [
-        [[1.5, -0.5], [0.5, 0.5]],
-        [[0.5, 0.7], [0.5, 0.3]],
-    ],
-    ids=["negative", "sums"],
+    "slices", [[[1.5, -0.5], [0.5, 0.5]], [[0.5, 0.7], [0.5, 0.3]]], ids=["negative", "sums"]
 )
 def test_slices_that_are_no_laws_show_in_the_slack(slices: list[list[float]]) -> None:
     drafts = otlp.Explicit([[0], [1]], [0.5, 0.5])

@@ -32,7 +32,6 @@ FALSE_ALARM = 1e-6
 
 def plan_of(name: str, solver: str) -> Plan:
     plan = otlp.solve(SMALL[name], solver).plan
-    assert plan is not None
     return plan
 
 
@@ -118,7 +117,6 @@ def test_rare_tuples_and_tokens(name: str, solver: str) -> None:
     """A token drawn 8 times in 8 must have a probability that is not tiny, and none is 0."""
     problem = DEGENERATE[name]
     plan = otlp.solve(problem, solver).plan
-    assert plan is not None
     tuples = problem.drafts.enumerate_tuples().tokens
     verified = plan.sample_many(np.repeat(tuples, 8, axis=0), np.random.default_rng(0))
     for row, drawn in zip(tuples, verified.reshape(-1, 8), strict=True):
@@ -215,7 +213,6 @@ def test_memory_is_that_of_the_rows() -> None:
 @given(problem=problems())
 def test_tables_hold_the_conditionals(problem: otlp.Problem) -> None:
     plan = otlp.solve(problem).plan
-    assert plan is not None
     tuples, dense = plan.table()
     same, sparse = plan.sparse_table()
     np.testing.assert_array_equal(tuples.tokens, same.tokens)
@@ -231,7 +228,6 @@ def test_tables_over_the_limit_are_refused_by_name() -> None:
     draft[:2] = 0.03, 0.01
     problem = otlp.Problem(target, otlp.IID(draft, 2))
     plan, naive = otlp.solve(problem).plan, otlp.solve(problem, "naive").plan
-    assert plan is not None and naive is not None
     with pytest.raises(SizeLimitError, match=r"2,500 tuples by 50 tokens.* 1 MiB.*memory_li"):
         plan.table(memory_limit=900_000)
     # every replacement is token 1, so a row holds at most three tokens

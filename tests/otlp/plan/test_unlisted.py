@@ -17,12 +17,10 @@ def test_tuples_that_are_not_listed_are_verified(solver: Solver) -> None:
     # 1e-320 * 1 * 1e-300 is zero, so (0, 1, 1) is not listed; other tuples are.
     drafts = otlp.Independent([[1e-320, 1.0], [0.0, 1.0], [1.0, 1e-300]])
     plan = solver.solve(otlp.Problem([1.0, 0.0], drafts)).plan
-    assert plan is not None
     np.testing.assert_array_equal(plan.conditional([0, 1, 1]), [1.0, 0.0])
     assert plan.sample([0, 1, 1], np.random.default_rng(0)) == 0
     assert plan.sample_many([[0, 1, 1], [1, 1, 0]], np.random.default_rng(0)).tolist() == [0, 0]
     iid = otlp.Problem([0.5, 0.5], otlp.IID([1.0, 1e-200], 2))
     plan = solver.solve(iid).plan
-    assert plan is not None
     given = plan.conditional([1, 1])
     assert given.min() >= 0.0 and given.sum() == pytest.approx(1.0, abs=1e-12)

@@ -18,12 +18,7 @@ MADE_UP = otlp.synthetic.generate(ROWS, 1000, seed=3)
 
 
 def same(one: otlp.Problem, other: otlp.Problem) -> bool:
-    return (
-        np.array_equal(one.target, other.target)
-        and np.array_equal(one.drafts.mean_draft, other.drafts.mean_draft)
-        and type(one.drafts) is type(other.drafts)
-        and one.n == other.n
-    )
+    return one == other and np.array_equal(one.drafts.mean_draft, other.drafts.mean_draft)
 
 
 def by_hand(capture: otlp.captures.Capture, row: int) -> otlp.Problem:
@@ -83,10 +78,8 @@ def test_a_pickle_holds_its_own_rows_alone(rows: Any, whole: bool) -> None:
 
 def test_chosen_rows_come_in_their_order() -> None:
     problems = CaptureProblems(CAPTURE, [5, 1, 1], **SETTINGS)
-    assert [same(problems[i], by_hand(CAPTURE, row)) for i, row in enumerate((5, 1, 1))] == 3 * [
-        True
-    ]
-    assert same(problems[1:][0], by_hand(CAPTURE, 1))
+    for problem, row in zip([*problems, problems[1:][0]], (5, 1, 1, 1), strict=True):
+        assert same(problem, by_hand(CAPTURE, row))
 
 
 def test_a_scheme_may_be_a_function() -> None:

@@ -214,13 +214,8 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
 def test_an_interrupt_and_a_kill_leave_no_process(end: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(SCRIPT)
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, script], start_new_session=True, **quiet)
     for _ in range(5):
         process.stdout.readline()
     assert len(members(process.pid)) >= 3

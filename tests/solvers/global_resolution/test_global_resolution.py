@@ -15,15 +15,8 @@ from otlp.solvers.global_resolution.convex_solver import solve_convex, starting_
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS, GlobalResolution
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.max_flow import MaxFlow
-from tests.instances import (
-    DEGENERATE,
-    brute_force_optimum,
-    check_solution,
-    enumerated,
-    iid_problems,
-)
+from tests.instances import IID_CASES, brute_force_optimum, check_solution, enumerated, iid_problems
 
-IID_CASES = [name for name, case in DEGENERATE.items() if isinstance(case.drafts, otlp.IID)]
 ROUNDING = 1e-11
 taus = st.sampled_from([1e-2, 1e-3, 1e-4])
 
@@ -73,19 +66,15 @@ def test_published_plan_keeps_lemma_6_6(problem, tau):
     check_acceptance(solution, brute_force_optimum(problem), tau)
 
 
-@given(
-    iid_problems(),
-    taus,
-    st.sampled_from(["lossless", "published"]),
-    st.integers(1, 3),
-    st.integers(0, 3),
-)
+plans = st.sampled_from(["lossless", "published"])
+
+
+@given(iid_problems(), taus, plans, st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=100)
 def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterations):
     """With limits too tight it stops with a status, or else keeps the guarantee."""
-    solver = GlobalResolution(
-        tau, plan, {1: limit}, "l-bfgs-b", max_iterations=iterations + 1, newton_steps=0
-    )
+    tight = {"max_iterations": iterations, "newton_steps": 0}
+    solver = GlobalResolution(tau, plan, {1: limit}, "l-bfgs-b", **tight)
     solution = solver.solve(problem)
     if solution.plan is None:
         assert solution.status in (Status.TRUNCATION_LIMIT, Status.ITERATION_LIMIT)
@@ -103,7 +92,7 @@ def test_never_a_wrong_plan_under_tight_limits(problem, tau, plan, limit, iterat
 @pytest.mark.parametrize("name", IID_CASES)
 @pytest.mark.parametrize("tau", [1e-2, 1e-4])
 def test_edges(name, tau):
-    problem = DEGENERATE[name]
+    problem = IID_CASES[name]
     lossless = GlobalResolution(tau).solve(problem)
     check_solution(lossless)
     check_acceptance(lossless, brute_force_optimum(problem), tau)
@@ -211,22 +200,14 @@ def test_early_termination_says_which_limit_and_by_how_much():
     assert truncated.status is Status.TRUNCATION_LIMIT
     assert truncated.plan is None
     assert "exceeds the limit of 50 variables for n = 2 by" in truncated.message
-    stalled = GlobalResolution(1e-4, minimiser="l-bfgs-b", max_iterations=1, newton_steps=0).solve(
-        problem
-    )
+    short = {"minimiser": "l-bfgs-b", "max_iterations": 1, "newton_steps": 0}
+    stalled = GlobalResolution(1e-4, **short).solve(problem)
     assert stalled.status is Status.ITERATION_LIMIT
     assert stalled.plan is None
     assert "the gradient is" in stalled.message
     assert "raise max_iterations or newton_steps" in stalled.message
     with pytest.raises(SolveError, match="gradient"):
-        otlp.solve(
-            problem,
-            "global-resolution",
-            tau=1e-4,
-            minimiser="l-bfgs-b",
-            max_iterations=1,
-            newton_steps=0,
-        )
+        otlp.solve(problem, "global-resolution", tau=1e-4, **short)
 
 
 def test_the_fallback_takes_over():

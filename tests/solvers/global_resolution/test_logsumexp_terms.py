@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from otlp.drafts.token_sets import list_sets
 from otlp.errors import SizeLimitError
-from otlp.solvers.global_resolution.logsumexp_terms import (
-    LogSumExp,
-)
+from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
 from tests.instances import distributions
 
