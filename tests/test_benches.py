@@ -21,7 +21,6 @@ BENCH = Path(__file__).parent.parent / "bench"
 def load(name: str) -> ModuleType:
     """Import a script of bench/."""
     spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -112,9 +112,7 @@ def test_bottom_up_is_lossless_and_below_the_program(sizes, kind: str) -> None: 
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize(
-    "drafting",
-    [delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)])],
-    ids=str,
+    "drafting", [delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)])], ids=str
 )
 def test_bottom_up_on_trees_is_lossless(drafting: Drafting, kind: str) -> None:
     draft, target = make_pair(kind, 3, drafting.length)

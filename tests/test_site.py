@@ -27,7 +27,6 @@ pytest.importorskip("mkdocs", reason='pip install -e ".[docs]"')
 
 def load_hooks() -> Any:
     specification = spec_from_file_location("hooks", ROOT / "docs" / "site" / "hooks.py")
-    assert specification is not None and specification.loader is not None
     hooks = module_from_spec(specification)
     specification.loader.exec_module(hooks)
     return hooks

@@ -8,13 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from bench.tree_schemes import (
-    acceptance_by_try,
-    blended,
-    gain,
-    rejection_profile,
-    top_down_profile,
-)
+from bench.tree_schemes import acceptance_by_try, blended, gain, rejection_profile, top_down_profile
 from otlp.decode import (
     ALGORITHMS,
     RandomChooser,

@@ -103,34 +103,23 @@ def check_certificate(
     said, optimum = str(solution), true.optimum
     exact = LOSSLESS if true.target.size <= MOST_TOKENS else OPTIMAL
     expect(solution.status is not otlp.Status.CERTIFICATE_FAILED, "certificate failed", said)
-    expect(
-        solution.upper_bound >= optimum - exact,
-        "upper bound too low",
-        f"{solution.upper_bound!r} < {optimum!r}",
-    )
+    bound = solution.upper_bound
+    expect(bound >= optimum - exact, "upper bound too low", f"{bound!r} < {optimum!r}")
     if solution.subset is not None:
         expect(solution.subset.shape == problem.target.shape, "subset of the wrong shape", said)
-        bound = true.bound(solution.subset)
-        expect(
-            abs(bound - solution.upper_bound) <= 1e-10,
-            "upper bound is not that of the subset",
-            f"{solution.upper_bound!r}, not {bound!r}",
-        )
+        own = true.bound(solution.subset)
+        holds = abs(own - bound) <= 1e-10
+        expect(holds, "upper bound is not that of the subset", f"{bound!r}, not {own!r}")
     _check_promise(instance, solution, optimum)
     if solution.plan is None:
         expect(solution.guarantee is otlp.Guarantee.NONE, "guarantee without a plan", said)
         return
-    expect(
-        solution.acceptance_interval[0] <= optimum + exact or solution.marginal_error > LOSSLESS,
-        "acceptance above the optimum",
-        f"{solution.acceptance!r} > {optimum!r}",
-    )
+    low, compared = solution.acceptance_interval[0], f"{solution.acceptance!r}, {optimum!r}"
+    possible = low <= optimum + exact or solution.marginal_error > LOSSLESS
+    expect(possible, "acceptance above the optimum", compared)
     if solution.guarantee is otlp.Guarantee.OPTIMAL:
-        expect(
-            solution.acceptance >= optimum - OPTIMAL - exact,
-            "called optimal and is not",
-            f"{solution.acceptance!r} < {optimum!r}",
-        )
+        reached = solution.acceptance >= optimum - OPTIMAL - exact
+        expect(reached, "called optimal and is not", compared)
     if solution.guarantee >= otlp.Guarantee.LOSSLESS:
         expect(solution.marginal_error <= LOSSLESS, "called lossless and is not", said)
 
@@ -165,7 +154,6 @@ def _check_promise(instance: Instance, solution: otlp.Solution, optimum: float) 
 def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -> None:
     """Enumerate the conditionals: distributions, that give output and acceptance as certified."""
     plan = solution.plan
-    assert plan is not None
     if true.tuples is None:
         tokens = plan.problem.drafts.sample(rng, 4)
     else:
@@ -175,39 +163,31 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
     rows = [_conditional(plan, row, true) for row in tokens]
     kept = np.array([row is not None for row in rows])
     tokens, conditionals = tokens[kept], np.array([row for row in rows if row is not None])
-    expect(
-        conditionals.shape == (len(tokens), true.target.size), "conditionals of the wrong shape", ""
-    )
+    shape = (len(tokens), true.target.size)
+    expect(conditionals.shape == shape, "conditionals of the wrong shape", f"{shape}")
     expect(bool(np.isfinite(conditionals).all()), "conditionals not finite", "")
     expect(float(conditionals.min()) >= 0.0, "a conditional is negative", f"{conditionals.min()!r}")
     off = float(np.abs(conditionals.sum(axis=1) - 1.0).max())
     expect(off <= LOSSLESS, "a conditional does not sum to one", f"off by {off:.3g}")
     for place in rng.integers(len(tokens), size=3):
-        token = plan.sample(tokens[place], rng)
-        expect(
-            conditionals[place, token] > 0.0,
-            "sampled a token of conditional 0",
-            f"tuple {tokens[place].tolist()}, token {token}",
-        )
-        was_drafted = token in tokens[place].tolist()
-        expect(plan.accepted(token, tokens[place]) == was_drafted, "accepted is wrong", "")
+        row = tokens[place].tolist()
+        token = plan.sample(row, rng)
+        drawn = f"tuple {row}, token {token}"
+        expect(conditionals[place, token] > 0.0, "sampled a token of conditional 0", drawn)
+        expect(plan.accepted(token, row) == (token in row), "accepted is wrong", drawn)
     if true.tuples is None or len(kept) < len(true.mass):
         return
     mass = true.mass[kept]
     error = float(np.abs(mass @ conditionals - true.target).sum())
-    expect(
-        error <= max(solution.marginal_error, LOSSLESS) + ROUNDING,
-        "the output is not the target",
-        f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}",
-    )
+    said = f"enumerated {error:.3g}, certified {solution.marginal_error:.3g}"
+    certified = max(solution.marginal_error, LOSSLESS) + ROUNDING
+    expect(error <= certified, "the output is not the target", said)
     accepted = np.where(true.drafted[kept], mass[:, None] * conditionals, 0.0).sum(axis=0)
     acceptance = float(accepted.sum())
     low, high = solution.acceptance_interval
-    expect(
-        low - LOSSLESS <= acceptance <= high + LOSSLESS,
-        "another acceptance than certified",
-        f"enumerated {acceptance!r}, certified {solution.acceptance_interval!r}",
-    )
+    said = f"enumerated {acceptance!r}, certified {solution.acceptance_interval!r}"
+    within = low - LOSSLESS <= acceptance <= high + LOSSLESS
+    expect(within, "another acceptance than certified", said)
     if low < high:
         return
     worst = float(np.abs(accepted - plan.acceptance_vector).max())
@@ -226,13 +206,10 @@ def _conditional(plan: otlp.Plan, row: npt.NDArray[np.int64], true: Truth) -> Fl
 
 def check_copies(solution: otlp.Solution, true: Truth) -> None:
     """Pickle and copy: the plan must say the same."""
-    assert solution.plan is not None
     row = solution.plan.problem.drafts.sample(np.random.default_rng(0))
     before = solution.plan.conditional(row)
-    for how, again in (
-        ("pickle", pickle.loads(pickle.dumps(solution))),
-        ("deepcopy", copy.deepcopy(solution)),
-    ):
+    copies = {"pickle": pickle.loads(pickle.dumps(solution)), "deepcopy": copy.deepcopy(solution)}
+    for how, again in copies.items():
         expect(str(again) == str(solution), f"another solution after {how}", str(again))
         expect(np.array_equal(again.plan.conditional(row), before), f"another plan after {how}", "")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import otlp
@@ -32,10 +32,7 @@ def known(instance: Instance) -> Truth:
     return found
 
 
-@pytest.mark.parametrize(
-    ("scheme", "optimum"),
-    [("iid", 0.85), ("greedy", 1.0), ("hub", 1.0)],
-)
+@pytest.mark.parametrize(("scheme", "optimum"), [("iid", 0.85), ("greedy", 1.0), ("hub", 1.0)])
 def test_the_oracle_knows_the_optimum(scheme: str, optimum: float) -> None:
     true = known(Instance(scheme, (0.1, 0.6, 0.3), ((0.5, 0.3, 0.2),), 2, "auto"))
     assert true.optimum == pytest.approx(optimum, abs=1e-12)
@@ -63,15 +60,6 @@ def test_what_is_true_of_every_problem(scheme: str, data: st.DataObject) -> None
 def test_what_is_true_of_every_batch(instance: Instance) -> None:
     pytest.importorskip("torch")
     check(instance)
-
-
-@pytest.mark.parametrize("scheme", SOLVERS_OF)
-@given(data=st.data())
-@settings(max_examples=20)
-def test_the_two_oracles_agree(scheme: str, data: st.DataObject) -> None:
-    true = truth(data.draw(instances(scheme)))
-    if isinstance(true, Truth) and true.tuples is not None and true.target.size <= 10:
-        assert true.linear_program() == pytest.approx(true.optimum, abs=1e-6)
 
 
 class Tampered(otlp.Plan):
@@ -107,7 +95,6 @@ class Tampered(otlp.Plan):
 )
 def test_a_wrong_plan_is_found(changes: dict[str, Callable[..., Any]], found: str) -> None:
     solution = otlp.solve(INSTANCE.problem(), "max-flow")
-    assert solution.plan is not None
     check_plan(solution, known(INSTANCE), np.random.default_rng(0))
     wrong = object.__new__(otlp.Solution)
     wrong.__dict__.update(vars(solution), plan=Tampered(solution.plan, **changes))

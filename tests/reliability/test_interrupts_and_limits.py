@@ -53,7 +53,6 @@ def start(code: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", PROBLEM + code], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 

@@ -12,14 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT, run_python
-from tests.reliability.commands import (
-    NEEDS_TORCH,
-    OLD,
-    WRITING,
-    arguments,
-    check_whole,
-    outputs,
-)
+from tests.reliability.commands import NEEDS_TORCH, OLD, WRITING, arguments, check_whole, outputs
 
 QUICK = frozenset({"solve"})
 COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
@@ -85,7 +78,14 @@ def test_a_command_that_may_not_write_on_leaves_the_old_files(command: str, tmp_
     files = prepared(command, tmp_path)
     # the system cuts every file off at 60 bytes, in the middle of what is written
     result = run(command, tmp_path, limit=60)
-    _check_refusal(result, files)
+    assert result.returncode == 2, result.stderr
+    assert "written" in result.stderr or "write" in result.stderr or "used" in result.stderr
+    assert "Traceback" not in result.stderr
+    for path in files:
+        if path.exists():
+            check_whole(path)
+    left = {entry.name for entry in files[0].parent.iterdir()} - {path.name for path in files}
+    assert all(name.endswith(".parts") for name in left), left
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -100,14 +100,3 @@ def test_a_command_on_a_full_disk_leaves_the_old_files(command: str, full_disk: 
     assert "Traceback" not in result.stderr
     for path in files:
         assert not path.exists() or path.read_bytes() == OLD[:1]
-
-
-def _check_refusal(result: subprocess.CompletedProcess[str], files: list[Path]) -> None:
-    assert result.returncode == 2, result.stderr
-    assert "written" in result.stderr or "write" in result.stderr or "used" in result.stderr
-    assert "Traceback" not in result.stderr
-    for path in files:
-        if path.exists():
-            check_whole(path)
-    left = {entry.name for entry in files[0].parent.iterdir()} - {path.name for path in files}
-    assert all(name.endswith(".parts") for name in left), left
