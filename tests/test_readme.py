@@ -7,9 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from otlp.cli import main
+from tests.otlp.cli.command import done
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +21,7 @@ LESS = {
     "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
     "cascade": "--limit 1",
     "sweep": "--rows 4",
-    "compare": "--rows 2",
+    "compare": "--rows 4 --top-k 50",
     "capture": "--limit 1 --tokens 4",
 }
 """What makes a command of minutes one of seconds; the rest of its line stays as it is."""
@@ -52,19 +51,17 @@ def test_commands_work_as_printed(
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RULE)
-    result = CliRunner().invoke(main, [*words[1:], *LESS.get(words[1], "").split()])
-    assert result.exit_code == 0, result.output
+    done(*words[1:], *LESS.get(words[1], "").split())
     for named in re.findall(r"\S+\.(?:json|mps|safetensors)\b", line):
         assert (tmp_path / named).stat().st_size > 0
 
 
-def test_the_table_of_what_is_gained_is_what_its_command_prints(tmp_path: Path) -> None:
+def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
     (line,) = (line for line in COMMANDS if line.startswith("otlp compare --rows 162"))
-    result = CliRunner().invoke(main, shlex.split(line)[1:])
-    assert result.exit_code == 0, result.output
+    output = done(*shlex.split(line)[1:])
     for page in (README, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
         for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
             (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*$", page, re.M)
-            (row,) = re.findall(rf"^{rule} .*$", result.output, re.M)
+            (row,) = re.findall(rf"^{rule} .*$", output, re.M)
             printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
             assert re.findall(r"0\.\d{3}", said) == printed, rule
