@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import otlp
@@ -93,11 +93,13 @@ def check_prepared(solver: Solver, certified: otlp.Plan) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("way", WAYS)
 @given(data=st.data())
 @settings(max_examples=25)
-def test_every_solver_on_every_scheme(way: str, scheme: str, data: st.DataObject) -> None:
-    check(way, data.draw(SCHEMES[scheme]))
+def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
+    problem = data.draw(SCHEMES[scheme])
+    for way in WAYS:
+        note(way)
+        check(way, problem)
 
 
 @pytest.mark.parametrize("family", DEGENERATE)
