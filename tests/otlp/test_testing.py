@@ -129,8 +129,8 @@ def test_what_compares_scores_is_lossless_by_a_sample() -> None:
     draft, target = random_pair(2, 3, np.random.default_rng(0))
     p, q = target.tables[0], draft.tables[0]
     reports = [
-        otlp.audit(martingale, p, otlp.IID(q, n=3), samples=4_000),
-        audit_rounds(two_slice, target.tables, draft.tables, DraftedPaths(2, 2), samples=3_000),
+        otlp.audit(martingale, p, otlp.IID(q, n=3), samples=1_500),
+        audit_rounds(two_slice, target.tables, draft.tables, DraftedPaths(2, 2), samples=1_500),
     ]
     for report in reports:
         assert report.verdict is Verdict.NOT_REJECTED
