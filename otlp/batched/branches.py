@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.numerics import TINY, between_knees, bracket, rising_root
+from otlp.batched.numerics import TINY, WHOLE, between_knees, bracket, rising_root
 from otlp.batched.score_chains import (
     ChainScores,
     Place,
@@ -30,8 +30,6 @@ from otlp.numerics.score_chains import NEGLIGIBLE
 
 FLAT = 1e-12
 """How near to one counts as one: means of the slices."""
-WHOLE = 1e-10
-"""How near the wanted masses must come to one for no token to be clipped."""
 
 
 class NodeStates(NamedTuple):

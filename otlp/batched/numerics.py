@@ -12,6 +12,9 @@ from torch.nn.functional import pad
 TINY = 1e-300
 """Keeps 0 / 0 from being NaN."""
 
+WHOLE = 1e-10
+"""How near the wanted masses must come to one for no token to be clipped."""
+
 SECTIONS, SECTION_STEPS = 32, 9
 """Points and rounds of a search that evaluates many points at once."""
 

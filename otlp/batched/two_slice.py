@@ -16,6 +16,7 @@ from torch import Tensor
 from otlp.batched.checks import check_floats
 from otlp.batched.numerics import (
     TINY,
+    WHOLE,
     between_knees,
     bracket,
     invert,
@@ -185,7 +186,7 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     most = most.amax(1, keepdim=True)
     last_low, _ = _bracket_mean(law, paths, least, 0)
     _, first_high = _bracket_mean(law, paths, most, 1)
-    whole = law.weight >= 1.0
+    whole = law.weight >= 1.0 - WHOLE
     end = torch.where(whole, first_high, 1.0)
     root = _solve_threshold(law, paths, law.weight * target, draft, last_low, end)
     free = whole & (first_high <= last_low)
