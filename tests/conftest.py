@@ -7,6 +7,7 @@ the processes of `pytest -n` would wait for each other's.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,3 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if of_core(item.path) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.core)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Any:
+    """Draft and target of the trained pair."""
+    pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+    pytest.importorskip("transformers", reason="needs transformers: pip install -e .[decode]")
+    from otlp.decode.models.loading import load_pair
+
+    return load_pair(device="cpu")

@@ -28,7 +28,8 @@ from otlp.decode import (
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
-from tests.otlp.decode.test_decode_list_sampling import PAIRS, SIZES, make_pair
+from tests.otlp.decode.tabular_rounds import PAIRS, make_pair
+from tests.otlp.decode.test_decode_list_sampling import SIZES
 
 HALVES = np.array([0.5, 0.5])
 

@@ -115,6 +115,7 @@ def tiny_pair() -> tuple[Any, Any]:
 
 PROMPTS = ([0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8])
 """A batch, padded on the left with zeros."""
+MASKS = ([0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1])
 
 
 def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: Any) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from otlp import batched
-from otlp.distribution import FloatArray
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 RULES = {
@@ -66,12 +64,3 @@ def degenerate_rows(dtype: Any) -> tuple[Any, Any, Any, list[str]]:
     target, draft, tokens = zip(*rows, strict=True)
     laws = (torch.tensor(part, dtype=dtype) for part in (target, draft))
     return *laws, torch.tensor(tokens), names
-
-
-SUBNORMAL = [*product([5e-324, 1e-322, 1e-310, 1e-300], range(3))]
-"""Masses, and where they stand among three tokens."""
-
-
-def subnormal_pairs(tiny: float, position: int) -> list[tuple[FloatArray, FloatArray]]:
-    one, other = (np.insert(law, position, tiny) for law in ([0.0041, 0.9959], [0.3, 0.7]))
-    return [(one, one), (one, other), (other, one)]

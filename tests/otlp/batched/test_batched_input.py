@@ -1,29 +1,40 @@
-"""Bad input to otlp.batched: errors of documented types that name the argument."""
+"""Bad input to otlp.batched, named by documented errors; memory; what is imported with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from otlp.errors import InvalidDistributionError, InvalidInputError, TokenOutOfRangeError
+from otlp.errors import (
+    InvalidDistributionError,
+    InvalidInputError,
+    OTLPError,
+    TokenOutOfRangeError,
+    ZeroProbabilityError,
+)
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from tests.otlp.batched.rows import RULES  # noqa: E402
 from tests.processes import run_python  # noqa: E402
 
-VERIFIERS = [
-    *RULES.values(),
-    batched.recursive_rejection_without_replacement,
-    batched.verify_paths,
-]
+VERIFIERS = [*RULES.values(), batched.recursive_rejection_without_replacement, batched.verify_paths]
 OTHERS = [batched.acceptance, batched.conditional]
 
 
+FIVE = torch.full((1, 5, 4), 0.25)
+
+
 def arguments(function: Callable) -> dict[str, object]:
-    """Two rows of three tokens with two drafts, or one of two paths of two tokens."""
+    """Two rows with two drafts, one of two paths of two tokens, or one of a tree."""
+    if function is batched.verify_tree:  # a certain token 0 with one drawn below, two drawn ones
+        certain = torch.tensor([[False, True, False, False, False]])
+        shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 0, 1]]), certain)
+        tokens = torch.tensor([[-1, 0, 1, 1, 3]])
+        return {"target": FIVE, "draft": FIVE, "draft_tokens": tokens, "shape": shape}
     if function is batched.verify_paths:
         rows = torch.full((1, 2, 3, 4), 0.25)
         tokens = torch.tensor([[[0, 1], [0, 3]]])
@@ -122,6 +133,98 @@ def test_logits(logits: object) -> None:
         batched.softmax(torch.zeros(2, 3), temperature=0.0)
 
 
+# --- what is wrong, by name -------------------------------------------------------------------
+
+NAN = float("nan")
+TREES_REFUSED: list[Any] = [
+    ({"shape": None}, InvalidInputError, "shape is a NoneType"),
+    ({"target": None}, InvalidInputError, "target is a NoneType"),
+    ({"target": FIVE[:, 1:]}, InvalidInputError, r"target has shape \(1, 4, 4\)"),
+    ({"target": FIVE[:, :0]}, InvalidInputError, "target"),
+    ({"draft": FIVE[..., 1:]}, InvalidInputError, "draft has"),
+    ({"draft": FIVE.repeat(2, 1, 1)}, InvalidInputError, "draft has"),
+    ({"draft": FIVE.to("meta")}, InvalidInputError, "one device"),
+    ({"draft": FIVE.long()}, InvalidInputError, "float16"),
+    ({"draft_tokens": torch.ones(1, 4).long()}, InvalidInputError, r"draft_tokens has shape \(1,"),
+    ({"draft_tokens": torch.ones(1, 5)}, InvalidInputError, "draft_tokens"),
+    ({"nodes": torch.tensor([[0, 1, 2, 2]])}, InvalidInputError, "nodes has"),
+    ({"nodes": torch.tensor([[0, 1, 2, 2, 5]])}, InvalidInputError,
+     r"nodes row 0, slot 4: node 5 lies outside \[0, 5\)"),
+    ({"nodes": torch.tensor([[0, 1, 2, 2, 2]])}, InvalidInputError,
+     "slot 2: node 2 stands for two different prefixes"),
+    ({"validate": 1}, InvalidInputError, "validate is"),
+    ({"generator": torch.zeros(1, 9).double()}, InvalidInputError, r"must be \(1, 10\)"),
+    (("target", {(0, 4, 0): NAN}), InvalidDistributionError, "target row 0, 4"),
+    (("draft", {(0, 0, 0): NAN}), InvalidDistributionError, "draft row 0, 0"),
+    (("draft", {(0, 1, 0): 0.5}), InvalidDistributionError, "draft row 0, 1"),
+    (("draft_tokens", {(0, 4): 4}), TokenOutOfRangeError, "slot 4: token id 4"),
+    (("draft_tokens", {(0, 2): -1}), TokenOutOfRangeError, "slot 2: token id -1"),
+    (("draft_tokens", {(0, 3): 0}), ZeroProbabilityError,
+     "slot 3: token 0 is also that of a certain sibling"),
+    (("draft", {(0, 0, 1): 0.0, (0, 0, 2): 0.5}), ZeroProbabilityError,
+     "slot 2: token 1 has draft probability 0"),
+    ({"shape": batched.TreeShape(torch.tensor([[-1, 0, 0, 0, 1]]), torch.ones(1, 5).bool())},
+     ZeroProbabilityError, "name certain tokens once"),
+    (("target", {(0, 3, 0): 0.0, (0, 3, 1): 0.5}), InvalidInputError,
+     "nodes 2 and 3 have the same prefix"),
+]  # fmt: skip
+EVEN, APART = torch.full((2, 4), 0.25), torch.device("meta")
+Change = tuple[str, dict[tuple[int, ...], float]]
+"""Of an argument, these entries."""
+REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]] = [
+    *((batched.verify, (name, {(1, 0): entry}), InvalidDistributionError, f"{name} row 1 sums to")
+      for name in ("target", "draft") for entry in (NAN, float("inf"), -0.5, 0.9)),
+    (batched.verify, {"target": batched.softmax(EVEN.log() * torch.tensor([[1.0], [torch.inf]]))},
+     InvalidDistributionError, "target row 1"),
+    *((batched.verify, ("draft_tokens", {(1, 1): token}), TokenOutOfRangeError,
+       f"row 1: token id {token} ") for token in (4, -2, 10**9)),
+    (batched.verify, ("draft", {(1, 2): 0.0, (1, 3): 0.5}), ZeroProbabilityError,
+     "row 1: token 2 has draft probability 0"),
+    (batched.verify, {"draft": EVEN.to(APART), "validate": False}, InvalidInputError,
+     r"draft on meta.*one device"),
+    (batched.verify, {"generator": torch.empty(2, 8, device=APART).double()}, InvalidInputError,
+     r"generator on meta.*one device"),
+    (batched.verify_paths, {"target": torch.full((1, 2, 2, 4), 0.25)}, InvalidInputError,
+     "target has shape"),
+    (batched.verify_paths, {"draft": torch.full((1, 2, 2, 4), 0.25, device=APART)},
+     InvalidInputError, "one device"),
+    (batched.verify_paths, ("target", {(0, 1, 2, 0): NAN}), InvalidDistributionError,
+     "target row 0, 1, 2"),
+    (batched.verify_paths, ("draft_tokens", {(0, 1, 1): 4}), TokenOutOfRangeError,
+     "row 0, path 1, level 1"),
+    (batched.verify_paths, ("draft", {(0, path, 0, token): 0.5 * token
+                                      for path in range(2) for token in range(2)}),
+     ZeroProbabilityError, "row 0, path 0, level 0"),
+    *((batched.verify_tree, *refused) for refused in TREES_REFUSED),
+]  # fmt: skip
+
+
+def changed(function: Callable, change: Change | dict[str, object]) -> dict[str, object]:
+    given = arguments(function)
+    if isinstance(change, dict):
+        return given | change
+    name, entries = change
+    tensor = given[name].clone()  # type: ignore[attr-defined]
+    for place, value in entries.items():
+        tensor[place] = value
+    return given | {name: tensor}
+
+
+@pytest.mark.parametrize(
+    ("function", "change", "kind", "message"),
+    REFUSED,
+    ids=[f"{function.__name__}: {message}" for function, *_, message in REFUSED],
+)
+def test_bad_input_is_named(function: Callable, change: Any, kind: Any, message: str) -> None:
+    function(**arguments(function))
+    with pytest.raises(kind, match=message):
+        function(**changed(function, change))
+
+
+def test_rows_that_nothing_was_drawn_from_are_not_looked_at() -> None:
+    batched.verify_tree(**changed(batched.verify_tree, ("draft", {(0, 4, 0): NAN})))
+
+
 # --- paths ------------------------------------------------------------------------------------
 
 
@@ -178,3 +281,26 @@ def test_memory_is_bounded() -> None:
     small, small_bound, large, large_bound = map(int, run_python(MEMORY).split())
     assert max(small, small_bound) < 100
     assert max(large, large_bound) < 600
+
+
+# --- imports -----------------------------------------------------------------------------------
+
+
+def test_missing_torch_names_the_install_command() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+import otlp
+try:
+    import otlp.batched
+except otlp.errors.EngineNotFoundError as error:
+    print(error)
+"""
+    assert 'pip install -e ".[torch]"' in run_python(code)
+
+
+@pytest.mark.parametrize("module", ["otlp.batched", "otlp.device"])
+def test_the_compiler_is_not_imported_with_torch(module: str) -> None:
+    """It takes seconds, and with it Triton settles whether it compiles or interprets."""
+    heavy = "{'torch._dynamo', 'torch._inductor', 'triton'}"
+    assert run_python(f"import sys, {module}; print({heavy} & set(sys.modules))") == "set()\n"

@@ -8,85 +8,81 @@ import numpy as np
 import pytest
 
 from otlp.auditing.gtest import g_test
-from otlp.errors import (
-    InvalidDistributionError,
-    InvalidInputError,
-    TokenOutOfRangeError,
-    ZeroProbabilityError,
-)
+from otlp.decode import iid_paths
+from otlp.decode.laws.slot_laws import tournament_law
+from tests.otlp.decode.tabular_rounds import Pair, varied
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.paths import path_laws  # noqa: E402
+from otlp.batched.block import verify_block  # noqa: E402
+from otlp.batched.paths import verify_selected  # noqa: E402
 from otlp.batched.two_slice import draw_scores  # noqa: E402
 from tests.otlp.batched.batched_rounds import (  # noqa: E402
+    along,
     below,
     check_decisions,
-    check_law,
+    checked_law,
+    dirichlet_pair,
     distribution,
     enumerate_round,
-    laws_of_the_cpu,
-    possible,
-    tabular,
-    tensors,
+    given,
+    known_of_the_cpu,
 )
 
+SIZES = [(2, 1, 1), (2, 2, 2), (3, 2, 2), (4, 2, 3), (3, 3, 3), (2, 3, 3), (4, 1, 3), (3, 3, 1)]
+SIZES += [(4, 3, 1)]
+"""V, L, K."""
 CASES = [
     pytest.param(
-        *(seed, vocab, length, paths, kind), marks=[pytest.mark.slow] * (vocab == length == 3)
+        at, kind, marks=[pytest.mark.slow] * (size[0] == size[1] == 3), id=f"{size} {kind}"
     )
-    for seed, (vocab, length, paths) in enumerate(
-        [(2, 1, 1), (2, 2, 2), (3, 2, 2), (4, 2, 3), (3, 3, 3), (2, 3, 3), (4, 1, 3), (3, 3, 1)]
+    for (at, size), kind in product(
+        enumerate(SIZES), ("random", "same", "cut anywhere", "one token", "likeliest")
     )
-    for kind in ("plain", "masked", "equal", "disjoint")
 ]
 
 
-@pytest.mark.parametrize(("seed", "vocab", "length", "paths", "kind"), CASES)
-def test_laws_are_those_of_the_cpu(seed, vocab, length, paths, kind) -> None:
-    p, q = tabular(seed, vocab, length, kind)
-    every = possible(q, vocab, length)
-    target, draft, tokens = tensors(p, q, every, length)
-    # one path a row: the laws of a path do not depend on the others; K enters through W
-    laws, weights = [], []
-    for start in range(len(every)):
-        some = slice(start, start + 1)
-        wide = [part[some].repeat_interleave(paths, 1) for part in (target, draft, tokens)]
-        leaf, _, weight = path_laws(*wide)
-        laws.append((leaf.edges[0], leaf.density[0], float(leaf.gain[0, 0])))
-        weights.append(weight[0])
-    nodes = laws_of_the_cpu(p, q, paths, length)
-    grid = np.linspace(0.0, 1.0, 41)[1:]
-    for j, path in enumerate(map(tuple, every[:, 0])):
-        known, ratio = nodes[path]
-        edges, density, gain = laws[j]
-        assert abs(gain - ratio) < 1e-9 and abs(float(weights[j][-1]) - known.weight) < 1e-9
-        found = distribution(edges.numpy(), density.numpy(), grid)
+def case(at: int, kind: str) -> tuple[Pair, int, int]:
+    """Models, L and K."""
+    vocab, length, paths = SIZES[at]
+    return varied(dirichlet_pair(at, vocab, length), kind), length, paths
+
+
+@pytest.mark.parametrize(("at", "kind"), CASES)
+def test_laws_are_those_of_the_cpu(at: int, kind: str) -> None:
+    rounds = enumerate_round(*case(at, kind))
+    paths = SIZES[at][2]
+    leaves, grid = rounds.leaves, np.linspace(0.0, 1.0, 41)[1:]
+    for j, path in enumerate(rounds.paths.tolist()):
+        known, gain = known_of_the_cpu(rounds.pair, path, paths)
+        assert abs(float(leaves.gain[j]) - gain) < 1e-9
+        assert abs(float(leaves.weight[j]) - known.weight) < 1e-9
+        found = distribution(leaves.edges[j].numpy(), leaves.density[j].numpy(), grid)
         wanted = [below(known.score, paths * np.log(u)) for u in grid]
         assert np.abs(found - wanted).max() < 1e-9
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("seed", "vocab", "length", "paths", "kind"), CASES)
-def test_rounds_are_lossless(seed, vocab, length, paths, kind, dtype) -> None:
-    p, q = tabular(seed, vocab, length, kind)
-    rounds = enumerate_round(p, q, vocab, length, paths, dtype)
-    check_law(rounds, paths)
-    check_decisions(rounds)
+@pytest.mark.parametrize(("at", "kind"), CASES)
+def test_rounds_are_lossless_and_accept_as_on_the_cpu(at: int, kind: str) -> None:
+    pair, length, paths = case(at, kind)
+    rounds = enumerate_round(pair, length, paths)
+    known = tournament_law(*pair, iid_paths(paths, length))
+    np.testing.assert_allclose(checked_law(rounds).lengths, known.lengths, rtol=0.0, atol=1e-9)
+    for verify in (verify_selected, verify_block) if paths == 1 else (verify_selected,):
+        check_decisions(rounds, verify)
 
 
 @pytest.mark.parametrize(("seed", "vocab", "paths"), [(60, 2, 3), (91, 2, 3), (7, 3, 2)])
 def test_deep_rounds_are_lossless(seed: int, vocab: int, paths: int) -> None:
     """Rounding leaves some prefixes an empty slice, level after level."""
-    p, q = tabular(seed, vocab, 4, "plain")
-    check_law(enumerate_round(p, q, vocab, 4, paths), paths)
+    checked_law(enumerate_round(dirichlet_pair(seed, vocab, 4), 4, paths))
 
 
 @pytest.mark.parametrize(("seed", "vocab", "length", "paths"), [(1, 2, 2, 2), (2, 3, 1, 3)])
 def test_selected_path_over_all_tuples(seed, vocab, length, paths) -> None:
     """Brute force: P(path selected), from the score cells of all K-tuples, equals Gamma."""
-    p, q = tabular(seed, vocab, length, "plain")
-    every, mass, leaves, *_ = enumerate_round(p, q, vocab, length, paths)
+    rounds = enumerate_round(dirichlet_pair(seed, vocab, length), length, paths)
+    every, mass, leaves = rounds.paths, rounds.mass, rounds.leaves
     grid = np.unique(leaves.edges.numpy())
     laws = [
         distribution(e, d, grid)
@@ -106,30 +102,44 @@ def test_selected_path_over_all_tuples(seed, vocab, length, paths) -> None:
     assert np.abs(selected - mass * leaves.gain[:, 0].numpy()).max() < 1e-12
 
 
+def drafted(seed: int, vocab: int, batch: int, paths: int, length: int):
+    """Rows of paths that were drawn from the draft model."""
+    pair, generator = dirichlet_pair(seed, vocab, length), torch.Generator().manual_seed(seed)
+    drafts = np.zeros((batch, paths, 0), dtype=np.int64)
+    for level in range(length):
+        rows = along(pair[0], drafts, level + 1)[:, :, -1]
+        drafts = np.concatenate([drafts, batched.sample(rows, 1, generator).numpy()], 2)
+    return pair, given(pair, drafts), generator
+
+
 def test_sampled_rounds() -> None:
     """G-test of (accepted prefix, next token) with false-alarm rate 1e-7."""
-    vocab, length, paths, count = 3, 2, 3, 4_000
-    p, q = tabular(5, vocab, length, "plain")
-    rng = np.random.default_rng(6)
-    drafts = np.zeros((count, paths, length), dtype=np.int64)
-    for i in range(length):
-        for prefix in product(range(vocab), repeat=i):
-            here = (drafts[..., :i] == np.array(prefix, dtype=np.int64)).all(-1)
-            drafts[..., i][here] = rng.choice(vocab, size=int(here.sum()), p=q[prefix])
-    target, draft, tokens = tensors(p, q, drafts, length)
-    generator = torch.Generator().manual_seed(7)
-    found = batched.verify_paths(target, draft, tokens, generator)
-    first = torch.bincount(found.tokens[:, 0], minlength=vocab).numpy()
-    assert not g_test(first, p[()], 1e-7).rejects(1e-7)
+    (_, target), rows, generator = drafted(5, 3, 4_000, 3, 2)
+    found = batched.verify_paths(*rows, generator)
+    first = torch.bincount(found.tokens[:, 0], minlength=3).numpy()
+    assert not g_test(first, target.joint(1), 1e-7).rejects(1e-7)
     longer = found.tokens[found.accepted >= 1]
     assert (longer[:, 1] >= 0).all()
     assert (found.tokens.gather(1, found.accepted[:, None]) >= 0).all()
-    rows = torch.arange(count)
-    kept = tokens[rows, found.path]
-    for i in range(length):
+    kept = rows[2][torch.arange(4_000), found.path]
+    for i in range(2):
         inside = found.accepted > i
         assert (found.tokens[inside, i] == kept[inside, i]).all()
         assert (found.tokens[found.accepted < i, i] == -1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("paths", [1, 3])
+def test_rows_of_every_type_are_divided_by_their_sums(paths: int, dtype) -> None:
+    _, (*laws, tokens), generator = drafted(9, 11, 64, paths, 3)
+    stored = [rows.to(dtype) for rows in laws]
+    exact = [rows.double() / rows.double().sum(-1, keepdim=True) for rows in stored]
+    numbers = batched.uniforms(tokens, generator)
+    found = batched.verify_paths(*stored, tokens, numbers)
+    verify = verify_block if paths == 1 else verify_selected
+    for one, other in zip(found, verify(*exact, tokens, numbers), strict=True):
+        assert torch.equal(one, other)
+    assert ((found.tokens >= 0) == (torch.arange(4) <= found.accepted[:, None])).all()
 
 
 @pytest.mark.parametrize("paths", [2, 4, 8])
@@ -156,36 +166,9 @@ def test_thresholds_are_solved_for(paths: int) -> None:
 
 
 def test_scores_follow_their_law() -> None:
-    p, q = tabular(3, 2, 3, "plain")
-    leaves = enumerate_round(p, q, 2, 3, 3).leaves
+    leaves = enumerate_round(dirichlet_pair(3, 2, 3), 3, 3).leaves
     law = type(leaves)(*(part[:1].repeat(20_000, 1) for part in leaves))
     uniform = torch.rand(20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     scores = draw_scores(law, uniform).numpy()
     found = distribution(leaves.edges[0].numpy(), leaves.density[0].numpy(), scores)
     assert np.abs(found - uniform.numpy()).max() < 1e-12
-
-
-def round_input():
-    p, q = tabular(3, 3, 2, "masked")
-    every = possible(q, 3, 2)
-    return list(tensors(p, q, every[:4].transpose(1, 0, 2)[:, [0, 1]], 2))
-
-
-def test_bad_input_is_named() -> None:
-    target, draft, tokens = round_input()
-    with pytest.raises(InvalidInputError, match="target has shape"):
-        batched.verify_paths(target[:, :, :2], draft, tokens)
-    with pytest.raises(InvalidInputError, match="one device"):
-        batched.verify_paths(target, draft.to("meta"), tokens)
-    broken = target.clone()
-    broken[0, 1, 2] = float("nan")
-    with pytest.raises(InvalidDistributionError, match="target row 0, 1, 2"):
-        batched.verify_paths(broken, draft, tokens)
-    outside = tokens.clone()
-    outside[0, 1, 1] = 3
-    with pytest.raises(TokenOutOfRangeError, match="row 0, path 1, level 1"):
-        batched.verify_paths(target, draft, outside)
-    never = tokens.clone()
-    never[0, 0, 0] = int((draft[0, 0, 0] == 0).nonzero()[0])
-    with pytest.raises(ZeroProbabilityError, match="row 0, path 0, level 0"):
-        batched.verify_paths(target, draft, never)

@@ -197,6 +197,6 @@ def test_different_drafts_are_lossless(
     p: list[float], q: list[float], fewer: int, padded: bool
 ) -> None:
     """Where every token of the draft is drafted but for so many."""
-    support = int(np.count_nonzero(q))
-    law = law_of_different_drafts(p, q, max(1, support - fewer), padded)
+    n = max(1, int(np.count_nonzero(q)) - fewer)
+    law = law_of_different_drafts(p, q, n, padded)
     np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)

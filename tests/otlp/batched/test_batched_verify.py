@@ -6,9 +6,6 @@ probability at most 1e-6, for fixed seeds.
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,14 +13,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.auditing.gtest import g_test
-from otlp.errors import (
-    InvalidDistributionError,
-    InvalidInputError,
-    OTLPError,
-    TokenOutOfRangeError,
-    ZeroProbabilityError,
-)
-from tests.instances import distributions, iid_problems, targets
+from tests.instances import brute_force_optimum, distributions, iid_problems, targets
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
@@ -38,11 +28,6 @@ G_TESTS = 80
 """At least as many G-tests as there are in both files."""
 
 RATE = 1e-6 / G_TESTS
-
-
-def all_tuples(q: np.ndarray, n: int):
-    support = np.flatnonzero(q)
-    return torch.tensor(list(product(support.tolist(), repeat=n)))
 
 
 def random_instance(seed: int):
@@ -61,7 +46,7 @@ def random_instance(seed: int):
 def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
     """To 1e-12 in float64; given a draft of probability q, rounding costs about 1e-14 / q."""
     p, q, n = random_instance(seed)
-    tuples = all_tuples(q, n)
+    tuples = torch.tensor(otlp.IID(q, n).enumerate_tuples().tokens)
     if len(tuples) > 40:
         tuples = tuples[np.random.default_rng(seed).choice(len(tuples), 40, replace=False)]
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
@@ -86,24 +71,19 @@ def test_conditionals_of_random_laws_are_lossless_and_optimal(seed: int) -> None
 
 
 def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
-    p, q, n = problem.target, problem.drafts.draft, problem.n
-    tuples = all_tuples(q, n)
-    target, draft = (spread(torch.tensor(law), len(tuples)) for law in (p, q))
+    listed = problem.drafts.enumerate_tuples()
+    tuples, mass = torch.tensor(listed.tokens), torch.tensor(listed.mass)
+    laws = problem.target, problem.drafts.draft
+    target, draft = (spread(torch.tensor(law), len(tuples)) for law in laws)
     found = batched.conditional(target, draft, tuples)
-    mass = draft.gather(1, tuples).prod(1)
     output = (mass[:, None] * found).sum(0)
-    assert np.abs(output.numpy() - p).sum() < tolerance
+    assert np.abs(output.numpy() - problem.target).sum() < tolerance
     certificate = batched.acceptance(target[:1], draft[:1], tuples[:1])
     drafted = torch.zeros_like(target).scatter_(1, tuples, 1.0)
-    hit = float((mass[:, None] * found * drafted).sum())
-    optimum = min(problem.dual_value(mask) for mask in every_mask(p.size))
-    assert abs(hit - optimum) < tolerance
+    optimum = brute_force_optimum(problem)
+    assert abs(float((mass[:, None] * found * drafted).sum()) - optimum) < tolerance
     assert abs(float(certificate.acceptance) - optimum) < 1e-12
     assert abs(float(certificate.upper_bound) - optimum) < 1e-12
-
-
-def every_mask(size: int):
-    return (np.array(mask, dtype=bool) for mask in product([False, True], repeat=size))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -215,47 +195,6 @@ def test_outputs_stay_in_the_support(data) -> None:
         tokens, accepted = verify(spread(torch.tensor(p), 8), draft, drafts, generator)
         assert (torch.tensor(p)[tokens] > 0).all()
         assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
-
-
-# --- bad input --------------------------------------------------------------------------------
-
-
-def good() -> dict[str, Any]:
-    return {
-        "target": torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]),
-        "draft": torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.5, 0.0]]),
-        "draft_tokens": torch.tensor([[0, 2], [1, 0]]),
-    }
-
-
-def changed(name: str, place: tuple[int, int], value: float) -> dict[str, Any]:
-    given = good()
-    given[name][place] = value
-    return given
-
-
-MASKED = batched.softmax(torch.tensor([[0.0, 1.0, 2.0], [float("-inf")] * 3]))
-REFUSED: dict[str, tuple[dict[str, Any], type[OTLPError], str]] = {
-    **{f"{name} of {entry}": (changed(name, (1, 0), entry), InvalidDistributionError,
-                              f"{name} row 1 sums to")
-       for name in ("target", "draft") for entry in (float("nan"), float("inf"), -0.5, 0.9)},
-    "masked everywhere": (good() | {"target": MASKED}, InvalidDistributionError, "target row 1"),
-    **{f"token {token}": (changed("draft_tokens", (1, 1), token), TokenOutOfRangeError,
-                          f"row 1: token id {token} ")
-       for token in (3, -2, 10**9)},
-    "a token of probability 0": (changed("draft_tokens", (1, 0), 2), ZeroProbabilityError,
-                                 "row 1: token 2 has draft probability 0"),
-    "a draft elsewhere": (good() | {"draft": good()["draft"].to("meta"), "validate": False},
-                          InvalidInputError, r"draft on meta.*one device"),
-    "numbers elsewhere": (good() | {"generator": torch.empty(2, 8, device="meta").double()},
-                          InvalidInputError, r"generator on meta.*one device"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "kind", "words"), REFUSED.values(), ids=REFUSED)
-def test_bad_input_is_named(given: dict[str, Any], kind: type[OTLPError], words: str) -> None:
-    with pytest.raises(kind, match=words):
-        batched.verify(**given)
 
 
 # --- compiled ---------------------------------------------------------------------------------

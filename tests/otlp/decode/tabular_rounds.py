@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from otlp.decode import Drafting, TabularModel, Verification, mixed_shape, mixed_tree, random_pair
+from otlp.decode import (
+    Drafting,
+    Sampling,
+    TabularModel,
+    Verification,
+    mixed_shape,
+    mixed_tree,
+    random_pair,
+)
 from otlp.decode.design import WrittenText
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
 from otlp.distribution import FloatArray
+from tests.instances import distributions
 
 Pair = tuple[TabularModel, TabularModel]
 TOLERANCE = 1e-10
@@ -46,6 +57,39 @@ def cut(pair: Pair, rng: np.random.Generator) -> Pair:
     return found[0], found[1]
 
 
+def without_tokens(model: TabularModel, tokens: Iterable[int]) -> TabularModel:
+    """The model without some tokens."""
+    gone = list(tokens)
+    kept = [np.where(np.isin(np.arange(t.shape[-1]), gone), 0.0, t) for t in model.tables]
+    return TabularModel([table / table.sum(axis=-1, keepdims=True) for table in kept])
+
+
+PAIRS = ["random", "same", "apart", "draft cut", "target cut"]
+
+
+def varied(pair: Pair, kind: str) -> Pair:
+    """The pair, its target twice, the draft's likeliest tokens, or both without some tokens."""
+    if kind == "same":
+        return TabularModel(pair[1].tables), pair[1]
+    if kind == "likeliest":
+        size = pair[0].vocab_size
+        return TabularModel([np.eye(size)[one.argmax(-1)] for one in pair[0].tables]), pair[1]
+    if kind == "cut anywhere":
+        return cut(pair, np.random.default_rng(0))
+    others = range(1, pair[0].vocab_size)
+    gone: dict[str, tuple[Iterable[int], Iterable[int]]] = {
+        "apart": ([0], others), "one token": (others, [0]),
+        "draft cut": ([1], []), "target cut": ([], [0]),
+    }  # fmt: skip
+    for_draft, for_target = gone.get(kind, ([], []))
+    return without_tokens(pair[0], for_draft), without_tokens(pair[1], for_target)
+
+
+def make_pair(kind: str, size: int, length: int) -> Pair:
+    """Models for rounds of so many drafted tokens."""
+    return varied(random_pair(size, length + 1, np.random.default_rng(size + length)), kind)
+
+
 def every_text(
     draft: TabularModel, target: TabularModel, length: int
 ) -> list[tuple[WrittenText, float]]:
@@ -60,6 +104,10 @@ def every_text(
             )
             found.append((WrittenText(np.array(tokens), p, q), chance))
     return found
+
+
+NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
+"""Of the models whose texts are written."""
 
 
 def without_memory(q: FloatArray | list[float], p: FloatArray | list[float], length: int) -> Pair:
@@ -109,7 +157,13 @@ def hardly_wanted(*tiny: float) -> Pair:
     return draft, TabularModel(tables)
 
 
-LEAF = ((), ())
+ONE_TOKEN: Pair = (
+    TabularModel([[1.0, 0.0, 0.0], np.eye(3)]),
+    random_pair(3, 2, np.random.default_rng(6))[1],
+)
+"""Of which the draft gives only one."""
+
+LEAF: Any = ((), ())
 DRAWN = ((), (LEAF, LEAF))
 # three levels: certain tokens with a drawn one beside each, then two drawn ones or more of the same
 STAIRS = [
@@ -117,17 +171,17 @@ STAIRS = [
     mixed_shape((((((((LEAF,), (LEAF,)),), (DRAWN,))),), (LEAF,))),
 ]
 UNWANTED = [mixed_tree([(1, 1), (0, 2)]), mixed_tree([(1, 1), (1, 1)])]
+LITTLE: dict[int, list[tuple[float, ...]]] = {
+    2: [(1e-6, 0.1), (1e-8, 0.1), (1e-9, 1e-14), (1e-14, 0.1), (1e-14, 1e-14), (1e-300, 1e-12)],
+    3: [(0.1, 1e-14, 0.1), (1e-12, 0.1, 1e-14), (1e-14, 1e-14, 1e-14),
+        (1.0 - 1e-13, 1e-9, 1e-300), (1e-9, 1.0 - 1e-13, 1e-6), (1e-300, 1e-20, 5e-324)],
+}  # fmt: skip
+HARDLY_WANTED = [*product(UNWANTED, LITTLE[2]), *product(STAIRS, LITTLE[3])]
+"""Trees, and what the target gives to the token that is certain at each of their depths."""
 
 
-def normalised(values: list[float]) -> FloatArray:
-    total = sum(values)
-    return np.array(values) / total if total > 1e-3 else np.full(len(values), 1.0 / len(values))
-
-
-@st.composite
-def hard_laws(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+def hard_laws() -> st.SearchStrategy[tuple[FloatArray, FloatArray]]:
     """Two distributions on the same tokens, with zeros, ties and tiny masses."""
-    size = draw(st.integers(2, 6))
-    masses = st.sampled_from([0.0, 5e-324, 1e-300, 1e-16, 1e-12, 1e-6, 0.1, 0.5, 1.0])
-    rows = [draw(st.lists(masses, min_size=size, max_size=size)) for _ in range(2)]
-    return normalised(rows[0]), normalised(rows[1])
+    return st.integers(2, 6).flatmap(
+        lambda size: st.tuples(distributions(size), distributions(size))
+    )

@@ -17,34 +17,12 @@ from otlp.decode import (  # noqa: E402
     play_round,
     random_pair,
 )
-from otlp.decode.models.loading import load_pair  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 
 PROMPT = "def main(argv):\n    "
 FAMILY = 1e-3
 """False-alarm rate of all sampled tests of this file together."""
-SAMPLED = [
-    "speculative",
-    "block",
-    "naive",
-    "recursive-rejection",
-    "k-seq",
-    "hub",
-    "optimal",
-    "global-resolution",
-    "greedy-multipath",
-    "traversal",
-    "two-slice",
-    "tournament",
-    "autoregressive",
-]
-LONG = ("k-seq", "hub", "optimal", "global-resolution", "two-slice")
-"""Of these, what takes more than some 15 s."""
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair(device="cpu")
+SAMPLED = [name for name in ALGORITHMS if name not in ("target-only", "bottom-up")]
 
 
 def continue_with(pair, seed=0, **options):
@@ -60,28 +38,28 @@ def continue_with(pair, seed=0, **options):
     )
 
 
-def test_greedy_text_is_that_of_plain_generate(pair):
-    target = pair[1]
+def test_greedy_text_is_that_of_plain_generate(trained):
+    target = trained[1]
     inputs = target.tokenizer(PROMPT, return_tensors="pt")
     options = {"do_sample": False, "max_new_tokens": 12, "repetition_penalty": 1.3}
     plain = target.model.generate(**inputs, **options)
-    found = continue_with(pair, **options)
+    found = continue_with(trained, **options)
     assert torch.equal(plain, found)
 
 
-def test_lengths_seeds_and_dictionaries(pair):
+def test_lengths_seeds_and_dictionaries(trained):
     options = {"do_sample": True, "max_new_tokens": 7, "paths": 3, "length": 3}
-    one = continue_with(pair, seed=4, **options)
-    prompt = pair[1].encode(PROMPT).size
+    one = continue_with(trained, seed=4, **options)
+    prompt = trained[1].encode(PROMPT).size
     assert one.shape == (1, prompt + 7)
-    again = continue_with(pair, seed=4, return_dict_in_generate=True, **options)
+    again = continue_with(trained, seed=4, return_dict_in_generate=True, **options)
     assert torch.equal(one, again.sequences)
     stop = int(one[0, prompt + 2])
-    short = continue_with(pair, seed=4, eos_token_id=stop, **options)
+    short = continue_with(trained, seed=4, eos_token_id=stop, **options)
     assert int(short[0, -1]) == stop and short.shape[1] <= prompt + 3
 
 
-def test_what_generate_cannot_do_is_refused(pair):
+def test_what_generate_cannot_do_is_refused(trained):
     options = {"do_sample": True, "max_new_tokens": 2}
     for more, part in (
         ({"paths": 0}, "K is 0"),
@@ -90,31 +68,29 @@ def test_what_generate_cannot_do_is_refused(pair):
         ({"output_attentions": True, "return_dict_in_generate": True}, "output_attentions"),
     ):
         with pytest.raises(InvalidInputError, match=part):
-            continue_with(pair, **options, **more)
+            continue_with(trained, **options, **more)
     with pytest.raises(UnsupportedProblemError, match=r"one i\.i\.d\. path"):
-        continue_with(pair, verification="block", **options)
+        continue_with(trained, verification="block", **options)
     with pytest.raises(InvalidInputError, match="draft_model"):
-        pair[1].model.generate(
+        trained[1].model.generate(
             torch.tensor([[5]]), custom_generate=generate, max_new_tokens=1, do_sample=True
         )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SAMPLED],
-)
+@pytest.mark.parametrize("name", SAMPLED)
 def test_rounds_follow_the_law_of_the_target(name):
-    """20,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
+    """5,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
 
+    A law that is off by 0.01 nats is found nine times in ten.
     `hub` drafts its pairs on the binary tree of that depth.
     """
     rng = np.random.default_rng(20240613)
-    draft, target = random_pair(8, 3, rng)
+    draft, target = random_pair(4, 3, rng)
     paths = 1 if name in ("speculative", "block") else 2
     drafting = hub_pairs(2) if name == "hub" else iid_paths(paths, 2)
     algorithm = ALGORITHMS[name]
-    total = 20_000
+    total = 5_000
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(total):
         for model in (draft, target):

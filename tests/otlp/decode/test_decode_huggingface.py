@@ -1,4 +1,4 @@
-"""Language models of Hugging Face: the cache, tree attention, and what they refuse."""
+"""Language models of Hugging Face: the cache, tree attention, chats, and what they refuse."""
 
 import gc
 import shutil
@@ -37,11 +37,6 @@ from tests.tiny_models import AS_PATHS, AT_ONCE, REFUSED, SIZE, tiny  # noqa: E4
 CONTEXT = np.arange(300, 340)
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair(device="cpu")
-
-
 def plain_logits(model, tokens):
     """Logits after a text, by one forward pass without a cache."""
     with torch.inference_mode():
@@ -60,8 +55,8 @@ def expected(model, context, tree):
 
 
 @pytest.mark.parametrize("tree_attention", [True, False])
-def test_a_tree_call_gives_the_logits_of_the_plain_forward(pair, tree_attention):
-    for source in pair:
+def test_a_tree_call_gives_the_logits_of_the_plain_forward(trained, tree_attention):
+    for source in trained:
         model = HuggingFaceModel(source.model, tree_attention=tree_attention)
         tree = random_tree(np.random.default_rng(5), 12, model.vocab_size)
         model.start(CONTEXT)
@@ -70,13 +65,13 @@ def test_a_tree_call_gives_the_logits_of_the_plain_forward(pair, tree_attention)
         np.testing.assert_allclose(found, expected(model, CONTEXT, tree), atol=1e-4)
 
 
-def test_the_trained_pair_takes_a_tree_at_once(pair):
-    assert all(model.tree_attention for model in pair)
+def test_the_trained_pair_takes_a_tree_at_once(trained):
+    assert all(model.tree_attention for model in trained)
 
 
 @pytest.mark.parametrize("tree_attention", [True, False])
-def test_a_rolled_back_cache_equals_a_fresh_forward(pair, tree_attention):
-    model = HuggingFaceModel(pair[0].model, tree_attention=tree_attention)
+def test_a_rolled_back_cache_equals_a_fresh_forward(trained, tree_attention):
+    model = HuggingFaceModel(trained[0].model, tree_attention=tree_attention)
     rng = np.random.default_rng(6)
     context = list(CONTEXT)
     model.start(CONTEXT)
@@ -114,18 +109,18 @@ def assert_decodes_greedily(kind, prompts, new=10, **settings):
         assert torch.equal(plain, found)
 
 
-@pytest.mark.parametrize("kind", ["bloom", "gemma2", "gpt_neo", "llama4_text", "mistral", "mpt"])
-def test_paths_begin_after_one_token(kind):
-    """Greedy text equals that of plain generate, also where a window slides."""
-    assert not HuggingFaceModel(tiny(kind)).tree_attention
-    assert_decodes_greedily(kind, (1, 2, 5, 9))
+FAST = ("bloom", "gemma2", "gpt_neo", "llama4_text", "mistral", "mpt")
+KINDS = [
+    pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
+    for kind in [*AT_ONCE, *AS_PATHS]
+]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [*AT_ONCE, *AS_PATHS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_architectures_decode_greedily(kind):
+    """Greedy text equals that of plain generate, also where a window slides."""
     assert HuggingFaceModel(tiny(kind)).tree_attention == (kind in AT_ONCE)
-    assert_decodes_greedily(kind, (1, 2, 5, 11))
+    assert_decodes_greedily(kind, (1, 2, 5, 9, 11))
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -198,9 +193,9 @@ def test_windows_do_not_take_trees():
 
 
 @pytest.mark.parametrize("name", ["two-slice", "traversal", "k-seq", "optimal"])
-def test_rounds_go_on_where_the_last_one_ended(pair, name):
+def test_rounds_go_on_where_the_last_one_ended(trained, name):
     sampling = Sampling(temperature=0.7, top_k=20)
-    draft, target = (HuggingFaceModel(model.model, None, sampling) for model in pair)
+    draft, target = (HuggingFaceModel(model.model, None, sampling) for model in trained)
     rng = np.random.default_rng(8)
     for model in (draft, target):
         model.start(CONTEXT)
@@ -212,8 +207,8 @@ def test_rounds_go_on_where_the_last_one_ended(pair, name):
     assert target.calls == 3 and draft.calls == 9
 
 
-def test_prompts_that_do_not_fit_are_refused(pair):
-    model = pair[1]
+def test_prompts_that_do_not_fit_are_refused(trained):
+    model = trained[1]
     with pytest.raises(InvalidInputError, match=r"600 tokens .* 512"):
         model.start(np.zeros(600, dtype=np.int64))
     with pytest.raises(InvalidInputError, match="at least one"):
@@ -238,8 +233,8 @@ def test_missing_models_are_named(tmp_path: Path):
         load_model(TRAINED_PAIR[1], device="tpu9")
 
 
-def test_different_vocabularies_and_tokenizers_are_named(pair, tmp_path: Path):
-    draft, target = pair
+def test_different_vocabularies_and_tokenizers_are_named(trained, tmp_path: Path):
+    draft, target = trained
     with pytest.raises(InvalidInputError, match=r"64 tokens .* 4096"):
         check_tokenizers(HuggingFaceModel(tiny("gpt2"), name="other"), target)
     folder = tmp_path / "swapped"
@@ -256,32 +251,71 @@ def test_different_vocabularies_and_tokenizers_are_named(pair, tmp_path: Path):
         load_pair(draft=str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("fail", ["accelerator", "allocator"])
-def test_out_of_memory_says_what_would_fit(pair, monkeypatch, fail):
-    model = HuggingFaceModel(pair[1].model, name="big")
+WOULD_FIT = (
+    rf"{len(CONTEXT)} tokens of the context and 0 drafted.*"
+    r"at most some \d+ tokens fit in one call; shorten the prompt, draft fewer"
+)
 
-    def exhausted(*_, **__):
-        if fail == "accelerator":
-            raise torch.OutOfMemoryError("out of memory")
-        torch.empty(2**60)
 
-    monkeypatch.setattr(type(model.model), "forward", exhausted)
+def accelerator():
+    raise torch.OutOfMemoryError("out of memory")
+
+
+def allocator():
+    torch.empty(2**60)
+
+
+def another():
+    raise RuntimeError("shapes differ")
+
+
+@pytest.mark.parametrize(
+    ("fail", "kind", "words"),
+    [
+        (accelerator, SizeLimitError, WOULD_FIT),
+        (allocator, SizeLimitError, WOULD_FIT),
+        (another, RuntimeError, "^shapes differ"),
+    ],
+)
+def test_out_of_memory_says_what_would_fit(trained, monkeypatch, fail, kind, words):
+    model = HuggingFaceModel(trained[1].model, name="big")
+    monkeypatch.setattr(type(model.model), "forward", lambda *_, **__: fail())
     model.start(CONTEXT)
-    words = (
-        rf"{len(CONTEXT)} tokens of the context and 0 drafted.*"
-        r"at most some \d+ tokens fit in one call; shorten the prompt, draft fewer"
-    )
-    with pytest.raises(SizeLimitError, match=words):
+    with pytest.raises(kind, match=words):
         model.logits(TokenTree(np.array([-1]), np.array([-1])), np.array([0]))
 
 
-def test_other_failures_are_not_taken_for_a_lack_of_memory(pair, monkeypatch):
-    model = HuggingFaceModel(pair[1].model, name="odd")
+# --- chats as prompts, through the tokenizer's template ----------------------------------------
 
-    def broken(*_, **__):
-        raise RuntimeError("shapes differ")
+MESSAGES = [{"role": "user", "content": "def f(x):"}]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
 
-    monkeypatch.setattr(type(model.model), "forward", broken)
-    model.start(CONTEXT)
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        model.logits(TokenTree(np.array([-1]), np.array([-1])), np.array([0]))
+
+@pytest.fixture
+def chatting():
+    found = load_model(TRAINED_PAIR[1], device="cpu")
+    # a tokenizer that begins every text with one, as many do
+    found.tokenizer.bos_token = found.tokenizer.convert_ids_to_tokens(0)
+    found.tokenizer.add_bos_token = True
+    return found
+
+
+def test_a_chat_is_what_its_template_says_and_begins_once(chatting):
+    chatting.tokenizer.chat_template = TEMPLATE
+    ids = chatting.encode_chat(MESSAGES)
+    assert ids.dtype == np.int64 and (ids == 0).sum() == 1 and ids[0] == 0
+    assert chatting.tokenizer.decode(ids[1:]) == "user: def f(x):\nassistant:"
+
+
+def test_a_model_without_a_template_says_so(chatting):
+    with pytest.raises(InvalidInputError, match="has no chat template: give the prompt as text"):
+        chatting.encode_chat(MESSAGES)
+
+
+def test_what_a_template_refuses_is_named(chatting):
+    chatting.tokenizer.chat_template = "{{ raise_exception('only users speak') }}"
+    with pytest.raises(InvalidInputError, match="refuses the messages: only users speak"):
+        chatting.encode_chat(MESSAGES)

@@ -1,7 +1,5 @@
 """List sampling: lossless, its races, and text that does not depend on the draft; delayed paths."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
@@ -23,33 +21,15 @@ from otlp.decode.laws.round_laws import round_law
 from otlp.decode.one_stream import race
 from otlp.decode.verification.list_sampling import race_conditional
 from otlp.errors import InvalidInputError, SizeLimitError, UnsupportedProblemError
-from tests.otlp.decode.tabular_rounds import assert_law_of
+from tests.otlp.decode.tabular_rounds import PAIRS, assert_law_of, make_pair
 
 SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)]
 """V, L, K."""
-PAIRS = ["random", "same", "apart", "draft cut", "target cut"]
 
 
-def lacking(model: TabularModel, tokens: list[int]) -> TabularModel:
-    """The model without some tokens."""
-    kept = [np.where(np.isin(np.arange(t.shape[-1]), tokens), 0.0, t) for t in model.tables]
-    return TabularModel([table / table.sum(axis=-1, keepdims=True) for table in kept])
-
-
-def make_pair(kind: str, size: int, length: int) -> tuple[TabularModel, TabularModel]:
-    draft, target = random_pair(size, length + 1, np.random.default_rng(size + length))
-    if kind == "same":
-        return TabularModel(target.tables), target
-    gone: dict[str, tuple[list[int], list[int]]] = {
-        "apart": ([0], [*range(1, size)]), "draft cut": ([1], []), "target cut": ([], [0]),
-    }  # fmt: skip
-    for_draft, for_target = gone.get(kind, ([], []))
-    return lacking(draft, for_draft), lacking(target, for_target)
-
-
-@pytest.mark.parametrize(("sizes", "kind"), list(product(SIZES, PAIRS)))
-def test_list_sampling_is_lossless(sizes, kind) -> None:
-    size, length, paths = sizes
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(("size", "length", "paths"), SIZES)
+def test_list_sampling_is_lossless(size, length, paths, kind) -> None:
     draft, target = make_pair(kind, size, length)
     drafting = iid_paths(paths, length)
     law = round_law(draft, target, drafting, ListSampling())
@@ -63,9 +43,8 @@ def test_list_sampling_is_lossless(sizes, kind) -> None:
 @pytest.mark.parametrize("kind", PAIRS)
 def test_rules_on_delayed_paths_are_lossless(verification, kind) -> None:
     for drafting in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2), prefix_tree([2, 2])):
-        draft, target = make_pair(kind, 2, drafting.length)
-        law = round_law(draft, target, drafting, verification)
-        assert_law_of(target, law)
+        pair = make_pair(kind, 2, drafting.length)
+        assert_law_of(pair[1], round_law(*pair, drafting, verification))
 
 
 def test_delayed_paths_are_a_trunk_and_paths() -> None:

@@ -117,6 +117,13 @@ def unasked(pair: tuple[Any, Any]) -> Any:
     return pair[1].generate(PROMPT, attention_mask=torch.ones_like(PROMPT), **given)
 
 
+def ours(pair: tuple[Any, Any], **asked: Any) -> Any:
+    """What generate gives with our function in it."""
+    mask = torch.ones_like(PROMPT)
+    own = {"custom_generate": generate, "draft_model": pair[0]}
+    return pair[1].generate(PROMPT, attention_mask=mask, **own, **asked)
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any, name: str) -> None:
     """The fields are those of the transformers that is installed."""
@@ -135,36 +142,25 @@ def test_every_field_is_honoured_or_refused(pair: tuple[Any, Any], unasked: Any,
         check_options(PROMPT, config, [], {}, {})
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"dola_layers": "low"},
-        {"penalty_alpha": 0.6, "top_k": 4},
-        {"prompt_lookup_num_tokens": 3},
-        {"length_penalty": 2.0},
-        {"early_stopping": True},
-        {"guidance_scale": 1.5},
-        {"cache_implementation": "static"},
-        {"output_attentions": True, "return_dict_in_generate": True},
-        {"position_ids": torch.arange(2, 7)[None]},
-        {"stop_strings": ["x"]},
-        {"past_key_values": transformers.DynamicCache()},
-    ],
-    ids=lambda asked: next(iter(asked)),
-)
-def test_from_within_generate(pair: tuple[Any, Any], asked: dict[str, Any]) -> None:
-    name = next(iter(asked))
+SYNTHID = transformers.SynthIDTextWatermarkingConfig(keys=[654, 400, 836], ngram_len=3)
+BY_GENERATE = ("diversity_penalty", "penalty_alpha", "num_beams")
+"""What generate itself refuses, or decodes another way with, if nothing else is asked for."""
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    *((name, {name: value}) for name, value in ASKED.items() if name not in BY_GENERATE),
+    ("penalty_alpha", {"penalty_alpha": 0.6, "top_k": 4}),
+    ("output_attentions", {"output_attentions": True, "return_dict_in_generate": True}),
+    ("position_ids", {"position_ids": torch.arange(2, 7)[None]}),
+    ("stop_strings", {"stop_strings": ["x"]}),
     # transformers 5.24 hands the old name on as the new one
-    match = "cache|past_key_values" if name == "past_key_values" else name
-    with pytest.raises(InvalidInputError, match=match):
-        pair[1].generate(
-            PROMPT,
-            attention_mask=torch.ones_like(PROMPT),
-            max_new_tokens=2,
-            custom_generate=generate,
-            draft_model=pair[0],
-            **asked,
-        )
+    ("cache|past_key_values", {"past_key_values": transformers.DynamicCache()}),
+    ("SynthIDTextWatermarkLogitsProcessor", {"watermarking_config": SYNTHID}),
+]
+
+
+@pytest.mark.parametrize(("name", "asked"), REFUSED, ids=[name for name, _ in REFUSED])
+def test_from_within_generate(pair: tuple[Any, Any], name: str, asked: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        ours(pair, max_new_tokens=2, **asked)
 
 
 def test_inputs_that_are_not_known_are_refused() -> None:
@@ -202,11 +198,9 @@ class Streamer:
 def test_a_streamer_gets_every_token_and_an_end(pair: tuple[Any, Any]) -> None:
     plain, streamed = Streamer(), Streamer()
     given = {"max_new_tokens": 7, "do_sample": False, "pad_token_id": 0}
-    given["attention_mask"] = torch.ones_like(PROMPT)
-    pair[1].generate(PROMPT, streamer=plain, **given)
-    pair[1].generate(
-        PROMPT, streamer=streamed, custom_generate=generate, draft_model=pair[0], **given
-    )
+    mask = torch.ones_like(PROMPT)
+    pair[1].generate(PROMPT, attention_mask=mask, streamer=plain, **given)
+    ours(pair, streamer=streamed, **given)
     assert streamed.got == plain.got
 
 
@@ -302,25 +296,12 @@ def test_processors_of_the_users_own(pair: tuple[Any, Any]) -> None:
             generated(pair, PROMPT, logits_processor=take([processor]))
 
 
-def test_synthid_is_refused(pair: tuple[Any, Any]) -> None:
-    config = transformers.SynthIDTextWatermarkingConfig(keys=[654, 400, 836], ngram_len=3)
-    with pytest.raises(InvalidInputError, match="SynthIDTextWatermarkLogitsProcessor"):
-        generated(pair, PROMPT, watermarking_config=config)
-
-
 def test_lengths_beyond_the_context_are_refused_before_a_token(pair: tuple[Any, Any]) -> None:
     plain, found = generated(pair, PROMPT, max_new_tokens=64 - PROMPT.shape[1])
     assert torch.equal(plain, found) and found.shape[1] == 64
     streamer = Streamer()
     with pytest.raises(InvalidInputError, match=r"65 tokens .* at most 59"):
-        pair[1].generate(
-            PROMPT,
-            attention_mask=torch.ones_like(PROMPT),
-            max_new_tokens=60,
-            custom_generate=generate,
-            draft_model=pair[0],
-            streamer=streamer,
-        )
+        ours(pair, max_new_tokens=60, streamer=streamer)
     assert streamer.got == [PROMPT.tolist()]
 
 
@@ -361,11 +342,7 @@ class Watching(Tournament):
 
 @pytest.mark.parametrize(
     "wanted",
-    [
-        prefix_tree([3, 2]),
-        iid_paths(2, 3),
-        tree_shape([-1, 0, 0, 0, 1, 1, 2, 4], "iid"),
-    ],
+    [prefix_tree([3, 2]), iid_paths(2, 3), tree_shape([-1, 0, 0, 0, 1, 1, 2, 4], "iid")],
     ids=name_of,
 )
 def test_near_the_end_a_drafting_is_shortened_as_itself(

@@ -8,7 +8,6 @@ from otlp.decode import (
     Block,
     GreedyMultipath,
     Speculative,
-    Tournament,
     Traversal,
     TwoSlicePaths,
     adaptive_branching,
@@ -22,7 +21,7 @@ from otlp.decode import (
 )
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.multipath_lp import multipath_optimum
-from otlp.decode.laws.prefix_laws import greedy_efficiency, prefix_law
+from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.tabular_rounds import cut
@@ -34,12 +33,7 @@ OPTIMUM_SLACK = 1e-6
 
 
 def efficiency(pair, name, paths, length):
-    algorithm = ALGORITHMS[name]
-    if isinstance(algorithm, GreedyMultipath):
-        return greedy_efficiency(*pair, iid_paths(paths, length))
-    if isinstance(algorithm, Tournament):
-        return tournament_efficiency(*pair, iid_paths(paths, length))
-    return prefix_law(*pair, iid_paths(paths, length), algorithm).block_efficiency
+    return prefix_law(*pair, iid_paths(paths, length), ALGORITHMS[name]).block_efficiency
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -131,10 +125,8 @@ def test_tournament_on_prefix_trees_is_near_the_optimum_and_above_exact_top_down
     for size, branching in PREFIX_TREES:
         for seed in range(17):
             rng, noise = np.random.default_rng(seed), (0.5, 1.0, 2.0)[seed % 3]
-            pair, drafting = (
-                random_pair(size, len(branching) + 1, rng, noise=noise),
-                prefix_tree(branching),
-            )
+            pair = random_pair(size, len(branching) + 1, rng, noise=noise)
+            drafting = prefix_tree(branching)
             own = tournament_efficiency(*pair, drafting)
             other = prefix_law(*pair, drafting, ALGORITHMS["optimal"]).block_efficiency
             best = drafting_optimum(*pair, drafting)

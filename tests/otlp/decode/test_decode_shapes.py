@@ -38,12 +38,11 @@ from otlp.decode import (
 )
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees, round_law
-from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
+from tests.otlp.decode.tabular_rounds import LEAF
 from tests.tiny_models import name_of
 
-LEAF: Any = ((), ())
 RULED: list[Drafting] = [
     mixed_tree([(1, 1), (0, 2)]),
     adaptive_depth(3, 3, 0.3),
@@ -94,12 +93,6 @@ class Watched(ShapeRule[Any]):
         return None if found is None else ((*state[0], token), found)
 
 
-def same(one: DraftTree, other: DraftTree) -> bool:
-    return one.tokens.tolist() == other.tokens.tolist() and one.parents.tolist() == (
-        other.parents.tolist()
-    )
-
-
 EVERY: dict[str, Drafting] = {
     "iid_paths": iid_paths(2, 3),
     "delayed_paths": delayed_paths(1, 2, 2),
@@ -138,7 +131,8 @@ def test_no_shape_looks_at_the_target(name: str) -> None:
                 model.start(np.empty(0, dtype=np.int64))
             rng = np.random.default_rng(seed)
             trees.append(play_round(draft, target, EVERY[name], Traversal(), rng).tree)
-        assert same(*trees)
+        assert trees[0].tokens.tolist() == trees[1].tokens.tolist()
+        assert trees[0].parents.tolist() == trees[1].parents.tolist()
 
 
 @pytest.mark.parametrize("drafting", RULED[:3], ids=name_of)
@@ -217,10 +211,10 @@ def test_a_drafting_is_shortened_as_itself(name: str) -> None:
         np.testing.assert_allclose(law.tokens, wanted, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "asked", [None, Children((0, 0)), Children((3,)), Children((-1,)), Children(drawn=-1),
-              Children(drawn=10**6)]
-)  # fmt: skip
+WRONG = [Children((0, 0)), Children((3,)), Children((-1,)), Children(drawn=-1), Children((), 10**6)]
+
+
+@pytest.mark.parametrize("asked", [None, *WRONG])
 def test_a_rule_that_asks_for_what_there_is_not(asked: Any) -> None:
     draft, target = random_pair(3, 2, np.random.default_rng(6))
     with pytest.raises(InvalidInputError):

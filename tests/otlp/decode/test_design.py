@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 import otlp
 from bench.tree_schemes import greedy_profile
 from otlp.decode import (
+    Chooser,
     Drafting,
     GreedyMultipath,
+    RandomChooser,
     Sampling,
     TabularModel,
     Tournament,
     TwoSlicePaths,
     Verification,
+    enumerate_choices,
     iid_paths,
     mixed_shape,
     random_pair,
@@ -44,9 +48,8 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
 from otlp.errors import InvalidInputError
-from tests.otlp.decode.tabular_rounds import every_text, without_memory
+from tests.otlp.decode.tabular_rounds import LEAF, NAMES, every_text, without_memory
 
-LEAF: Any = ((), ())
 MIXED = mixed_shape(((((LEAF,), ()),), (((), (LEAF,)), LEAF)))
 
 
@@ -55,19 +58,20 @@ def lengths(profile: Any) -> Any:
     return profile[0] - np.append(profile[0, 1:], 0.0)
 
 
-def random_mixed(rng: np.random.Generator, slots: int) -> Any:
-    """A mixed shape of so many slots below the root."""
-    shape: Any = [[], []]
-    homes = [shape]
-    for _ in range(slots):
-        child: Any = [[], []]
-        homes[rng.integers(len(homes))][rng.integers(2)].append(child)
-        homes.append(child)
+def any_mixed(chooser: Chooser, slots: int) -> Any:
+    """A mixed shape of so many slots below the root, by choices that are all different shapes."""
 
-    def frozen(one: Any) -> Any:
-        return tuple(tuple(map(frozen, kind)) for kind in one)
+    def chosen(options: int) -> int:
+        return chooser.choose(np.full(options, 1.0 / options))
 
-    return frozen(shape)
+    def forest(left: int) -> Any:
+        if not left:
+            return ()
+        first = chosen(left)
+        return (any_mixed(chooser, first), *forest(left - first - 1))
+
+    certain = chosen(slots + 1)
+    return forest(certain), forest(slots - certain)
 
 
 def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
@@ -78,7 +82,7 @@ def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
         "paths": lambda: (1 + nodes // 3, depth),
         "tree": lambda: (-1, *(int(rng.integers(slot)) for slot in range(1, nodes))),
         "mixed": lambda: tuple(pairs),
-        "mixed-shape": lambda: random_mixed(rng, nodes),
+        "mixed-shape": lambda: any_mixed(RandomChooser(rng), nodes),
         "adaptive-branching": lambda: (nodes, depth, float(rng.random())),
         "adaptive-depth": lambda: (1 + nodes // 3, depth, float(rng.random()) / 2),
         "delayed": lambda: (1 + depth % 2, 1 + nodes // 4, 1 + depth // 2),
@@ -108,12 +112,8 @@ def test_accepted_lengths_follow_from_the_text(family: str, seed: int) -> None:
 
 def test_slots_of_different_parents_are_told_apart() -> None:
     """Leaves below parents of different shape."""
-    q, p = (np.array([0.4, 0.6]), np.array([0.6, 0.4]))
-    draft, target = without_memory(q, p, 4)
-    drafting = tree_shape([-1, 0, 0, 1, 1, 2], "iid")
-    assert profile_error(draft, target, drafting) < 1e-9
-    law = round_law(draft, target, drafting, Tournament())
-    assert law.block_efficiency == pytest.approx(2.9655, abs=1e-4)
+    models = without_memory([0.4, 0.6], [0.6, 0.4], 4)
+    assert profile_error(*models, tree_shape([-1, 0, 0, 1, 1, 2], "iid")) < 1e-9
 
 
 def two_slice_profile(text: WrittenText, paths: int, length: int) -> Any:
@@ -189,26 +189,11 @@ def test_static_trees_against_all_trees(nodes: int, depth: int) -> None:
 
 def mixed_shapes(nodes: int) -> list[Any]:
     """All shapes of at most so many slots below the root."""
-
-    def forests(slots: int) -> list[Any]:
-        if slots == 0:
-            return [()]
-        return [
-            (child, *rest)
-            for first in range(1, slots + 1)
-            for child in shapes(first - 1)
-            for rest in forests(slots - first)
-        ]
-
-    def shapes(slots: int) -> list[Any]:
-        return [
-            (certain, drawn)
-            for split in range(slots + 1)
-            for certain in forests(split)
-            for drawn in forests(slots - split)
-        ]
-
-    return [shape for slots in range(1, nodes + 1) for shape in shapes(slots)]
+    return [
+        shape
+        for slots in range(1, nodes + 1)
+        for shape, _ in enumerate_choices(partial(any_mixed, slots=slots))
+    ]
 
 
 ACCEPTANCE = np.array([[0.0, 0.5, 0.62], [0.4, 0.6, 0.66], [0.55, 0.68, 0.71]])
@@ -259,8 +244,7 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     for _ in range(40):
         tokens = rng.choice(3, size=30, p=p)
         texts.append(WrittenText(tokens, np.tile(p, (30, 1)), np.tile(q, (30, 1))))
-    names = {"draft": "d", "target": "t", "sampling": Sampling()}
-    statistics = gather_statistics(texts, **names, budgets=(3,), length=3)  # type: ignore[arg-type]
+    statistics = gather_statistics(texts, **NAMES, budgets=(3,), length=3)
     found = design(statistics, 3)
     exact = round_law(models[0], models[1], found.drafting, found.verification).block_efficiency
     assert found.tokens_per_call == pytest.approx(exact, abs=4 * found.error + 1e-3)
@@ -272,9 +256,6 @@ def test_the_design_against_all_shapes(seed: int) -> None:
     ]
     # chosen by what nodes accept on average, so not always the very best
     assert exact >= max(rivals) - 0.03
-
-
-NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
 
 
 def test_every_family_makes_what_it_says() -> None:

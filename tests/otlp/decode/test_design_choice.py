@@ -29,11 +29,10 @@ from otlp.decode.design import (
     tournament_profile,
 )
 from otlp.errors import InvalidInputError, UnsupportedProblemError
+from tests.otlp.decode.tabular_rounds import LEAF, NAMES
 
-LEAF: Any = ((), ())
 ROW = np.full((4, 3), 1.0 / 3.0)
 TEXT = WrittenText(np.zeros(4, dtype=int), ROW, ROW)
-NAMES: Any = {"draft": "d", "target": "t", "sampling": Sampling()}
 
 
 def statistics(*candidates: Candidate) -> Statistics:

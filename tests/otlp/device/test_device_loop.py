@@ -56,6 +56,10 @@ def pair(**settings: Any) -> tuple[Any, Any]:
     return target, draft
 
 
+def uncompiled(*models: Any, **options: Any) -> DeviceLoop:
+    return DeviceLoop(*map(Llama, models), compiled=False, **options)
+
+
 def numbers(loop: DeviceLoop, batch: int, seed: int):
     rng = np.random.default_rng(seed)
     while True:
@@ -107,7 +111,7 @@ def test_the_tokens_of_the_reference(length: int, known: int) -> None:
     if known < target.config.vocab_size:
         kept = torch.arange(0, 3 * known, 3)
         draft.lm_head = FrequentHead(draft.lm_head.weight[kept], kept, target.config.vocab_size)
-    loop = DeviceLoop(Llama(target), Llama(draft), length=length, compiled=False)
+    loop = uncompiled(target, draft, length=length)
     found = loop.decode(PROMPTS, 60, numbers(loop, 3, 4))
     for row, prompt in enumerate(PROMPTS):
         source = numbers(loop, 3, 4)
@@ -170,9 +174,7 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
         return verify(*parts)
 
     verify = verifiers(branching)[0]
-    loop = DeviceLoop(
-        Llama(target), Llama(draft), branching=branching, compiled=False, verify=recording
-    )
+    loop = uncompiled(target, draft, branching=branching, verify=recording)
     rest = torch.full((len(tokens), loop.numbers_a_round - loop.nodes), 0.5)
     given = torch.cat([drawing, rest], 1)
     loop.decode([prompt] * len(tokens), 1, iter([given]))
@@ -200,9 +202,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
         return found
 
     verify = verifiers(branching)[0]
-    loop = DeviceLoop(
-        Llama(target), Llama(draft), branching=branching, compiled=False, verify=checking
-    )
+    loop = uncompiled(target, draft, branching=branching, verify=checking)
     loop._warm_up = lambda state: None  # it would play rounds that no text goes on from
     decoded = loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 1))
     assert text[3:33] == decoded.texts[0].tolist()
@@ -213,7 +213,7 @@ def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
 def test_the_law_of_the_next_tokens(branching: tuple[int, ...]) -> None:
     """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
     target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
-    loop = DeviceLoop(Llama(target), Llama(draft), branching=branching, compiled=False)
+    loop = uncompiled(target, draft, branching=branching)
     found = loop.decode([[1, 0]] * 2000, 2, torch.Generator().manual_seed(3))
     drawn = np.array([4 * first + second for first, second in found.texts])
     wanted = [law(target, [1, 0])[x] * law(target, [1, 0, x]) for x in range(4)]
@@ -237,11 +237,8 @@ class ReadBacks(TorchDispatchMode):
 
 @pytest.mark.parametrize("vocab", [8, 512])
 def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
-    target, draft = pair(vocab_size=vocab)
-    loop = DeviceLoop(
-        Llama(target), Llama(draft), length=3, compiled=False,
-        verify=partial(verify_on_device, (1, 1, 1)),
-    )  # fmt: skip
+    verify = partial(verify_on_device, (1, 1, 1))
+    loop = uncompiled(*pair(vocab_size=vocab), length=3, verify=verify)
     counts = []
     for tokens in (1, 25):
         with ReadBacks() as read:
@@ -253,7 +250,7 @@ def test_one_flag_is_read_a_round_whatever_the_vocabulary(vocab: int) -> None:
 
 def test_plain_decoding_is_a_draft_of_nothing() -> None:
     target, _ = pair()
-    loop = DeviceLoop(Llama(target), compiled=False)
+    loop = uncompiled(target)
     found = loop.decode([[5, 9]], 12, numbers(loop, 1, 2))
     source, text = numbers(loop, 1, 2), [5, 9]
     for _ in range(12):
@@ -272,15 +269,13 @@ def test_laws_are_those_of_the_sampling(sampling: Sampling) -> None:
 
 
 def test_a_text_ends_with_an_end_token() -> None:
-    target, draft = pair()
-    models = Llama(target), Llama(draft)
-    free = DeviceLoop(*models, length=3, compiled=False)
+    models = pair()
+    free = uncompiled(*models, length=3)
     whole = free.decode(PROMPTS, 40, numbers(free, 3, 4)).texts
     end = int(whole[0][7])
-    loop = DeviceLoop(*models, length=3, compiled=False, ends=[end])
-    for found, longer in zip(
-        loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts, whole, strict=True
-    ):
+    loop = uncompiled(*models, length=3, ends=[end])
+    ended = loop.decode(PROMPTS, 40, numbers(loop, 3, 4)).texts
+    for found, longer in zip(ended, whole, strict=True):
         places = np.flatnonzero(longer == end)
         stop = places[0] + 1 if places.size else 40
         assert found.tolist() == longer[:stop].tolist()
@@ -288,12 +283,10 @@ def test_a_text_ends_with_an_end_token() -> None:
 
 def test_half_precision_and_other_kinds() -> None:
     for kind in ("qwen2", "qwen3"):
-        model = tiny(kind)
-        loop = DeviceLoop(Llama(model), Llama(model), length=2, compiled=False)
+        loop = uncompiled(*[tiny(kind)] * 2, length=2)
         found = loop.decode([[1, 2]], 9, numbers(loop, 1, 0))
         assert found.calls[0] <= 4  # the draft is the target: two are accepted but for rounding
-    half = Llama(tiny("llama").bfloat16())
-    loop = DeviceLoop(half, half, paths=2, length=2, compiled=False)
+    loop = uncompiled(*[tiny("llama").bfloat16()] * 2, paths=2, length=2)
     assert loop.decode([[1, 2]], 9, numbers(loop, 1, 0)).texts[0].size == 9
 
 
@@ -328,7 +321,7 @@ print(*loop.uncompiled)
 @pytest.mark.long
 def test_without_a_compiler_steps_run_as_they_are() -> None:
     """In a process of its own: what a compiler cannot do is remembered."""
-    loop = DeviceLoop(*map(Llama, pair()), length=2, compiled=False)
+    loop = uncompiled(*pair(), length=2)
     wanted = loop.decode([[1, 2]], 10, numbers(loop, 1, 0)).texts[0]
     environment = {"CXX": "no-such-compiler", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     said = run_python(WITHOUT_COMPILER, **environment)
@@ -339,9 +332,7 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("branching", [(1, 1), (2, 2)])
 def test_compiled_steps_decode_the_same_tokens(branching: tuple[int, ...]) -> None:
-    target, draft = pair()
-    models = Llama(target), Llama(draft)
-    texts = []
+    models, texts = [Llama(one) for one in pair()], []
     for compiled in (False, True):
         loop = DeviceLoop(*models, branching=branching, compiled=compiled)
         own = []
@@ -371,26 +362,26 @@ def test_each_loop_has_compiled_steps_of_its_own() -> None:
 
 
 def test_what_is_refused() -> None:
-    target, draft = pair()
-    large, small = Llama(target), Llama(draft)
-    with pytest.raises(UnsupportedProblemError, match="'gpt2'"):
-        Llama(tiny("gpt2"))
-    with pytest.raises(UnsupportedProblemError, match="sliding window"):
-        Llama(tiny("mistral", sliding_window=6))
+    large, small = map(Llama, pair())
+    for model, words in ((tiny("gpt2"), "'gpt2'"), (tiny("mistral"), "sliding window")):
+        with pytest.raises(UnsupportedProblemError, match=words):
+            Llama(model)
     with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
         DeviceLoop(Llama(tiny("llama", vocab_size=32)), small)
     for branching in ((), (2, 0), (2.5,)):
         with pytest.raises(InvalidInputError):
             DeviceLoop(large, small, branching=branching)
     loop = DeviceLoop(large, small, length=2, slots=32, compiled=False)
-    with pytest.raises(InvalidInputError, match="needs 33 slots, and the caches have 32"):
-        loop.decode([[1] * 20], 10)
     free = DeviceLoop(large, small, length=2, compiled=False)
-    with pytest.raises(InvalidInputError, match="prompt 2 has 120 tokens"):
-        free.decode([[1], [1] * 120], 10)
-    for prompts, words in (([], "no prompts"), ([[]], "prompt 1 is empty"), ([[64]], "token 64")):
+    for decoding, prompts, words in (
+        (loop, [[1] * 20], "needs 33 slots, and the caches have 32"),
+        (free, [[1], [1] * 120], "prompt 2 has 120 tokens"),
+        (free, [], "no prompts"),
+        (free, [[]], "prompt 1 is empty"),
+        (free, [[64]], "token 64"),
+    ):
         with pytest.raises(InvalidInputError, match=words):
-            free.decode(prompts, 10)
+            decoding.decode(prompts, 10)
 
 
 IN_A_CACHE = """

@@ -14,12 +14,12 @@ pytest.importorskip("transformers", reason="needs transformers: pip install -e .
 from otlp.decode import prefix_tree  # noqa: E402
 from otlp.decode.verification.tournament import ELIMINATED, Branch, NodeState  # noqa: E402
 from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
-from otlp.device import DeviceLoop, Llama, verify_on_cpu  # noqa: E402
+from otlp.device import verify_on_cpu  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import OTLPError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
 from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
-from tests.otlp.device.test_device_loop import PROMPTS, numbers, pair, verifiers  # noqa: E402
+from tests.otlp.device.test_device_loop import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
 
 
 def by_slot(rows):
@@ -70,10 +70,9 @@ def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
 
 @pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
 def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
-    target, draft = (Llama(one) for one in pair())
-    texts = []
+    models, texts = pair(), []
     for verify in verifiers(branching):
-        loop = DeviceLoop(target, draft, branching=branching, verify=verify, compiled=False)
+        loop = uncompiled(*models, branching=branching, verify=verify)
         texts.append(loop.decode(PROMPTS, 40, numbers(loop, 3, 5)).texts)
     assert all((one == other).all() for one, other in zip(*texts, strict=True))
 
@@ -158,8 +157,7 @@ def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
             played += 1
         return found
 
-    target, draft = (Llama(one) for one in pair())
-    loop = DeviceLoop(target, draft, branching=branching, compiled=False, verify=checking)
+    loop = uncompiled(*pair(), branching=branching, verify=checking)
     source = numbers(loop, texts, 9)
     while played < texts * rounds:
         loop.decode([[one % 64] for one in range(texts)], 60, source)
@@ -170,10 +168,10 @@ def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
     played_alike(branching, 10, 10)
 
 
+LONG = [pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)]]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "branching",
-    [(1, 1), *(pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)])],
-)
+@pytest.mark.parametrize("branching", [(1, 1), *LONG])
 def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
     played_alike(branching, 100, 100)

@@ -24,12 +24,11 @@ from otlp.studies.decoding import Setting, measure
 from otlp.studies.written_texts import write_text
 
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Any, Any]:
-    return load_pair()
+def encoded(pair: Any, *texts: str) -> list[Any]:
+    return [pair[1].encode(text) for text in texts]
 
 
-def _interrupt(pair: Any, prompts: Sequence[Any], path: Path, **options: Any) -> None:
+def _interrupt(trained: Any, prompts: Sequence[Any], path: Path, **options: Any) -> None:
     """Begin a capture of two steps a prompt, and stop after the first passage."""
 
     class StopError(Exception):
@@ -39,61 +38,58 @@ def _interrupt(pair: Any, prompts: Sequence[Any], path: Path, **options: Any) ->
         raise StopError
 
     with pytest.raises(StopError):
-        capture(*pair, prompts, path, steps=2, progress=stop, **options)
+        capture(*trained, prompts, path, steps=2, progress=stop, **options)
 
 
-def test_a_capture_mixes_no_precisions(pair: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
-    _interrupt(pair, prompts, path)
+def test_a_capture_mixes_no_precisions(trained: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
+    _interrupt(trained, prompts, path)
     with pytest.raises(CaptureError, match="begun with other dtype"):
         capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
     with pytest.raises(CaptureError, match="other seed"):
-        capture(*pair, prompts, path, steps=2, seed=2)
+        capture(*trained, prompts, path, steps=2, seed=2)
     assert len(list(parts_folder(path).iterdir())) == 2
 
 
-def test_a_capture_deletes_only_what_it_made(pair: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
+def test_a_capture_deletes_only_what_it_made(trained: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
     folder = parts_folder(path)
-    _interrupt(pair, prompts, path)
+    _interrupt(trained, prompts, path)
     (folder / "notes.txt").write_text("mine")
     (folder / "00007.safetensors").write_text("mine")
     (folder / ".00001.0a1b2c3d.safetensors").write_text("left by a process that was killed")
-    assert len(capture(*pair, prompts, path, steps=2)) == 4
-    assert sorted(entry.name for entry in folder.iterdir()) == [
-        "00007.safetensors",
-        "notes.txt",
-    ]
+    assert len(capture(*trained, prompts, path, steps=2)) == 4
+    assert sorted(entry.name for entry in folder.iterdir()) == ["00007.safetensors", "notes.txt"]
 
 
-def test_a_capture_interrupted_at_its_end_is_done(pair: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", [pair[1].encode(text) for text in ("import", "def")]
+def test_a_capture_interrupted_at_its_end_is_done(trained: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
     folder = parts_folder(path)
-    straight = capture(*pair, prompts, tmp_path / "straight", steps=2)
-    _interrupt(pair, prompts, path)
+    straight = capture(*trained, prompts, tmp_path / "straight", steps=2)
+    _interrupt(trained, prompts, path)
     left = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
-    whole = capture(*pair, prompts, path, steps=2)
+    whole = capture(*trained, prompts, path, steps=2)
     assert not folder.exists()
     for part in ("target_logits", "draft_logits", "contexts"):
         np.testing.assert_array_equal(getattr(load(path), part), getattr(straight, part))
     folder.mkdir()
     for name, content in left.items():
         (folder / name).write_bytes(content)
-    again = capture(*pair, prompts, path, steps=2)
+    again = capture(*trained, prompts, path, steps=2)
     np.testing.assert_array_equal(again.target_logits, whole.target_logits)
     assert not folder.exists()
     with pytest.raises(CaptureError, match="is there already"):
-        capture(*pair, prompts, path, steps=2)
+        capture(*trained, prompts, path, steps=2)
     folder.mkdir()
     (folder / "plan.json").write_bytes(left["plan.json"])
     (folder / "00001.safetensors").write_bytes(left["00000.safetensors"])
     with pytest.raises(CaptureError, match="not made of the parts"):
-        capture(*pair, prompts, path, steps=2)
+        capture(*trained, prompts, path, steps=2)
 
 
 @pytest.mark.parametrize("plan", ["[]", "3", "{", "null", "\xff", "[" * 99999, None])
 def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
-    pair: Any, tmp_path: Path, plan: str | None
+    trained: Any, tmp_path: Path, plan: str | None
 ) -> None:
     folder = parts_folder(tmp_path / "mine")
     folder.mkdir()
@@ -101,28 +97,28 @@ def test_a_folder_that_is_no_interrupted_capture_is_left_alone(
     if plan is not None:
         (folder / "plan.json").write_text(plan, encoding="latin-1")
     with pytest.raises(CaptureError, match=r"mine\.parts"):
-        capture(*pair, [pair[1].encode("import")], tmp_path / "mine", steps=2)
+        capture(*trained, encoded(trained, "import"), tmp_path / "mine", steps=2)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
-def test_a_refused_capture_leaves_nothing(pair: Any, tmp_path: Path) -> None:
-    prompts = [pair[1].encode("import"), np.full(510, 7)]
+def test_a_refused_capture_leaves_nothing(trained: Any, tmp_path: Path) -> None:
+    prompts = [trained[1].encode("import"), np.full(510, 7)]
     for steps, given in ((100_000, prompts[:1]), (4, prompts), (2, []), (0, prompts[:1])):
         with pytest.raises(InvalidInputError, match=r"context|empty|steps is 0"):
-            capture(*pair, given, tmp_path / "mine", steps=steps)
+            capture(*trained, given, tmp_path / "mine", steps=steps)
         assert not list(tmp_path.iterdir())
-    assert len(capture(*pair, prompts[:1], tmp_path / "mine", steps=1)) == 1
+    assert len(capture(*trained, prompts[:1], tmp_path / "mine", steps=1)) == 1
 
 
 @pytest.mark.parametrize("top_logprobs", [None, 20])
 def test_what_was_kept_goes_on_where_it_stopped(
-    pair: Any, tmp_path: Path, top_logprobs: int | None
+    trained: Any, tmp_path: Path, top_logprobs: int | None
 ) -> None:
-    prompts = [pair[1].encode(text) for text in ("import", "def", "class")]
-    whole = capture(*pair, prompts, tmp_path / "whole", steps=2)
+    prompts = encoded(trained, "import", "def", "class")
+    whole = capture(*trained, prompts, tmp_path / "whole", steps=2)
     path = tmp_path / "mine.safetensors"
-    _interrupt(pair, prompts, path, top_logprobs=top_logprobs)
-    made = capture(*pair, prompts, path, steps=2, top_logprobs=top_logprobs)
+    _interrupt(trained, prompts, path, top_logprobs=top_logprobs)
+    made = capture(*trained, prompts, path, steps=2, top_logprobs=top_logprobs)
     assert {entry.name for entry in tmp_path.iterdir()} == {"whole", "mine.safetensors"}
     assert tuple(made.contexts) == whole.contexts
     np.testing.assert_array_equal(np.asarray(made.next_tokens), whole.next_tokens)
@@ -133,7 +129,7 @@ def test_what_was_kept_goes_on_where_it_stopped(
         known = found[: p.size] > 0.0
         np.testing.assert_allclose(found[: p.size][known], p[known], rtol=1e-5)
     with pytest.raises(CaptureError, match="is there already"):
-        capture(*pair, prompts, path, steps=2, top_logprobs=top_logprobs)
+        capture(*trained, prompts, path, steps=2, top_logprobs=top_logprobs)
 
 
 def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
@@ -149,40 +145,41 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
 
 
 def test_texts_end_with_an_end_token(
-    pair: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In captures, in what the target writes for `design` and `tune`, and in what is decoded."""
-    prompts = [pair[1].encode(text) for text in ("import", "def f", "class A")]
+    prompts = encoded(trained, "import", "def f", "class A")
     path, setting = tmp_path / "mine", Setting("block", 1, 3)
 
     def written() -> list[list[int]]:
         texts = [
-            write_text(*pair, prompt, 8, np.random.default_rng([0, at])).tokens
+            write_text(*trained, prompt, 8, np.random.default_rng([0, at])).tokens
             for at, prompt in enumerate(prompts)
         ]
-        runs = measure(*pair, prompts, setting, max_tokens=12).runs
+        runs = measure(*trained, prompts, setting, max_tokens=12).runs
         return [found.tolist() for found in (*texts, *(run.tokens for run in runs))]
 
     free = written()
     ends = [free[1][3], free[3][2]]
-    monkeypatch.setattr(pair[1].model.generation_config, "eos_token_id", ends)
+    monkeypatch.setattr(trained[1].model.generation_config, "eos_token_id", ends)
     shorter = written()
     for found, longer in zip(shorter, free, strict=True):
         last = next((at for at, one in enumerate(longer) if one in ends), None)
         assert last is None or found == longer[: last + 1]
     assert len(shorter[1]) <= 4 and len(shorter[3]) <= 3
-    made = capture(*pair, prompts, path, steps=8)
+    made = capture(*trained, prompts, path, steps=8)
     assert np.asarray(made.next_tokens).tolist() == [*shorter[0], *shorter[1], *shorter[2]]
     with pytest.raises(CaptureError, match="already"):
-        capture(*pair, prompts, path, steps=8)
+        capture(*trained, prompts, path, steps=8)
 
 
-def test_captured_logits_are_those_of_the_models(pair: Any) -> None:
-    torch = pytest.importorskip("torch")
-    prompt = pair[1].encode("import os\n")
-    made = capture_passage(*pair, prompt, 3, np.random.default_rng(2))
+def test_captured_logits_are_those_of_the_models(trained: Any) -> None:
+    import torch
+
+    prompt = trained[1].encode("import os\n")
+    made = capture_passage(*trained, prompt, 3, np.random.default_rng(2))
     text = [*prompt.tolist(), *made.next_tokens.tolist()]
-    for model, kept in zip(pair, (made.draft_logits, made.target_logits), strict=True):
+    for model, kept in zip(trained, (made.draft_logits, made.target_logits), strict=True):
         with torch.inference_mode():
             plain = model.model(input_ids=torch.tensor([text])).logits[0].numpy()
         np.testing.assert_allclose(kept, plain[prompt.size - 1 : -1], atol=0.02)

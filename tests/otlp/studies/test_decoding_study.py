@@ -9,15 +9,7 @@ from scipy import stats
 
 from otlp.decode import ALGORITHMS, iid_paths, random_pair
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decoding import (
-    Measurement,
-    Run,
-    Setting,
-    decode,
-    measure,
-    record,
-    speed_up,
-)
+from otlp.studies.decoding import Measurement, Run, Setting, decode, measure, record, speed_up
 from otlp.studies.estimate import ratio
 from tests.otlp.cli.command import refused, run
 
@@ -81,22 +73,25 @@ def test_runs_are_the_same_again_and_count_their_calls():
     assert json.loads(json.dumps(record(first)))["paths"] == 2
 
 
-def test_settings_that_cannot_be_are_refused():
-    draft, target = random_pair(3, 8, np.random.default_rng(4))
-    with pytest.raises(InvalidInputError, match="K is 0"):
-        measure(draft, target, [EMPTY], Setting("block", 0, 2))
-    with pytest.raises(InvalidInputError, match="L is 0"):
-        measure(draft, target, [EMPTY], Setting("block", 1, 0))
-    with pytest.raises(InvalidInputError, match="no verification algorithm 'blocks'"):
-        measure(draft, target, [EMPTY], Setting("blocks", 1, 2))
-    with pytest.raises(UnsupportedProblemError, match="K must be 2"):
-        measure(draft, target, [EMPTY], Setting("hub", 3, 2))
-    with pytest.raises(InvalidInputError, match="no prompts"):
-        measure(draft, target, [], Setting("block", 1, 2))
+@pytest.mark.parametrize(
+    ("prompts", "setting", "kind", "words"),
+    [
+        ([EMPTY], Setting("block", 0, 2), InvalidInputError, "K is 0"),
+        ([EMPTY], Setting("block", 1, 0), InvalidInputError, "L is 0"),
+        ([EMPTY], Setting("blocks", 1, 2), InvalidInputError, "no verification algorithm 'blocks'"),
+        ([EMPTY], Setting("hub", 3, 2), UnsupportedProblemError, "K must be 2"),
+        ([], Setting("block", 1, 2), InvalidInputError, "no prompts"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(prompts, setting, kind, words):
+    with pytest.raises(kind, match=words):
+        measure(*random_pair(3, 8, np.random.default_rng(4)), prompts, setting)
+
+
+def test_no_tokens_are_refused():
+    pair, rng = random_pair(3, 8, np.random.default_rng(4)), np.random.default_rng(0)
     with pytest.raises(InvalidInputError, match="max_tokens is 0"):
-        decode(
-            draft, target, EMPTY, iid_paths(1, 2), ALGORITHMS["block"], np.random.default_rng(0), 0
-        )
+        decode(*pair, EMPTY, iid_paths(1, 2), ALGORITHMS["block"], rng, 0)
 
 
 @pytest.mark.parametrize("command", ["decode", "capture"])
@@ -107,46 +102,30 @@ def test_without_torch_the_install_command_is_named(command, tmp_path, monkeypat
     assert 'pip install -e ".[decode]"' in refused(*words)
 
 
-class TestOnTheTrainedPair:
-    @pytest.fixture(autouse=True)
-    def _engines(self):
-        pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
-        pytest.importorskip("transformers", reason="needs transformers")
+@pytest.mark.usefixtures("trained")
+def test_decode_prints_and_writes(tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("import os\n\ndef main(\n")
+    out, figure = tmp_path / "a.json", tmp_path / "a.png"
+    result = run(
+        *("decode", "--prompts", str(prompts), "--algorithms", "block,two-slice"),
+        *("--paths", "1,2", "--length", "2", "--tokens", "3", "--device", "cpu"),
+        *("--json", str(out), "--figure", str(figure)),
+    )
+    assert result.exit_code == 0
+    assert "left out: block with K = 2" in result.output
+    found = json.loads(out.read_text())["measurements"]
+    names = [(one["algorithm"], one["paths"]) for one in found]
+    assert names == [("autoregressive", 1), ("block", 1), ("two-slice", 1), ("two-slice", 2)]
+    assert found[0]["block_efficiency"][0] == 1.0
+    assert all(len(one["runs"]) == 2 and one["speed_up"][0] > 0.0 for one in found)
+    assert figure.stat().st_size
 
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def pair():
-        pytest.importorskip("torch")
-        pytest.importorskip("transformers")
-        from otlp.decode.models.loading import load_pair
 
-        return load_pair(device="cpu")
-
-    def test_decode_prints_and_writes(self, tmp_path):
-        prompts = tmp_path / "prompts.txt"
-        prompts.write_text("import os\n\ndef main(\n")
-        out, figure = tmp_path / "a.json", tmp_path / "a.png"
-        result = run(
-            *("decode", "--prompts", str(prompts), "--algorithms", "block,two-slice"),
-            *("--paths", "1,2", "--length", "2", "--tokens", "3", "--device", "cpu"),
-            *("--json", str(out), "--figure", str(figure)),
-        )
-        assert result.exit_code == 0
-        assert "left out: block with K = 2" in result.output
-        found = json.loads(out.read_text())
-        found = found["measurements"]
-        names = [(one["algorithm"], one["paths"]) for one in found]
-        assert names == [("autoregressive", 1), ("block", 1), ("two-slice", 1), ("two-slice", 2)]
-        assert found[0]["block_efficiency"][0] == 1.0
-        assert all(len(one["runs"]) == 2 and one["speed_up"][0] > 0.0 for one in found)
-        assert figure.stat().st_size
-
-    def test_a_prompt_that_is_too_long_is_named(self, tmp_path):
-        prompts = tmp_path / "prompts.json"
-        prompts.write_text(json.dumps(["import os", "x = 1; " * 300]))
-        said = refused("decode", "--prompts", prompts, "--device", "cpu")
-        assert "prompt 2 has" in said and "512" in said
-
-    def test_a_prompt_without_room_for_a_round_is_refused(self, pair):
-        with pytest.raises(InvalidInputError, match="does not fit"):
-            measure(*pair, [np.full(510, 7)], Setting("block", 1, 4))
+def test_prompts_without_room_are_refused(trained, tmp_path):
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps(["import os", "x = 1; " * 300]))
+    said = refused("decode", "--prompts", prompts, "--device", "cpu")
+    assert "prompt 2 has" in said and "512" in said
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        measure(*trained, [np.full(510, 7)], Setting("block", 1, 4))

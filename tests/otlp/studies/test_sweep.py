@@ -62,7 +62,11 @@ def test_a_sweep_is_a_comparison_at_every_setting() -> None:
     assert next(points, None) is None
 
 
-def measured(journal: Path, **options: Any) -> tuple[bytes, list[SweepPoint], int]:
+Finished = tuple[bytes, list[SweepPoint], int]
+"""A journal, points, and how many combinations were measured."""
+
+
+def measured(journal: Path, **options: Any) -> Finished:
     """The journal after a sweep, its points, and how many combinations were measured now."""
     read, done = 0, 0
 
@@ -75,16 +79,14 @@ def measured(journal: Path, **options: Any) -> tuple[bytes, list[SweepPoint], in
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[SweepPoint], int]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return measured(tmp_path_factory.mktemp("sweep") / "j.jsonl")
 
 
 @settings(max_examples=12)
 @given(share=st.floats(0.0, 1.0))
 def test_no_row_is_lost_and_none_is_done_twice(
-    finished: tuple[bytes, list[SweepPoint], int],
-    tmp_path_factory: pytest.TempPathFactory,
-    share: float,
+    finished: Finished, tmp_path_factory: pytest.TempPathFactory, share: float
 ) -> None:
     content, points, count = finished
     assert count == len(ROWS.numbers) * len(GRID.settings) == content.count(b"\n") - 1
@@ -100,7 +102,7 @@ def test_no_row_is_lost_and_none_is_done_twice(
 
 @pytest.mark.parametrize("kept", [1.0, 0.6, 0.3, 0.0], ids=lambda kept: f"{kept:.0%} kept")
 def test_a_journal_takes_further_settings_and_keeps_those_not_asked_for(
-    finished: tuple[bytes, list[SweepPoint], int], tmp_path: Path, kept: float
+    finished: Finished, tmp_path: Path, kept: float
 ) -> None:
     lines = finished[0].splitlines(keepends=True)
     journal = tmp_path / "j.jsonl"
@@ -109,11 +111,8 @@ def test_a_journal_takes_further_settings_and_keeps_those_not_asked_for(
     wider = replace(GRID, n=[2, 3], temperature=[1.0, 2.0])
     points = sweep(ROWS, wider, journal)
     assert journal.read_bytes().startswith(before)
-    assert (
-        str(points)
-        == str(sweep(ROWS, wider, tmp_path / "fresh.jsonl"))
-        == str(sweep(ROWS, wider, journal))
-    )
+    for again in (tmp_path / "fresh.jsonl", journal):
+        assert str(sweep(ROWS, wider, again)) == str(points)
     assert str(sweep(ROWS, GRID, journal)) == str(finished[1])
     entries = [json.loads(line) for line in journal.read_bytes().splitlines()[1:]]
     settings_held = {(e["n"], e["temperature"], e["top_k"]) for e in entries}
@@ -142,7 +141,7 @@ def test_passages_are_the_units_of_the_intervals() -> None:
         assert few.low < mean < few.high
 
 
-def test_a_line_is_a_row_at_a_setting(finished: tuple[bytes, list[SweepPoint], int]) -> None:
+def test_a_line_is_a_row_at_a_setting(finished: Finished) -> None:
     lines = [json.loads(line) for line in finished[0].splitlines()]
     assert lines[0]["otlp"] == otlp.__version__
     assert [line["row"] for line in lines[1::8]] == [3, 80, 159, 3]
@@ -157,20 +156,16 @@ def test_a_line_is_a_row_at_a_setting(finished: tuple[bytes, list[SweepPoint], i
     ("rows", "grid", "named"),
     [
         (ROWS, Grid(n=[1], rules=[]), "rules is"),
-        (ROWS, Grid(**{**vars(GRID), "time_limit": 1.0}), "time_limit is"),
-        (ROWS, Grid(**{**vars(GRID), "top_p": 0.9}), "top_p is"),
-        (ROWS, Grid(**{**vars(GRID), "rules": ("k-seq",)}), "rules is"),
+        (ROWS, replace(GRID, time_limit=1.0), "time_limit is"),
+        (ROWS, replace(GRID, top_p=0.9), "top_p is"),
+        (ROWS, replace(GRID, rules=["k-seq"]), "rules is"),
         (CaptureRows(ROWS.capture, [3, 80, 5, 3]), GRID, "fingerprint is"),
         (CaptureRows(ROWS.capture, [3, 80]), GRID, "rows is 4 there and 2 here"),
         (SyntheticRows(4, 1000), GRID, "synthetic is"),
     ],
 )
 def test_the_journal_of_another_sweep_is_refused_by_name(
-    rows: CaptureRows | SyntheticRows,
-    grid: Grid,
-    named: str,
-    finished: tuple[bytes, list[SweepPoint], int],
-    tmp_path: Path,
+    rows: Any, grid: Grid, named: str, finished: Finished, tmp_path: Path
 ) -> None:
     journal = tmp_path / "j.jsonl"
     journal.write_bytes(finished[0])
@@ -179,9 +174,7 @@ def test_the_journal_of_another_sweep_is_refused_by_name(
     assert journal.read_bytes() == finished[0]
 
 
-def test_another_version_and_changed_lines_are_refused(
-    finished: tuple[bytes, list[SweepPoint], int], tmp_path: Path
-) -> None:
+def test_another_version_and_changed_lines_are_refused(finished: Finished, tmp_path: Path) -> None:
     lines = finished[0].splitlines(keepends=True)
     version = f'"otlp": "{otlp.__version__}"'.encode()
     wrong = {

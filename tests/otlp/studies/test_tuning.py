@@ -21,12 +21,18 @@ from otlp.studies.tuning import TunedTexts, agreement, predict, target_only_gain
 from otlp.studies.written_texts import drafted_anew, write_text
 from tests.tiny_models import tiny
 
+PROMPT = np.array([0])
+
 
 @pytest.fixture(scope="module")
-def texts():
-    draft, target = random_pair(2, 14, np.random.default_rng(0))
-    rng, prompt = np.random.default_rng(1), np.array([0])
-    return {None: [write_text(draft, target, prompt, 12, rng) for _ in range(8)]}
+def pair():
+    return random_pair(2, 14, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def texts(pair):
+    rng = np.random.default_rng(1)
+    return {None: [write_text(*pair, PROMPT, 12, rng) for _ in range(8)]}
 
 
 def test_costs_are_found_again_from_some_settings() -> None:
@@ -56,13 +62,8 @@ def test_what_cannot_win_is_told_from_what_may() -> None:
         return Estimate(mean, 2 * mean - high, high)
 
     short, wide, long, tree = (LoopSetting(one) for one in ((1,), (4,), (1, 1, 1), (2, 2, 2)))
-    gains = {
-        PLAIN: known(1.0, 1.0),
-        short: known(1.5, 1.6),
-        wide: known(1.6, 1.7),
-        long: known(2.2, 2.5),
-        tree: known(2.4, 2.6),
-    }
+    gains = {PLAIN: known(1.0, 1.0), short: known(1.5, 1.6), wide: known(1.6, 1.7)}
+    gains |= {long: known(2.2, 2.5), tree: known(2.4, 2.6)}
     timed = {PLAIN: 1.0}
     assert all(may_win(one, gains, timed) for one in gains)
     timed[short] = 1.2
@@ -185,22 +186,17 @@ def test_settings_are_named_by_what_is_drafted() -> None:
         "plain": PLAIN,
         "block 1 x 2": LoopSetting((1, 1)),
         "two-slice 3 x 1": LoopSetting((3,)),
+        "tournament 1-2, draft T 0.5": LoopSetting((1, 2), 0.5),
     }
-    names["tournament 1-2, draft T 0.5"] = LoopSetting((1, 2), 0.5)
     assert {str(one): one for one in names.values()} == names
     assert [one.nodes for one in names.values()] == [0, 2, 3, 3]
-    assert (names["tournament 1-2, draft T 0.5"].paths, LoopSetting((2, 1, 3)).widths) == (
-        2,
-        (2, 2, 6),
-    )
+    assert names["tournament 1-2, draft T 0.5"].paths == 2
+    assert LoopSetting((2, 1, 3)).widths == (2, 2, 6)
 
 
-def test_target_only_is_paired_with_what_the_loop_runs() -> None:
+def test_target_only_is_paired_with_what_the_loop_runs(pair, texts) -> None:
     """At one token a round: a token is accepted where it is the draft's likeliest."""
-    draft, target = random_pair(2, 14, np.random.default_rng(0))
-    rng, prompt = np.random.default_rng(1), np.array([0])
-    written = [write_text(draft, target, prompt, 12, rng) for _ in range(8)]
-    texts = TunedTexts.of(draft, Sampling(), [prompt] * 8, written, [2.0])
+    texts = TunedTexts.of(pair[0], Sampling(), [PROMPT] * 8, texts[None], [2.0])
     for drafted in (None, 2.0):
         gain = target_only_gain(LoopSetting((1,), drafted), texts)
         tokens = calls = 0
@@ -217,11 +213,8 @@ def test_target_only_is_paired_with_what_the_loop_runs() -> None:
         assert gain.low < gain.mean < gain.high
 
 
-def test_a_text_is_drafted_anew_by_one_call() -> None:
-    draft, target = random_pair(3, 10, np.random.default_rng(0))
-    prompt, rng = np.array([0]), np.random.default_rng(1)
-    text = write_text(draft, target, prompt, 6, rng)
-    draft.start(prompt)
-    assert drafted_anew(replace(text, drafts=text.targets), draft).drafts == pytest.approx(
-        text.drafts
-    )
+def test_a_text_is_drafted_anew_by_one_call(pair, texts) -> None:
+    for text in texts[None]:
+        pair[0].start(PROMPT)
+        anew = drafted_anew(replace(text, drafts=text.targets), pair[0])
+        assert anew.drafts == pytest.approx(text.drafts)
