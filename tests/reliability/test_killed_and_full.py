@@ -16,7 +16,7 @@ from tests.reliability.commands import NEEDS_TORCH, OLD, WRITING, arguments, che
 
 QUICK = frozenset({"solve"})
 COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
-LONG = frozenset({"audit", "capture", "cascade", "decode"})
+LONG = frozenset({"audit", "bench", "capture", "cascade", "decode"})
 """What loads models, or takes long otherwise, once for each step that it is killed at."""
 KILLED = [
     pytest.param(*one.values, marks=[*one.marks, pytest.mark.long])
