@@ -28,8 +28,8 @@ PARTS = {
     "--rules naive,recursive-rejection,k-seq",
     "draft temperature": "-m otlp compare --n 1,4 --schemes iid "
     "--rows 1000 --rules recursive-rejection --draft-temperature 0.6",
-    "trees": "trees.py --pair smollm2 --tokens 64 --sharper 0.6 --json results/trees_smollm2.json "
-    "--figure ../docs/figures/trees_smollm2.svg",
+    "trees": "trees.py --pair smollm2 --tokens 64 --length 8 --checking 6 --sharper 0.6 "
+    "--json results/trees_smollm2.json --figure ../docs/figures/trees_smollm2.svg",
     "law": "real_law.py --json results/real_law.json",
     "seconds": f"tokens_a_second.py {PAIR} --prompts humaneval:70-99 --limit 8 "
     "--settings 1x1,1x2,1x3,1x4,2-1-1,2-2 --json results/real_seconds.json",

@@ -270,9 +270,11 @@ def draw(found: dict[str, Any], path: Path) -> None:
     for key, content in found["settings"].items():
         where, _, nodes = key.rpartition(" N=")
         groups.setdefault(where, {})[int(nodes)] = content["rows"]
-    lines = max(1, (len(groups) + 1) // 2)
+    pairs = list(dict.fromkeys(where.split()[0] for where in groups))
+    groups = dict(sorted(groups.items(), key=lambda group: pairs.index(group[0].split()[0])))
+    lines = -(-len(groups) // 3)
     with figure(path, 7.6, 1.2 + 2.7 * lines) as canvas:
-        panels = canvas.subplots(lines, 2, squeeze=False).ravel()
+        panels = canvas.subplots(lines, 3, squeeze=False).ravel()
         for panel, (where, content) in zip(panels, groups.items(), strict=False):
             names = [row["name"] for row in next(iter(content.values()))]
             for name in names:
@@ -284,7 +286,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
             panel.set(title=where, xticks=sorted(content))
         for panel in panels[len(groups) :]:
             panel.set_axis_off()
-        for panel in panels[-2:]:
+        for panel in panels[-3:]:
             panel.set_xlabel("nodes N")
         canvas.supylabel("tokens per target call", fontsize="medium")
         handles, labels = panels[0].get_legend_handles_labels()

@@ -306,10 +306,11 @@ def cascades() -> None:
 
 
 def trees() -> None:
-    """Tokens a target call over the nodes, from `bench/results/trees.json`."""
+    """Tokens a target call over the nodes, from `bench/results/`."""
     import trees as bench
 
-    bench.draw(stored("results/trees.json"), FOLDER / "trees.svg")
+    for name in ("trees", "trees_smollm2"):
+        bench.draw(stored(f"results/{name}.json"), FOLDER / f"{name}.svg")
 
 
 def global_resolution() -> None:
