@@ -202,7 +202,7 @@ def test_outputs_stay_in_the_support(data) -> None:
 
 TRACED = [*((name, "aot_eager") for name in (*RULES, "recursive_rejection_without_replacement"))]
 # paths take a quarter of a minute where the graph goes through autograd, too
-TRACED += [("verify_paths", "eager"), ("verify", "inductor")]
+TRACED += [("verify_paths", "eager"), pytest.param("verify", "inductor", marks=pytest.mark.long)]
 
 
 @pytest.mark.slow

@@ -330,7 +330,7 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("branching", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("branching", [(1, 1), pytest.param((2, 2), marks=pytest.mark.long)])
 def test_compiled_steps_decode_the_same_tokens(branching: tuple[int, ...]) -> None:
     models, texts = [Llama(one) for one in pair()], []
     for compiled in (False, True):
