@@ -180,7 +180,7 @@ def test_an_interruption_ends_with_status_130(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [1.0, 8.0])
+@pytest.mark.parametrize("after", [1.0, 5.0])
 @pytest.mark.parametrize(
     "words",
     [
@@ -215,6 +215,7 @@ def test_ctrl_c_in_a_process_ends_it_soon(words: str, after: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_cold_kernels_are_in_no_figure(tmp_path: Path) -> None:
     """With an empty cache the times and acceptances are those of a warm one."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

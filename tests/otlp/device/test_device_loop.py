@@ -40,7 +40,6 @@ from otlp.device import (  # noqa: E402
     verify_on_device,
 )
 from otlp.device.steps import laws  # noqa: E402
-from otlp.device.verifying import is_paths  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from tests.processes import run_python  # noqa: E402
@@ -330,14 +329,22 @@ def test_without_a_compiler_steps_run_as_they_are() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("branching", [(1, 1), pytest.param((2, 2), marks=pytest.mark.long)])
-def test_compiled_steps_decode_the_same_tokens(branching: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("branching", "batches"),
+    [
+        ((1, 1), (PROMPTS,)),
+        pytest.param((2, 2), (PROMPTS,), marks=pytest.mark.long),
+        # another shape, and back to one that is compiled
+        pytest.param((1, 1), (PROMPTS, PROMPTS[:1], PROMPTS), marks=pytest.mark.long),
+    ],
+)
+def test_compiled_steps_decode_the_same_tokens(
+    branching: tuple[int, ...], batches: tuple[tuple[list[int], ...], ...]
+) -> None:
     models, texts = [Llama(one) for one in pair()], []
     for compiled in (False, True):
         loop = DeviceLoop(*models, branching=branching, compiled=compiled)
         own = []
-        # on paths another shape, and back to one that is compiled
-        batches = (PROMPTS, PROMPTS[:1], PROMPTS) if is_paths(branching) else (PROMPTS,)
         for prompts in batches:
             own += loop.decode(prompts, 40, numbers(loop, len(prompts), 4)).texts
         texts.append(own)
