@@ -27,7 +27,7 @@ from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
-from otlp.device import DeviceLoop, Llama, captured, uncaptured
+from otlp.device import DeviceLoop, Llama, captured
 from otlp.distribution import IntArray
 from otlp.studies import tuning
 from otlp.studies.loop_setting import LoopSetting, grid
@@ -105,7 +105,7 @@ def ways(
         name = str(one) if one.branching else PLAIN
         found[name] = loop(one)
         if target.device.type == "cuda":
-            found[f"{name}, no graph"] = loop(one, uncaptured)
+            found[f"{name}, no graph"] = loop(one, lambda round_of, device: round_of)
     if options["transformers"]:
         found["generate"] = generated(target, tokens, sampling)
         found["generate, assisted"] = generated(target, tokens, sampling, assistant_model=draft)

@@ -281,12 +281,11 @@ def schemes(
     """
 
     def of(name: str, one: Candidate) -> Scheme:
-        return Scheme(
-            name, one.drafting, one.verification, one.nodes, one.efficiency, one.draft_temperature
-        )
+        rule = one.verification.name
+        return Scheme(name, one.drafting, rule, one.nodes, one.efficiency, one.draft_temperature)
 
     def chosen(name: str, *families: str) -> Scheme:
-        return of(name, design(statistics, nodes, families=families).candidate)
+        return of(name, design(statistics, nodes, families=families))
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
     chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)

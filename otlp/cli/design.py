@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import numpy as np
 from rich.table import Table
 
 from otlp.cli import options
@@ -15,7 +14,15 @@ from otlp.cli.options import ListOf, OutputFile, open_capture
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, model_options, target_texts
 from otlp.data.captures import Capture
-from otlp.decode.design import FAMILIES, CostCurve, Design, Statistics, design, gather_statistics
+from otlp.decode.design import (
+    FAMILIES,
+    Candidate,
+    CostCurve,
+    Statistics,
+    design,
+    gather_statistics,
+)
+from otlp.decode.design.best_design import worth
 from otlp.decode.design.gathering import passes
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.growing import check_slots
@@ -113,7 +120,7 @@ def command(
         "text_tokens": statistics.tokens,
         "temperature": statistics.sampling.temperature,
         "budgets": [
-            {"nodes": budget, "designs": [_said(one) for one in found]}
+            {"nodes": budget, "designs": [_said(one, costs) for one in found]}
             for budget, found in zip(nodes, chosen, strict=True)
         ],
     }
@@ -122,16 +129,16 @@ def command(
         f"{statistics.target} / {statistics.draft}, {statistics.texts} texts of "
         f"{statistics.tokens} tokens, T = {statistics.sampling.temperature:g}\n"
     )
-    show(_table(nodes, chosen))
+    show(_table(nodes, chosen, costs))
     note(
         "\n*: the choice. Tokens a target call, ± the standard error over the texts"
         + ("; and in the time of one target call." if costs else ".")
     )
     for budget, found in zip(nodes, chosen, strict=True):
-        best = found[0].candidate
+        best = found[0]
         drawn = best.draft_temperature
         sharper = "" if drawn is None else f", the draft at temperature {drawn:g}"
-        console.print(f"N = {budget}: {best}, {best.verification}{sharper}")
+        console.print(f"N = {budget}: {best}, {best.verification.name}{sharper}")
 
 
 class Trees(NamedTuple):
@@ -142,18 +149,18 @@ class Trees(NamedTuple):
     draft_temperatures: Sequence[float | None]
 
 
-def _said(one: Design) -> dict[str, Any]:
+def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
     """A design, for `write_result`."""
     return {
-        "family": one.candidate.family,
-        "candidate": str(one.candidate),
+        "family": one.family,
+        "candidate": str(one),
         "verification": one.verification.name,
-        "draft_temperature": one.candidate.draft_temperature,
+        "draft_temperature": one.draft_temperature,
         "nodes": one.nodes,
         "length": one.drafting.length,
-        "tokens_per_call": one.tokens_per_call,
+        "tokens_per_call": one.efficiency,
         "standard_error": one.error,
-        "tokens_per_call_time": one.tokens_per_second,
+        "tokens_per_call_time": costs and costs.tokens_per_second(one),
     }
 
 
@@ -226,7 +233,7 @@ def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenTex
     return long_texts(texts, length, 1, warn)
 
 
-def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Design]:
+def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Candidate]:
     """The best of each family that fits, the very best first."""
     found = []
     for family in FAMILIES:
@@ -235,36 +242,36 @@ def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> lis
             found.append(design(statistics, nodes, costs=costs, families=[family]))
     if not found:
         design(statistics, nodes, costs=costs)  # says what fits
-    worth = [one.tokens_per_second or one.tokens_per_call for one in found]
-    return [found[at] for at in np.argsort(-np.array(worth), kind="stable")]
+    return sorted(found, key=lambda one: -worth(one, costs))
 
 
-def _drawn(one: Design) -> str:
-    own = one.candidate.draft_temperature
+def _drawn(one: Candidate) -> str:
+    own = one.draft_temperature
     return "" if own is None else f"{own:g}"
 
 
-def _table(nodes: Sequence[int], chosen: Sequence[Sequence[Design]]) -> Table:
-    timed = chosen[0][0].tokens_per_second is not None
-    drafted = any(one.candidate.draft_temperature for found in chosen for one in found)
+def _table(
+    nodes: Sequence[int], chosen: Sequence[Sequence[Candidate]], costs: CostCurve | None
+) -> Table:
+    drafted = any(one.draft_temperature for found in chosen for one in found)
     heads = (
         *(["draft\nT"] if drafted else []),
         "nodes",
         "depth",
         "tokens\na call",
-        *(["in its\ntime"] if timed else []),
+        *(["in its\ntime"] if costs else []),
     )
     made = table("family", "N", *heads, "verification")
     for budget, found in zip(nodes, chosen, strict=True):
         for rank, one in enumerate(found):
             made.add_row(
-                f"{one.candidate.family}{'' if rank else ' *'}",
+                f"{one.family}{'' if rank else ' *'}",
                 str(budget),
                 *([_drawn(one)] if drafted else []),
                 f"{one.nodes:.4g}",
                 str(one.drafting.length),
-                f"{one.tokens_per_call:.2f} ±{one.error:.2f}",
-                *([f"{one.tokens_per_second:.2f}"] if timed else []),
+                f"{one.efficiency:.2f} ±{one.error:.2f}",
+                *([f"{costs.tokens_per_second(one):.2f}"] if costs else []),
                 one.verification.name,
             )
     return made

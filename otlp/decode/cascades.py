@@ -10,29 +10,21 @@ Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from otlp.checks import is_a, number, token_ids, whole_number
-from otlp.decode.choosing import Chooser
+from otlp.checks import number
 from otlp.decode.drafting import greedy_distribution
-from otlp.decode.models.model import Model, check_pair
-from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray, IntArray, entropy, total_variation
+from otlp.distribution import FloatArray, entropy, total_variation
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
 
 
 class Rule(Protocol):
     """Whether to defer to the target at a prefix."""
-
-    @property
-    def needs_target(self) -> bool:
-        """Whether the rule looks at p: then a sequential cascade needs an oracle."""
-        return True
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """delta(q, p): True follows p, False follows q."""
@@ -50,13 +42,7 @@ class _Threshold:
         number(self.alpha, "the threshold alpha", 0.0)
 
 
-class _DraftRule(_Threshold, Rule):
-    @property
-    def needs_target(self) -> bool:
-        return False
-
-
-class Chow(_DraftRule):
+class Chow(_Threshold, Rule):
     """Defer where max q < 1 - alpha (Eq. 2)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -64,7 +50,7 @@ class Chow(_DraftRule):
         return bool(q.max() < 1.0 - self.alpha)
 
 
-class ChowLog(_DraftRule):
+class ChowLog(_Threshold, Rule):
     """Defer where the entropy of q exceeds alpha (Eq. 24)."""
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
@@ -254,29 +240,18 @@ class TokenV3(_Threshold):
 
 
 @dataclass(frozen=True)
-class _ByToken:
+class TokenCascade:
+    """T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
+
     rule: TokenRule
 
     def __post_init__(self) -> None:
         _check_rule(self.rule, "token")
 
-
-class TokenCascade(_ByToken):
-    """T(v) = q(v) (1 - r(v)) + p(v) sum_v' r(v') q(v') (Eq. 11, Algorithm 6)."""
-
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the distribution to aim at."""
         deferred = self.rule.defers(q, p)
         return q * (1.0 - deferred) + p * float(deferred @ q)
-
-
-class GreedyTokenCascade(_ByToken):
-    """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`."""
-
-    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
-        """Follow the draft's most likely token unless the rule defers there."""
-        drafted = greedy_distribution(q)
-        return greedy_distribution(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
 
 
 def _check_rule(rule: object, by: str) -> None:
@@ -298,69 +273,3 @@ RULES: Mapping[str, type[_Threshold]] = {
     "token-v3": TokenV3,
 }
 """Deferral rules by name; the ``token-`` ones go into `TokenCascade`, the others into `Cascade`."""
-
-
-@dataclass(frozen=True, eq=False)
-class SequentialRun:
-    """What a sequential cascade generated.
-
-    Attributes
-    ----------
-    tokens : ndarray of int64
-        The generated tokens.
-    deferrals : int
-        How many of them came from the target.
-    target_calls : int
-        Calls of the target: the deferrals, or every step where the rule is an oracle's.
-    """
-
-    tokens: IntArray
-    deferrals: int
-    target_calls: int
-
-
-def sequential_cascade(
-    draft: Model, target: Model, rule: Rule, context: Sequence[int], length: int, chooser: Chooser
-) -> SequentialRun:
-    """Run a token-level cascade step by step, the baseline of speculative cascades.
-
-    With `Chow` or `ChowLog` the target is called only where the rule defers (Algorithm 2,
-    TokenCascade).  The other rules need p before they can decide, an oracle (Algorithm 3,
-    OracleCascade): they show what deferral could give, not what it costs.
-
-    Parameters
-    ----------
-    draft, target : Model
-    rule : Rule
-    context : sequence of int
-        The prompt.
-    length : int
-        How many tokens to generate.
-    chooser : Chooser
-        Takes the random decisions.
-
-    Returns
-    -------
-    SequentialRun
-    """
-    check_pair(draft, target)
-    is_a(chooser, Chooser, "chooser")
-    _check_rule(rule, "prefix")
-    whole_number(length, "length", 0)
-    tokens_so_far = token_ids(context, "context", target.vocab_size)
-    for model in (draft, target):
-        model.start(tokens_so_far)
-    tokens, deferrals, calls = [], 0, 0
-    for _ in range(length):
-        q = draft.distributions(ROOT, np.array([0]))[0]
-        p = target.distributions(ROOT, np.array([0]))[0] if rule.needs_target else q
-        deferred = rule.defers(q, p)
-        if deferred and not rule.needs_target:
-            p = target.distributions(ROOT, np.array([0]))[0]
-        calls += rule.needs_target or deferred
-        deferrals += deferred
-        token = chooser.choose(p if deferred else q)
-        tokens.append(token)
-        draft.advance(ROOT, 0, token)
-        target.advance(ROOT, 0, token)
-    return SequentialRun(np.array(tokens, dtype=np.int64), deferrals, calls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,22 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import DraftScheme
+
+
+def children_of(parents: Sequence[int]) -> list[list[int]]:
+    """What stands below each place of a tree, in order; a parent stands before its children."""
+    children: list[list[int]] = [[] for _ in parents]
+    for place, parent in enumerate(parents[1:], start=1):
+        children[parent].append(place)
+    return children
+
+
+def depths_of(parents: Sequence[int]) -> list[int]:
+    """How far below the root, which stands first, each place of a tree is."""
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    return depths
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +58,7 @@ class TokenTree:
     @cached_property
     def depths(self) -> IntArray:
         """Number of tokens from the root to each node, shape (N,)."""
-        depths = np.zeros(len(self), dtype=np.int64)
-        for node in range(1, len(self)):
-            depths[node] = depths[self.parents[node]] + 1
-        return depths
+        return np.array(depths_of(self.parents.tolist()), dtype=np.int64)
 
     def ancestry(self, node: int) -> list[int]:
         """Nodes from the root to `node`, both included."""
@@ -88,10 +101,7 @@ class Slots:
     @cached_property
     def children(self) -> list[list[int]]:
         """The slots below each slot, in order."""
-        children: list[list[int]] = [[] for _ in range(self.nodes.size)]
-        for slot, parent in enumerate(self.parents[1:].tolist(), start=1):
-            children[parent].append(slot)
-        return children
+        return children_of(self.parents.tolist())
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ tournament.  `import otlp` imports neither this package nor torch.
 """
 
 from otlp.batched import PADDING as _PADDING  # noqa: F401  says what to install without torch
-from otlp.device.compiling import captured, uncaptured
+from otlp.device.compiling import captured
 from otlp.device.decoded import Decoded
 from otlp.device.llama import Llama
 from otlp.device.loop import DeviceLoop
@@ -17,7 +17,6 @@ __all__ = [
     "DeviceLoop",
     "Llama",
     "captured",
-    "uncaptured",
     "verification_on_cpu",
     "verify_on_cpu",
     "verify_on_device",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from inspect import signature
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -37,8 +36,6 @@ class CompiledStep:
 
     Attributes
     ----------
-    seconds : float
-        Wall time of the first call, most of it compilation.
     compiled : bool
         Whether compilation worked.
     """
@@ -46,14 +43,14 @@ class CompiledStep:
     def __init__(self, step: Callable[..., Any], device: torch.device = CPU) -> None:
         self._step = step
         self._device = device
-        self.seconds = 0.0
+        self._called = False
         self.compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Do the step."""
-        if self.seconds:
+        if self._called:
             return self._step(*arguments)
-        begin, plain = perf_counter(), self._step
+        plain = self._step
         try:
             self._step = self._compiled(plain)
             found = self._step(*arguments)
@@ -64,7 +61,7 @@ class CompiledStep:
         except BaseException:
             self._step = plain
             raise
-        self.seconds = perf_counter() - begin
+        self._called = True
         return found
 
     def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,21 +111,6 @@ def captured(round_of: Callable[[], None], device: torch.device) -> Callable[[],
         say_once("the rounds are not captured as a CUDA graph, decoding is slower", error)
         return round_of
     return graph.replay
-
-
-def uncaptured(round_of: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A round as it is, on any device; in place of `captured`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp.device import uncaptured
-    >>> def a_round():
-    ...     pass
-    >>> uncaptured(a_round, torch.device("cpu")) is a_round
-    True
-    """
-    return round_of
 
 
 def say_once(what: str, error: BaseException) -> None:

@@ -18,8 +18,6 @@ class Decoded:
     calls : ndarray of int64, shape (B,)
         Target calls that each text took, without the reading of the prompt.
     rounds : int
-    bytes_read : int
-        From the device to the host in all rounds: a flag each.
     seconds, processor_seconds : float
         Wall time and processor time of all rounds, without prompts and compilation.
     parts : dict of float
@@ -30,14 +28,13 @@ class Decoded:
     --------
     >>> from otlp.device import Decoded
     >>> import numpy as np
-    >>> Decoded((np.array([1, 2]),), np.array([1]), 1, 1, 0.5, 0.5, {}).tokens
+    >>> Decoded((np.array([1, 2]),), np.array([1]), 1, 0.5, 0.5, {}).tokens
     2
     """
 
     texts: tuple[IntArray, ...]
     calls: IntArray
     rounds: int
-    bytes_read: int
     seconds: float
     processor_seconds: float
     parts: dict[str, float]

@@ -80,7 +80,7 @@ class DeviceLoop:
         What the parts of rounds are timed by: `time.perf_counter`, or `time.process_time` on a CPU
         that other work shares.
     capture : callable
-        `captured`, which makes a round a CUDA graph on a GPU, or `uncaptured`.
+        From a round and the device to what plays it: `captured` makes it a CUDA graph on a GPU.
 
     Raises
     ------
@@ -96,8 +96,8 @@ class DeviceLoop:
     ...                  for name in ("target", "draft"))
     >>> loop = DeviceLoop(target, draft, paths=2, length=2, compiled=False)
     >>> found = loop.decode([[5, 9], [7]], 4, torch.Generator().manual_seed(0))
-    >>> [text.size for text in found.texts], found.bytes_read == found.rounds
-    ([4, 4], True)
+    >>> [text.size for text in found.texts]
+    [4, 4]
     """
 
     def __init__(
@@ -135,9 +135,7 @@ class DeviceLoop:
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         self.verify = verify
-        self._wrap: Callable[[Any], Any] = (
-            partial(CompiledStep, device=self.device) if compiled else _as_it_is
-        )
+        self.compiled = compiled
         self.clock = clock
         self.capture = capture
         self._steps: dict[tuple[int, int], dict[str, Any]] = {}
@@ -165,12 +163,6 @@ class DeviceLoop:
             return 1
         scores = self.tree.paths if self.tree.is_iid_paths else self.nodes + 2
         return self.nodes + scores + self.length + 2
-
-    @property
-    def compile_seconds(self) -> float:
-        """Wall time of first calls so far, most of it compilation."""
-        made = [step for steps in self._steps.values() for step in steps.values()]
-        return sum(getattr(step, "seconds", 0.0) for step in made)
 
     @property
     def uncompiled(self) -> list[str]:
@@ -216,18 +208,16 @@ class DeviceLoop:
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
                 _read(model, cache, state.progress.text, longest)
-            rounds = read = 0
+            rounds = 0
             begin, begin_processor = perf_counter(), process_time()
             done = False
             while not done:
                 state.numbers.copy_(next(draw))
                 play()
                 rounds += 1
-                flag = state.progress.done.cpu()
-                read += flag.nbytes
-                done = bool(flag)
+                done = bool(state.progress.done)
             seconds, processor = perf_counter() - begin, process_time() - begin_processor
-            return _decoded(state, texts, rounds, read, seconds, processor)
+            return _decoded(state, texts, rounds, seconds, processor)
 
     def _context(self, longest: int, tokens: int) -> int:
         """Slots for text: enough for the longest prompt, the new tokens and a path beyond."""
@@ -290,7 +280,9 @@ class DeviceLoop:
                     "target": target_step(target, self.sampling, self.branching),
                     "settle": settle,
                 }
-            self._steps[shape] = {name: self._wrap(step) for name, step in steps.items()}
+            if self.compiled:
+                steps = {name: CompiledStep(step, self.device) for name, step in steps.items()}
+            self._steps[shape] = steps
         return self._steps[shape]
 
     def _check_lengths(self, texts: Sequence[IntArray], tokens: int) -> int:
@@ -405,28 +397,19 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
 
 
 def _decoded(
-    state: RoundState,
-    prompts: Sequence[IntArray],
-    rounds: int,
-    read: int,
-    seconds: float,
-    processor: float,
+    state: RoundState, prompts: Sequence[IntArray], rounds: int, seconds: float, processor: float
 ) -> Decoded:
     text, goal = state.progress.text.cpu().numpy(), state.progress.goal.cpu().numpy()
     new = tuple(
         row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
     )
     parts = {} if state.numbers.is_cuda else dict(state.parts)
-    return Decoded(new, state.progress.calls.cpu().numpy(), rounds, read, seconds, processor, parts)
+    return Decoded(new, state.progress.calls.cpu().numpy(), rounds, seconds, processor, parts)
 
 
 def _add(parts: dict[str, float], **seconds: float) -> None:
     for name, value in seconds.items():
         parts[name] += value
-
-
-def _as_it_is(step: Any) -> Any:
-    return step
 
 
 def _check_pair(draft: Llama, target: Llama) -> None:

@@ -168,7 +168,6 @@ def batched_calls() -> Calls:
 def decode_calls() -> Calls:
     pytest.importorskip("torch")
     from otlp import decode
-    from otlp.decode.laws.information_lp import on_tree_optimum
     from otlp.decode.laws.prefix_laws import prefix_law
     from otlp.decode.laws.round_laws import round_law
 
@@ -199,7 +198,7 @@ def decode_calls() -> Calls:
         partial(decode.mixed_tree, branching=[(1, 1)]),
         partial(decode.mixed_shape, shape=((((), ()),), ())),
         *design_calls(),
-        *cascade_calls(draft, target),
+        *cascade_calls(),
         partial(decode.Sampling(0.7, 2, 0.9).distributions, logits=np.ones((1, 3))),
         partial(decode.Sampling(0.0).distributions, logits=np.ones((1, 3))),
         partial(target.distribution, prefix=[1]),
@@ -210,29 +209,21 @@ def decode_calls() -> Calls:
         partial(decode.top_tree, nodes=4, length=2, width=2),
         partial(decode.RuledDrafting, rule=decode.mixed_tree([(1, 1)]).rule),
         partial(decode.multipath_optimum, draft=draft, target=target, paths=2, length=2),
-        partial(on_tree_optimum, pairs=[(draft, target)], drafting=drafting, weights=[1.0]),
         partial(decode.play_round, **play, rng=rng, transform=None),
         partial(decode.random_pair, vocab_size=3, length=2, rng=rng, spread=1.5, noise=1.0),
     ]
 
 
-def cascade_calls(draft: Any, target: Any) -> Calls:
-    from otlp.decode import RandomChooser, cascades
+def cascade_calls() -> Calls:
+    from otlp.decode import cascades
 
     chow, token = cascades.Chow(0.1), cascades.TokenV1(0.1)
-    kinds = {
-        chow: (cascades.Cascade, cascades.GreedyCascade),
-        token: (cascades.TokenCascade, cascades.GreedyTokenCascade),
-    }
     return [
         partial(cascades.Lossy, alpha=0.1, beta=1.0),
-        partial(
-            cascades.sequential_cascade, draft=draft, target=target, rule=chow, context=[],
-            length=2, chooser=RandomChooser(np.random.default_rng(0)),
-        ),
-        *(partial(rule, alpha=0.1) for (name, rule) in cascades.RULES.items()),
-        *(partial(one, rule=rule) for rule in kinds for one in kinds[rule]),
-    ]  # fmt: skip
+        *(partial(rule, alpha=0.1) for rule in cascades.RULES.values()),
+        *(partial(one, rule=chow) for one in (cascades.Cascade, cascades.GreedyCascade)),
+        partial(cascades.TokenCascade, rule=token),
+    ]
 
 
 def design_calls() -> Calls:
@@ -247,7 +238,7 @@ def design_calls() -> Calls:
         partial(room.WrittenText, tokens=[0], targets=np.array([P]), drafts=np.array([Q])),
         partial(room.tournament_profile, text=text, drafting=drafting, length=2),
         partial(room.gather_statistics, texts=[text], **names, budgets=(1,), length=1),
-        partial(room.design, statistics=known, nodes=1, costs=None, families=["paths"], pair=None),
+        partial(room.design, statistics=known, nodes=1, costs=None, families=["paths"]),
         partial(room.CostCurve, target_seconds=(1.0, 2.0), draft_seconds=0.1),
         partial(room.Statistics.from_json, text=known.to_json()),
         partial(room.Statistics.read, path="nowhere"),

@@ -1,6 +1,6 @@
 """Which tree to draft: gather statistics from text that the target wrote, then `design`."""
 
-from otlp.decode.design.best_design import CostCurve, Design, design
+from otlp.decode.design.best_design import CostCurve, design
 from otlp.decode.design.gathering import gather_statistics
 from otlp.decode.design.profiles import tournament_profile
 from otlp.decode.design.static_trees import best_static_tree
@@ -12,7 +12,6 @@ __all__ = [
     "FAMILIES",
     "Candidate",
     "CostCurve",
-    "Design",
     "Renewal",
     "Statistics",
     "WrittenText",

@@ -9,9 +9,6 @@ import numpy as np
 
 from otlp.checks import is_a, number, whole_number
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
-from otlp.decode.drafting import Drafting
-from otlp.decode.models.model import Model
-from otlp.decode.verification import ALGORITHMS, Verification
 from otlp.errors import InvalidInputError
 
 
@@ -63,52 +60,11 @@ class CostCurve:
         """The most nodes that it knows the cost of."""
         return len(self.target_seconds) - 1
 
-    def seconds(self, nodes: float, depth: int) -> float:
-        """Seconds of a round: one target call, and a draft call for each level."""
+    def tokens_per_second(self, one: Candidate) -> float:
+        """Tokens a second, if a round is one target call, and a draft call for each level."""
         at = np.arange(len(self.target_seconds))
-        return float(np.interp(nodes, at, self.target_seconds)) + depth * self.draft_seconds
-
-
-@dataclass(frozen=True)
-class Design:
-    """What to draft, and what that is predicted to give.
-
-    Attributes
-    ----------
-    drafting : Drafting
-    verification : Verification
-        That the prediction is of: `two-slice` for paths, `target-only` for deterministic trees,
-        else `tournament`.
-    nodes : float
-        Drafted tokens a round: the most, or for adaptive depth the mean.
-    tokens_per_call, error : float
-        Tokens a target call, and the standard error over the texts.
-    tokens_per_second : float or None
-        None without a cost curve.
-    candidate : Candidate
-        Where all this comes from.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from otlp.decode.design import WrittenText, design, gather_statistics
-    >>> model = np.tile([0.5, 0.3, 0.2], (8, 1))              # both say the same
-    >>> text = WrittenText(np.array([0, 1, 0, 2, 0, 1, 1, 0]), model, model)
-    >>> from otlp.decode import Sampling
-    >>> statistics = gather_statistics(
-    ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
-    >>> found = design(statistics, nodes=2)
-    >>> found.drafting.length, found.verification.name, found.tokens_per_call
-    (2, 'two-slice', 3.0)
-    """
-
-    drafting: Drafting
-    verification: Verification
-    nodes: float
-    tokens_per_call: float
-    error: float
-    tokens_per_second: float | None
-    candidate: Candidate
+        seconds = float(np.interp(one.nodes, at, self.target_seconds))
+        return one.efficiency / (seconds + one.depth * self.draft_seconds)
 
 
 def design(
@@ -117,8 +73,7 @@ def design(
     *,
     costs: CostCurve | None = None,
     families: Iterable[str] = tuple(FAMILIES),
-    pair: tuple[Model, Model] | None = None,
-) -> Design:
+) -> Candidate:
     """Choose the drafting that gives most.
 
     Parameters
@@ -131,19 +86,18 @@ def design(
     families : list, tuple or set of str
         Which of `FAMILIES` may be chosen.  All but ``"adaptive-depth"`` draft at most N tokens in
         every round; that does so on average.
-    pair : (Model, Model), optional
-        Draft and target that it is for: refused if the statistics are of others.
 
     Returns
     -------
-    Design
-        Of equally good ones that with fewer nodes.
+    Candidate
+        What to draft, and what that is predicted to give; of equally good ones that with fewer
+        nodes.
 
     Raises
     ------
     InvalidInputError
-        If there is no budget, it is less than 1 or less than every candidate, a family is unknown,
-        or the statistics are of another pair.
+        If there is no budget, it is less than 1 or less than every candidate, or a family is
+        unknown.
 
     Examples
     --------
@@ -154,16 +108,14 @@ def design(
     >>> from otlp.decode import Sampling
     >>> statistics = gather_statistics(
     ...     [text, text], draft="d", target="t", sampling=Sampling(), budgets=(2,), length=2)
-    >>> str(design(statistics, nodes=2).candidate)
-    'iid_paths(1, 2)'
-    >>> design(statistics, costs=CostCurve([1.0, 1.1, 1.2], draft_seconds=0.2)).tokens_per_second
+    >>> found = design(statistics, nodes=2)
+    >>> str(found), found.verification.name, found.efficiency
+    ('iid_paths(1, 2)', 'two-slice', 3.0)
+    >>> costs = CostCurve([1.0, 1.1, 1.2], draft_seconds=0.2)
+    >>> round(costs.tokens_per_second(design(statistics, costs=costs)), 9)
     1.875
     """
     is_a(statistics, Statistics, "statistics")
-    if pair is not None:
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise InvalidInputError(f"pair is {pair!r:.60}: give the draft and the target model")
-        statistics.check_pair(*pair)
     if nodes is None and costs is None:
         raise InvalidInputError("there is no budget: give nodes, or costs")
     if costs is not None:
@@ -172,21 +124,16 @@ def design(
     most = min(most, np.inf if costs is None else costs.nodes)
     fitting = _fitting(statistics, _known(families), most)
 
-    def worth(one: Candidate) -> tuple[float, float]:
-        seconds = 1.0 if costs is None else costs.seconds(one.nodes, one.depth)
-        # paths are a tree, too: the same rule in other arithmetic is not better
-        return float(f"{one.efficiency / seconds:.9g}"), -one.nodes
+    return max(fitting, key=lambda one: (worth(one, costs), -one.nodes))
 
-    best = max(fitting, key=worth)
-    return Design(
-        best.drafting,
-        ALGORITHMS[best.verification],
-        best.nodes,
-        best.efficiency,
-        best.error,
-        None if costs is None else worth(best)[0],
-        best,
-    )
+
+def worth(one: Candidate, costs: CostCurve | None) -> float:
+    """Tokens a target call, or with costs a second, to nine digits.
+
+    Paths are a tree, too: the same rule in other arithmetic is not better.
+    """
+    rate = one.efficiency if costs is None else costs.tokens_per_second(one)
+    return float(f"{rate:.9g}")
 
 
 def _fitting(statistics: Statistics, families: Sequence[str], most: float) -> list[Candidate]:

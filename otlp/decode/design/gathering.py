@@ -162,11 +162,11 @@ def _sampled(
     say("nodes")
     acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
     longest = min(length, most)
+    worths = [_worths(text, longest) for text in texts]
     for paths in [k for k in PATHS if k <= most]:
         say(f"{paths} paths")
         longer = iid_paths(paths, longest)
         profiles = [tournament_profile(text, longer, longest) for text in texts]
-        worths = [_worths(text, longest) for text in texts]
         yield from _paths(profiles, paths, most)
         yield from _deep(profiles, worths, texts, paths, longest, most)
     for trunk, paths in _delays(most):

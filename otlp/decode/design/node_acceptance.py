@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 
+from otlp.decode.design.static_trees import shared
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.decode.drafting.mixed import Mixed
@@ -133,7 +134,7 @@ def best_mixed_shape(
         found = np.zeros(nodes + 1)
         chosen: list[tuple[int, list[int]]] = [(0, [])] * (nodes + 1)
         for sure, chances in kinds:
-            totals, budgets = _shared(chances, ahead * best, nodes)
+            totals, budgets = shared(chances, ahead * best, left_out=-np.inf)
             for left in np.flatnonzero(totals > found + 1e-12):
                 found[left] = totals[left]
                 chosen[left] = sure, budgets(int(left))
@@ -148,28 +149,3 @@ def best_mixed_shape(
         return below[:sure], below[sure:]
 
     return shape(len(levels) - 1, nodes), float(best[nodes])
-
-
-def _shared(
-    chances: Sequence[float], worth: FloatArray, nodes: int
-) -> tuple[FloatArray, Callable[[int], list[int]]]:
-    """Most that children with these chances can be worth by nodes, and what each has below."""
-    totals, picks = np.zeros(nodes + 1), []
-    missing = -np.inf
-    for chance in reversed(chances):
-        found, picked = np.full(nodes + 1, missing), np.zeros(nodes + 1, dtype=np.int64)
-        for left in range(1, nodes + 1):
-            each = chance * (1.0 + worth[:left]) + totals[left - 1 :: -1]
-            picked[left] = np.argmax(each)
-            found[left] = each[picked[left]]
-        totals = found
-        picks.append(picked)
-
-    def budgets(left: int) -> list[int]:
-        given = []
-        for picked in reversed(picks):
-            given.append(int(picked[left]))
-            left -= 1 + given[-1]
-        return given
-
-    return totals, budgets

@@ -9,7 +9,7 @@ rejection; here of any rule, such as the exact optimum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -59,47 +59,62 @@ def best_static_tree(acceptance: Sequence[float], nodes: int, depth: int) -> tup
     check_slots(whole_number(nodes, "the number of nodes N"))
     whole_number(depth, "depth")
     chances = _probabilities(acceptance)
-    children = min(chances.size, nodes)
-    # best[d][m]: worth of at most m nodes below a node with d levels left
-    best = [np.zeros(nodes + 1)]
-    choices: list[list[list[int]]] = []
+    # worth of at most so many nodes below a node, by the levels left
+    best, levels = np.zeros(nodes + 1), []
     for _ in range(min(depth, nodes)):
-        below, tail = best[-1], np.zeros(nodes + 1)
-        choice: list[list[int]] = []
-        for child in reversed(range(children)):
-            found, picked = np.zeros(nodes + 1), [0] * (nodes + 1)
-            for m in range(1, nodes + 1):
-                # the child takes b nodes below it, and its younger siblings what is left
-                worth = chances[child] * (1.0 + below[:m]) + tail[m - 1 :: -1]
-                picked[m] = int(np.argmax(worth))
-                found[m] = worth[picked[m]]
-            tail = found
-            choice.append(picked)
-        best.append(tail)
-        choices.append(choice[::-1])
+        best, budgets = shared(chances[:nodes].tolist(), best, left_out=0.0)
+        levels.append(budgets)
     shape = [-1]
-    stack = [(0, min(depth, nodes), nodes)]
+    stack = [(0, len(levels), nodes)]
     while stack:
-        slot, levels, left = stack.pop()
-        for child in range(children):
-            if not levels or not left:
-                break
-            under = choices[levels - 1][child][left]
+        slot, left, budget = stack.pop()
+        for below in levels[left - 1](budget) if left else ():
             shape.append(slot)
-            stack.append((len(shape) - 1, levels - 1, under))
-            left -= 1 + under
-    return tuple(shape), float(best[-1][nodes])
+            stack.append((len(shape) - 1, left - 1, below))
+    return tuple(shape), float(best[nodes])
 
 
-def tree_worth(acceptance: Sequence[float], shape: Sequence[int]) -> float:
-    """Expected number of accepted tokens of a tree; see `best_static_tree`."""
-    chances = _probabilities(acceptance)
-    worth, children = [1.0], [0] * len(shape)
-    for parent in shape[1:]:
-        place = children[parent]
-        children[parent] += 1
-        worth.append(worth[parent] * (float(chances[place]) if place < chances.size else 0.0))
-    return sum(worth[1:])
+def shared(
+    chances: Sequence[float], worth: FloatArray, left_out: float
+) -> tuple[FloatArray, Callable[[int], list[int]]]:
+    """Share nodes among children that are accepted with these chances, each with some below it.
+
+    Parameters
+    ----------
+    chances : sequence of float
+        Of the children, in order.
+    worth : ndarray, shape (N + 1,)
+        What 0, ..., N nodes are worth below a child.
+    left_out : float
+        What it is worth that no node is left for a child: 0, or minus infinity where all must be.
+
+    Returns
+    -------
+    totals : ndarray, shape (N + 1,)
+        The most that 0, ..., N nodes are worth.
+    budgets : callable
+        From a number of nodes to how many each child then has below it.
+    """
+    totals, picks = np.zeros(worth.size), []
+    for chance in reversed(chances):
+        found, picked = np.full(worth.size, left_out), np.zeros(worth.size, dtype=np.int64)
+        for left in range(1, worth.size):
+            # a child takes some nodes below it, and its younger siblings what is left
+            each = chance * (1.0 + worth[:left]) + totals[left - 1 :: -1]
+            picked[left] = np.argmax(each)
+            found[left] = each[picked[left]]
+        totals = found
+        picks.append(picked)
+
+    def budgets(left: int) -> list[int]:
+        given = []
+        for picked in reversed(picks):
+            if left:
+                given.append(int(picked[left]))
+                left -= 1 + given[-1]
+        return given
+
+    return totals, budgets
 
 
 def _probabilities(values: Sequence[float]) -> FloatArray:

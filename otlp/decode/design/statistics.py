@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from otlp.checks import is_a, number
@@ -26,6 +25,7 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.json_files import from_json, read_text, to_json
 from otlp.decode.models.model import Model, Sampling
+from otlp.decode.verification import ALGORITHMS, Verification
 from otlp.errors import InvalidInputError
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
@@ -73,8 +73,8 @@ class Candidate:
     --------
     >>> from otlp.decode.design import Candidate
     >>> one = Candidate("paths", (2, 3), nodes=6, depth=3, efficiency=2.1, error=0.1)
-    >>> str(one), one.drafting.paths
-    ('iid_paths(2, 3)', 2)
+    >>> str(one), one.drafting.paths, one.verification.name
+    ('iid_paths(2, 3)', 2, 'two-slice')
     """
 
     family: str
@@ -86,9 +86,11 @@ class Candidate:
     draft_temperature: float | None = None
 
     @property
-    def verification(self) -> str:
-        """Name of the rule that the prediction is of."""
-        return {"paths": "two-slice", "top": "target-only"}.get(self.family, "tournament")
+    def verification(self) -> Verification:
+        """The rule that the prediction is of."""
+        return ALGORITHMS[
+            {"paths": "two-slice", "top": "target-only"}.get(self.family, "tournament")
+        ]
 
     @property
     def drafting(self) -> Drafting:
@@ -221,19 +223,6 @@ class Statistics:
             text, FORMAT, make, "these are no acceptance statistics ({reason}): give what otlp "
             "design --statistics wrote",
         )  # fmt: skip
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON file.
-
-        Raises
-        ------
-        InvalidInputError
-            If it cannot be written.
-        """
-        try:
-            Path(path).write_text(self.to_json(), encoding="utf-8")
-        except (OSError, ValueError, TypeError) as error:
-            raise InvalidInputError(f"cannot write {path!r:.60}: {error}") from error
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Statistics:

@@ -15,7 +15,7 @@ from otlp.decode.drafting.drafting import Drafting, same_distribution
 from otlp.decode.drafting.fixed_shape import fixed_shape
 from otlp.decode.drafting.growing import ShapeRule, check_slots, grow
 from otlp.decode.models.model import Model
-from otlp.decode.tree import DraftTree
+from otlp.decode.tree import DraftTree, children_of, depths_of
 from otlp.distribution import FloatArray
 from otlp.drafts import IID, DraftScheme
 from otlp.drafts.by_name import SchemeMaker, make_scheme
@@ -89,10 +89,7 @@ class ShapedDrafting(Drafting):
     @cached_property
     def children(self) -> list[list[int]]:
         """Child slots of each slot."""
-        children: list[list[int]] = [[] for _ in self.shape]
-        for slot, parent in enumerate(self.shape[1:], start=1):
-            children[parent].append(slot)
-        return children
+        return children_of(self.shape)
 
     @property
     def independent(self) -> bool:
@@ -123,10 +120,7 @@ class ShapedDrafting(Drafting):
     @cached_property
     def depths(self) -> list[int]:
         """Tokens from the root to each slot."""
-        depths = [0]
-        for parent in self.shape[1:]:
-            depths.append(depths[parent] + 1)
-        return depths
+        return depths_of(self.shape)
 
     @property
     def is_iid_paths(self) -> bool:

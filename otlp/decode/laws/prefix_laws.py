@@ -172,22 +172,12 @@ def greedy_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafti
     return tally.law
 
 
-def greedy_efficiency(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> float:
-    """Exact block efficiency of greedy multi-path: 1 + sum of accepted masses over all prefixes.
-
-    A prefix x is accepted with probability Gamma(x) w(x) (Sun et al. 2024, Lemma 4); every prefix
-    is visited once, so this reaches larger models than `greedy_law`.
-    """
-    return sum(one.gamma * one.weights[-1] for one in _prefixes(draft, target, drafting))
-
-
 class _Prefix(NamedTuple):
-    """A prefix: masses drafted and selected, block's weights and the selection on the way."""
+    """A prefix: the mass drafted, block's weights and the selection on the way."""
 
     path: tuple[int, ...]
     state: PathInterval
     chance: float
-    gamma: float
     weights: tuple[float, ...]
     above: tuple[Consecutive, ...]
 
@@ -200,7 +190,7 @@ def _prefixes(
     draft: TabularModel, target: TabularModel, drafting: ShapedDrafting
 ) -> Iterator[_Prefix]:
     """Yield every prefix that can be drafted."""
-    stack = [_Prefix((), whole_interval(drafting.paths), 1.0, 1.0, (1.0,), ())]
+    stack = [_Prefix((), whole_interval(drafting.paths), 1.0, (1.0,), ())]
     while stack:
         one = stack.pop()
         yield one
@@ -213,7 +203,7 @@ def _prefixes(
             weight = next_weight(one.weights[-1], float(p[token]), skewed)
             stack.append(
                 _Prefix(
-                    (*one.path, token), below.child(token), one.chance * drawn, one.gamma * skewed,
+                    (*one.path, token), below.child(token), one.chance * drawn,
                     (*one.weights, weight), (*one.above, below),
                 )
             )  # fmt: skip

@@ -141,7 +141,7 @@ def load_frequent_draft(
         raise InvalidInputError(
             f"the draft in {folder} is damaged: {reason.splitlines()[0]:.200}"
         ) from error
-    embedding = _embedding(target)
+    embedding: Tensor = target.model.get_input_embeddings().weight.detach()
     if tokenizer and target.tokenizer and tokenizer != tokenizer_hash(target.tokenizer):
         raise InvalidInputError(
             f"the draft in {folder} was made for {said.get('target')}, whose tokenizer is not that "
@@ -175,8 +175,3 @@ def load_frequent_draft(
     model.model.embed_tokens.weight = target.model.get_input_embeddings().weight
     model.requires_grad_(False)
     return HuggingFaceModel(model, target.tokenizer, sampling, name or folder)
-
-
-def _embedding(target: HuggingFaceModel) -> Tensor:
-    found: Tensor = target.model.get_input_embeddings().weight.detach()
-    return found

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    RandomChooser,
     ShapedDrafting,
     Speculative,
     Traversal,
     TwoSlicePaths,
-    enumerate_choices,
     greedy_distribution,
     iid_paths,
     play_round,
@@ -26,7 +24,6 @@ from otlp.decode.cascades import (
     Chow,
     Diff,
     GreedyCascade,
-    GreedyTokenCascade,
     Lossy,
     Opt,
     OptLog,
@@ -34,7 +31,6 @@ from otlp.decode.cascades import (
     TokenV1,
     TokenV2,
     TokenV3,
-    sequential_cascade,
 )
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import aimed_model, round_law
@@ -57,7 +53,7 @@ P = np.array([0.1, 0.7, 0.2])
 @settings(max_examples=100)
 def test_transforms_give_laws(laws):
     q, p = laws
-    for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.2))]:
+    for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2))]:
         law = transform(q, p)
         assert (law >= 0.0).all()
         assert law.sum() == pytest.approx(1.0, abs=1e-12)
@@ -143,36 +139,14 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
         assert_law_of(aimed, prefix_law(draft, aimed, drafting, ALGORITHMS[name]))
 
 
-@pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
-def test_greedy_decoding_follows_the_transformed_law(transform):
+def test_greedy_decoding_follows_the_transformed_law():
+    transform = GreedyCascade(Opt(0.2))
     drafting = ShapedDrafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
         law = round_law(*pair, drafting, Block(), transform)
         assert_law_of(aimed_model(*pair, transform), law)
         assert sorted(set(law.tokens.ravel().round(12))) == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("rule", [Chow(0.4), Diff(0.1)])
-def test_sequential_cascade_has_the_law_of_the_speculative_one(rule):
-    draft, target = random_pair(3, 2, np.random.default_rng(2))
-    law = np.zeros((3, 3))
-
-    def run(chooser):
-        return sequential_cascade(draft, target, rule, [], 2, chooser)
-
-    for found, chance in enumerate_choices(run):
-        law[tuple(found.tokens)] += chance
-        assert found.target_calls == (2 if rule.needs_target else found.deferrals)
-    wanted = aimed_model(draft, target, Cascade(rule)).joint(2)
-    assert np.abs(law - wanted).sum() <= 1e-12
-
-
-def test_oracle_counts_every_call():
-    pair = random_pair(3, 3, np.random.default_rng(2))
-    chooser = RandomChooser(np.random.default_rng(0))
-    assert sequential_cascade(*pair, Diff(5.0), [1], 2, chooser).target_calls == 2
-    assert sequential_cascade(*pair, Chow(1.0), [1], 2, chooser).target_calls == 0
 
 
 @pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
@@ -211,7 +185,7 @@ def test_a_round_refuses_what_is_no_distribution(transform, why):
         round_law(draft, target, iid_paths(2, 1), Traversal(), transform)
 
 
-@pytest.mark.parametrize("kind", [Cascade, GreedyCascade, TokenCascade, GreedyTokenCascade])
+@pytest.mark.parametrize("kind", [Cascade, GreedyCascade, TokenCascade])
 def test_rules_of_the_other_kind_are_refused(kind):
     rule = TokenV1(0.1) if kind in (Cascade, GreedyCascade) else Chow(0.1)
     with pytest.raises(InvalidInputError, match=r"alpha=0\.1\): it must be a rule that defers by"):

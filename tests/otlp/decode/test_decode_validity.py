@@ -25,7 +25,7 @@ from otlp.decode import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.laws.prefix_laws import greedy_efficiency, prefix_law
+from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.solution import SolveError
@@ -139,9 +139,8 @@ def test_whole_rounds(verification, drafting, vocab_size):
     rng = np.random.default_rng(2)
     pair = random_pair(vocab_size, drafting.length + 1, rng)
     law = assert_lossless(pair, drafting, verification)
-    exact = {"greedy-multipath": greedy_efficiency, "two-slice": tournament_efficiency}
-    if verification.name in exact and drafting not in SHARPENED:
-        efficiency = exact[verification.name](*pair, drafting)
+    if verification.name == "two-slice" and drafting not in SHARPENED:
+        efficiency = tournament_efficiency(*pair, drafting)
         assert efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
     if verification in PATHS:
         assert_lossless(cut(pair, rng), drafting, verification)

@@ -1,4 +1,4 @@
-"""Linear programs with information constraints: the best rule that sees only what was drafted.
+"""A linear program with information constraints: the best rule that sees only what was drafted.
 
 The bound of a drafting (`drafting_lp`) is reached, pair by pair, by a rule made for that pair.  A
 verification algorithm does not know the pair: it sees the distributions of both models at the
@@ -11,64 +11,33 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy.typing as npt
-
-from otlp.checks import is_a
-from otlp.decode.drafting import Drafting
-from otlp.decode.laws.round_laws import check_tabular, draft_trees
+from otlp.decode import Drafting
+from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.laws.written_program import WrittenProgram
-from otlp.decode.models.model import check_pair
-from otlp.decode.models.tabular import TabularModel
-from otlp.distribution import as_distribution
-from otlp.errors import InvalidInputError
+from tests.otlp.decode.tabular_rounds import Pair
 
-Pair = tuple[TabularModel, TabularModel]
 Path = tuple[int, ...]
 Look = frozenset[tuple[Path, bytes, bytes | None]]
 """What a drafted tree shows: its prefixes, the target's distributions, the draft's where asked."""
 
 
 def on_tree_optimum(
-    pairs: Sequence[Pair], drafting: Drafting, weights: npt.ArrayLike | None = None
+    pairs: Sequence[Pair], drafting: Drafting, weights: Sequence[float] | None = None
 ) -> float:
     """Mean block efficiency of the best rule that sees the drafted tree only.
 
     The rule answers with an accepted node and a correction, given the drafted prefixes and the
     distributions of both models there: the target's at all, the draft's where it was asked.  It
-    must be lossless for every pair of the family.
+    must be lossless for every pair of the family.  That bounds every rule that is lossless for all
+    pairs there are, and one reaches it where the family is a product: for each prefix some
+    distributions, and all combinations of them.
 
-    Parameters
-    ----------
-    pairs : sequence of (TabularModel, TabularModel)
-        Drafts and targets, all over one vocabulary, with tables for at least L + 1 tokens.
-    drafting : Drafting
-        Of any kind.
-    weights : array_like, shape (M,), optional
-        Probability of each pair; by default all alike.
-
-    Returns
-    -------
-    float
-        With one pair its `drafting_optimum`.  An upper bound for every rule that is lossless for
-        all pairs there are, reached by one where the family is a product: for each prefix some
-        distributions, and all combinations of them.
-
-    Raises
-    ------
-    InvalidInputError, InvalidDistributionError
-        If there are no pairs, tables end too early, vocabularies differ, or the weights are no
-        distribution over the pairs.
-    OTLPError
-        If HiGHS finds no optimum.
-
-    Notes
-    -----
     A column for each look of a drafted tree, node of it and correction.  A row for each pair,
     prefix and next token: A(xy) + (mass of corrections y at x) = A(x) p(y | x), which is what
     lossless means.
     """
-    chances = _family(pairs, drafting, weights)
-    looks = [_looks(draft, target, drafting) for draft, target in pairs]
+    chances = [1.0 / len(pairs)] * len(pairs) if weights is None else weights
+    looks = [_looks(pair, drafting) for pair in pairs]
     inner = {x[:-1] for seen in looks for look in seen for x, _, _ in look if x}
     tokens = range(pairs[0][0].vocab_size)
     program = WrittenProgram("the family")
@@ -101,29 +70,9 @@ def on_tree_optimum(
     return program.largest()
 
 
-def _family(
-    pairs: Sequence[Pair], drafting: Drafting, weights: npt.ArrayLike | None
-) -> list[float]:
-    """Check a family of pairs; probabilities of its members."""
-    is_a(pairs, Sequence, "pairs")
-    if not pairs:
-        raise InvalidInputError("there are no pairs: give at least one draft and target")
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InvalidInputError(f"a pair is {pair!r:.60}: give (draft, target)")
-        check_tabular(*pair, drafting)
-        check_pair(*pair)
-        check_pair(pair[0], pairs[0][0])
-    if weights is None:
-        return [1.0 / len(pairs)] * len(pairs)
-    found = as_distribution(weights)
-    if found.size != len(pairs):
-        raise InvalidInputError(f"{found.size} weights for {len(pairs)} pairs: give one each")
-    return [float(weight) for weight in found]
-
-
-def _looks(draft: TabularModel, target: TabularModel, drafting: Drafting) -> dict[Look, float]:
+def _looks(pair: Pair, drafting: Drafting) -> dict[Look, float]:
     """What the drafted trees of a pair show, with probabilities."""
+    draft, target = pair
     found: defaultdict[Look, float] = defaultdict(float)
     for tree, mass in draft_trees(draft, drafting):
         nodes = [tuple(tree.path(node).tolist()) for node in range(len(tree))]
