@@ -17,7 +17,7 @@ from otlp.auditing.servers import Completion, Completions, Pair, ServerReport, a
 from otlp.auditing.servers.pairs import Sampler
 from otlp.cli import options
 from otlp.cli.prompt_files import read_prompts
-from otlp.cli.prompts import limit_option, prompts_option
+from otlp.cli.prompts import prompts_option
 from otlp.errors import InvalidInputError
 from otlp.sweeps.journal import Journal
 
@@ -60,7 +60,7 @@ _SERVER_OPTIONS = (
         help="A control: the share of the server's texts that an old one takes the place of.",
     ),
     options.journal_option,
-    limit_option(2),
+    options.limit_option(2),
     prompts_option,
 )
 

@@ -70,7 +70,7 @@ def command(
                 steps=asked["tokens"],
                 seed=asked["seed"],
                 top_logprobs=top_logprobs,
-                progress=lambda: step(""),
+                progress=step,
             )
     except KeyboardInterrupt:
         warn(f"the finished passages are in {parts_folder(output)}; the same command goes on")

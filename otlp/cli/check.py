@@ -62,7 +62,7 @@ def command(
     with progress("warming up", len(chosen) + len(instances)) as step:
         small = small_problems(spread.capture)
         for name in chosen:
-            warm([with_time_limit(name, time_limit)], small)
+            warm(with_time_limit(name, time_limit), small)
             step(f"warming up {name}")
         for row, instance in zip(numbers, instances, strict=True):
             checks[row] = cross_check(instance, chosen, tolerance, time_limit)

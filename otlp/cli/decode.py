@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import click
@@ -20,7 +22,7 @@ from otlp.decode.tuned import Tuned
 from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record, speed_up
+from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record
 from otlp.studies.figures import draw_block_efficiency
 
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
@@ -44,9 +46,7 @@ Examples:
     default=DEFAULT,
     help="Verification algorithms by their names.",
 )
-@click.option(
-    "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
-)
+@options.paths_option("1,2,4")
 @options.length_option("4")
 @options.temperature_option("1")
 @options.sampling_options
@@ -130,21 +130,18 @@ def _settings(
 ) -> tuple[list[Setting], list[str]]:
     """Settings that algorithms take, the baseline first, and why others are left out."""
     settings, reasons = [Setting(BASELINE, 1, 1)], []
-    for level in length:
-        for name in algorithms:
-            for count in paths:
-                if name == BASELINE:
-                    continue
-                setting = Setting(name, count, level, branching=branching)
-                try:
-                    capability = setting.verification.supports(setting.drafting)
-                except UnsupportedProblemError as error:
-                    reasons.append(str(error))
-                    continue
-                if capability:
-                    settings.append(setting)
-                else:
-                    reasons.append(f"{name} with K = {count}: {capability.reason}")
+    drafting = [name for name in algorithms if name != BASELINE]
+    for level, name, count in product(length, drafting, paths):
+        setting = Setting(name, count, level, branching=branching)
+        try:
+            capability = setting.verification.supports(setting.drafting)
+        except UnsupportedProblemError as error:
+            reasons.append(str(error))
+            continue
+        if capability:
+            settings.append(setting)
+        else:
+            reasons.append(f"{name} with K = {count}: {capability.reason}")
     if len(settings) == 1 and BASELINE not in algorithms:
         raise InvalidInputError("; ".join(reasons) or "give at least one algorithm")
     return settings, list(dict.fromkeys(reasons))
@@ -171,7 +168,7 @@ def _measure(
                 here,
                 max_tokens=tokens,
                 seeds=seeds,
-                progress=lambda label=label: step(label),  # type: ignore[misc]
+                progress=partial(step, label),
             )
             baseline = baseline or one
             yield one, baseline
@@ -181,16 +178,17 @@ def _table(found: Sequence[tuple[Measurement, Measurement]]) -> Table:
     heads = ("K", "L", "T", "block\nefficiency", "speed-up", "ms a\ntoken")
     made = table("algorithm", *heads, "draft", "target", "verify", "accepted")
     for one, baseline in found:
-        setting, split = one.setting, one.time_split
+        setting, timed = one.setting, one.timed
+        split = timed.shares
         plain = setting.algorithm == BASELINE
         made.add_row(
             setting.algorithm,
             "-" if plain else str(setting.paths),
             "-" if plain else str(setting.length),
             f"{setting.temperature:g}",
-            str(one.block_efficiency),
-            str(speed_up(one, baseline)),
-            f"{one.milliseconds_per_token:.1f}",
+            str(timed.block_efficiency),
+            str(timed.speed_up(baseline.timed, "wall")),
+            f"{1e3 / timed.rate('wall').mean:.1f}",
             *(f"{split[part]:.0%}" for part in ("draft", "target", "verification")),
             "" if plain else " ".join(f"{share:.2f}" for share in one.acceptance),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from rich.table import Table
@@ -94,15 +94,19 @@ def command(
         calls = tuple(1.0 + each * at for at in range(max(nodes) + 1))
         costs = CostCurve(calls, draft_cost or 0.0)
     drafted = dict.fromkeys(None if one == temperature else one for one in draft_temperature or ())
-    statistics = _known(kept, capture, models, Sampling(temperature))
+    rows = None if capture is None else open_capture(capture)
+    pair = (models.target, models.draft) if rows is None else (rows.target_model, rows.draft_model)
+    statistics = _known(kept, pair, Sampling(temperature))
     if statistics is not None and drafted:
         raise InvalidInputError(
             f"{kept} holds statistics already, at the draft's temperatures that they were gathered "
             "for: leave --draft-temperature out, or name another file"
         )
     if statistics is None:
-        trees = Trees(nodes, length, tuple(drafted) or (None,))
-        statistics = _gather(capture, models, Sampling(temperature), trees, tokens, seed)
+        drafts = tuple(drafted) or (None,)
+        statistics = _gather(
+            rows, models, pair, Sampling(temperature), nodes, length, drafts, tokens, seed
+        )
         if kept is not None:
             gathered = statistics.to_json().encode()
             write_whole(kept, lambda path: path.write_bytes(gathered))
@@ -141,14 +145,6 @@ def command(
         console.print(f"N = {budget}: {best}, {best.verification.name}{sharper}")
 
 
-class Trees(NamedTuple):
-    """What is looked at."""
-
-    budgets: Sequence[int]
-    length: int
-    draft_temperatures: Sequence[float | None]
-
-
 def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
     """A design, for `write_result`."""
     return {
@@ -164,17 +160,11 @@ def _said(one: Candidate, costs: CostCurve | None) -> dict[str, Any]:
     }
 
 
-def _known(
-    kept: Path | None, capture: str | None, models: Models, sampling: Sampling
-) -> Statistics | None:
+def _known(kept: Path | None, pair: tuple[str, str], sampling: Sampling) -> Statistics | None:
     """Statistics that were kept, if they are of this pair and sampling; None if there are none."""
     if kept is None or not kept.exists():
         return None
     found = Statistics.read(kept)
-    pair = models.target, models.draft
-    if capture is not None:
-        rows = open_capture(capture)
-        pair = rows.target_model, rows.draft_model
     if (found.target, found.draft) != pair or found.sampling != sampling:
         raise InvalidInputError(
             f"{kept} is of target {found.target} with draft {found.draft} and {found.sampling}, "
@@ -184,38 +174,38 @@ def _known(
 
 
 def _gather(
-    capture: str | None,
+    rows: Capture | None,
     models: Models,
+    names: tuple[str, str],
     sampling: Sampling,
-    trees: Trees,
+    budgets: Sequence[int],
+    length: int,
+    draft_temperatures: Sequence[float | None],
     tokens: int,
     seed: int,
 ) -> Statistics:
     begun = None
-    if capture is not None:
-        rows = open_capture(capture)
-        texts = _captured(rows, sampling.temperature, trees.length)
-        names = rows.draft_model, rows.target_model
+    if rows is not None:
+        texts = _captured(rows, sampling.temperature, length)
     else:
         pair = models.open(sampling)
         prompts = encode_prompts(pair[1], models.texts())
-        texts, after = target_texts(pair, prompts, tokens, trees.length, 1, seed)
-        names = models.draft, models.target
+        texts, after = target_texts(pair, prompts, tokens, length, 1, seed)
 
         def begun(number: int) -> tuple[Model, IntArray]:
             pair[0].start(after[number])
             return pair[0], texts[number].tokens
 
-    steps = passes(trees.budgets, len(trees.draft_temperatures), begun is not None)
+    steps = passes(budgets, len(draft_temperatures), begun is not None)
     with progress("text renewal", steps) as step:
         return gather_statistics(
             texts,
-            draft=names[0],
-            target=names[1],
+            target=names[0],
+            draft=names[1],
             sampling=sampling,
-            budgets=trees.budgets,
-            length=trees.length,
-            draft_temperatures=trees.draft_temperatures,
+            budgets=budgets,
+            length=length,
+            draft_temperatures=draft_temperatures,
             begun=begun,
             progress=step,
         )
@@ -235,13 +225,11 @@ def _captured(rows: Capture, temperature: float, length: int) -> list[WrittenTex
 
 def _designs(statistics: Statistics, nodes: int, costs: CostCurve | None) -> list[Candidate]:
     """The best of each family that fits, the very best first."""
-    found = []
-    for family in FAMILIES:
-        fitting = [c for c in statistics.candidates if c.family == family and c.nodes <= nodes]
-        if fitting:
-            found.append(design(statistics, nodes, costs=costs, families=[family]))
-    if not found:
+    fitting = {one.family for one in statistics.candidates if one.nodes <= nodes}
+    if not fitting:
         design(statistics, nodes, costs=costs)  # says what fits
+    families = [name for name in FAMILIES if name in fitting]
+    found = [design(statistics, nodes, costs=costs, families=[name]) for name in families]
     return sorted(found, key=lambda one: -worth(one, costs))
 
 

@@ -204,7 +204,14 @@ def _or_none(nothing: object) -> Callable[[Any, Any, Any], Any]:
     return callback
 
 
+def several(*options: Decorator) -> Decorator:
+    """Add some options, in the order in which help shows them."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
+
+capture_argument = click.argument("capture", required=False, type=click.Path())
 
 row_option = _option("--row", int, "Which row of the capture.", 0)
 rows_option = _option(
@@ -241,9 +248,19 @@ time_limit_option = _option(
 tolerance_option = _option(
     "--tolerance", Positive(), "The largest difference of probabilities that counts as none."
 )
+paths_option = _option("--paths", _COUNT, "Drafted paths a round.")
 length_option = _option("--length", _COUNT, "Tokens of a drafted path, at most.")
 tokens_option = _option("--tokens", _COUNT, "Tokens written after each prompt.")
 seed_option = _option("--seed", click.IntRange(0), "Seed of random numbers.", 0)
+limit_option = _option("--limit", _COUNT, "How many prompts.", unset="all")
+jobs_option = _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()
+_SAMPLING_TOP_K = "Cut both models to their k most likely tokens; 0 keeps all."
+_SAMPLING_TOP_P = "Then cut both to their top-p nucleus; 1 keeps all."
+sampling_options = several(
+    _option("--sampling-top-k", click.IntRange(0), _SAMPLING_TOP_K, 0, callback=_or_none(0))(),
+    _option("--sampling-top-p", float, _SAMPLING_TOP_P)(1.0),
+)
+"""The cuts of both models: the distribution that is decoded from."""
 
 
 def draft_temperature_option(kind: Any = float) -> Decorator:
@@ -261,26 +278,9 @@ def vocab_size_option(default: int | None, least: int = 1) -> Decorator:
 
 def row_options(top_k: int = 0) -> Decorator:
     """Add the options that turn a row of logits into distributions, for `Capture.distributions`."""
-    options = draft_temperature_option(), temperature_option(), top_p_option(), top_k_option(top_k)
-    return lambda command: reduce(lambda made, option: option(made), options, command)
-
-
-def sampling_options(command: Command) -> Command:
-    """Add the cuts of both models: the distribution that is decoded from."""
-    help = "Cut both models to their k most likely tokens; 0 keeps all."
-    top_k = _option("--sampling-top-k", click.IntRange(0), help, 0, callback=_or_none(0))()
-    top_p = _option("--sampling-top-p", float, "Then cut both to their top-p nucleus; 1 keeps all.")
-    return top_k(top_p(1.0)(command))
-
-
-def jobs_option(command: Command) -> Command:
-    """Add ``--jobs``."""
-    return _option("--jobs", _COUNT, "Processes at a time on this machine.", unset="1")()(command)
-
-
-def capture_argument(command: Command) -> Command:
-    """Add the CAPTURE argument; without it the built-in capture is used."""
-    return click.argument("capture", required=False, type=click.Path())(command)
+    return several(
+        top_k_option(top_k), top_p_option(), temperature_option(), draft_temperature_option()
+    )
 
 
 def open_capture(path: str | None) -> Capture:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from otlp.cli.options import Command, Decorator, limit_option, several
 from otlp.cli.output import progress, warn
 from otlp.cli.prompt_files import Prompt, read_prompts
 from otlp.decode.design import WrittenText
@@ -63,18 +64,7 @@ prompts_option = click.option(
 )
 
 
-def limit_option(default: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add ``--limit``, None where all prompts are taken."""
-    return click.option(
-        "--limit",
-        type=click.IntRange(1),
-        default=default,
-        show_default="all" if default is None else True,
-        help="How many prompts.",
-    )
-
-
-def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def prompt_options(limit: int | None) -> Decorator:
     """Add the options that choose prompts and where models run; `target` and `draft` join them.
 
     Passed as one `models`.
@@ -84,48 +74,46 @@ def prompt_options(limit: int | None) -> Callable[[Callable[..., None]], Callabl
     limit : int or None
         How many prompts by default; None: all.
     """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def decorated(**options: Any) -> None:
-            chosen = {field.name: options.pop(field.name) for field in fields(Models)}
-            command(models=Models(**chosen), **options)
-
-        made: Callable[..., None] = decorated
-        for option in (
-            limit_option(limit),
-            click.option(
-                "--dtype",
-                default="auto",
-                help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
-            ),
-            click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
-            prompts_option,
-        ):
-            made = option(made)
-        return made
-
-    return decorate
+    return several(
+        prompts_option,
+        click.option("--device", default="auto", help="cpu, cuda, cuda:1; auto."),
+        click.option(
+            "--dtype",
+            default="auto",
+            help="float32, bfloat16 or float16; auto: float32 on the CPU, as stored elsewhere.",
+        ),
+        limit_option(limit),
+        _as_models,
+    )
 
 
-def model_options(limit: int | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _as_models(command: Command) -> Command:
+    """Pass the fields of `Models` as one."""
+
+    @wraps(command)
+    def decorated(**options: Any) -> None:
+        chosen = {field.name: options.pop(field.name) for field in fields(Models)}
+        command(models=Models(**chosen), **options)
+
+    return decorated
+
+
+def model_options(limit: int | None) -> Decorator:
     """Add the options of `prompt_options`, and those that choose the models."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        draft = click.option(
+    return several(
+        click.option(
+            "--target",
+            default=TRAINED_PAIR[0],
+            help="A model folder, a GGUF file, a name on the hub, or smollm2.",
+        ),
+        click.option(
             "--draft",
             default=TRAINED_PAIR[1],
             help="A model; smollm2-draft; ngram or ngram:FILE, counted in the text or a file too; "
             "lookup; or a mixture such as 0.7*trained:draft+0.3*ngram.",
-        )
-        target = click.option(
-            "--target",
-            default=TRAINED_PAIR[0],
-            help="A model folder, a GGUF file, a name on the hub, or smollm2.",
-        )
-        return target(draft(prompt_options(limit)(command)))
-
-    return decorate
+        ),
+        prompt_options(limit),
+    )
 
 
 def open_pair(

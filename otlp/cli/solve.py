@@ -53,7 +53,7 @@ def command(
     instance = single.problem(row, n, **cut)
     with progress("solving", None):
         begun = perf_counter()
-        warm([chosen], small_problems(single.capture))
+        warm(chosen, small_problems(single.capture))
         loaded = perf_counter() - begun
         solution = settled(lambda: chosen.solve(instance))
     solution = replace(solution, timings=replace(solution.timings, load=loaded))

@@ -78,17 +78,17 @@ def command(
     what is new is measured.  The journal is the same to the byte, whatever the number of workers.
     """
     grid = Grid(n, top_k=top_k, **same)
-    chosen = None if synthetic else ChosenRows.spread(capture, rows)
+    chosen: ChosenRows | None = None
     source: RowSource
-    if chosen is not None:
+    if synthetic is None:
+        chosen = ChosenRows.spread(capture, rows)
         source = CaptureRows(chosen.capture, chosen.numbers)
         for k in grid.top_k:
             chosen.capture.check_top_k(k)
+    elif capture is not None or rows is not None:
+        raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     else:
-        assert synthetic is not None
         source = SyntheticRows(synthetic, vocab_size, seed)
-        if capture is not None or rows is not None:
-            raise click.UsageError("--synthetic makes up its rows: leave out CAPTURE and --rows")
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
     total = len(source.numbers) * len(grid.settings)
@@ -100,21 +100,18 @@ def command(
             console.print(f"{journal} keeps what is done: the same command goes on from there.")
         raise
     axis = over.replace("-", "_") if over else varying(points)
-    if chosen is None:
-        origin = {"capture": None, "target": None, "draft": None, "synthetic": True}
-    else:
-        origin = chosen.source
+    made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
     size = source.heading()["vocab_size"]
     content = {
-        **origin,
-        "seed": seed if chosen is None else None,
+        **(chosen.source if chosen else made_up),
+        "seed": None if chosen else seed,
         "row_count": len(source.numbers),
         "row_choice": chosen and chosen.choice,
         "vocab_size": size,
         "draft_temperature": grid.draft_temperature,
         "top_p": grid.top_p,
         "time_limit_seconds": grid.time_limit,
-        "points": [_renamed(point.record()) for point in points],
+        "points": [point.record() for point in points],
     }
     write_result(json_path, "sweep", content)
     title = f"{chosen.title if chosen else f'{synthetic:,} synthetic rows'}, V = {size:,}"
@@ -127,10 +124,6 @@ def command(
     if chosen is not None:
         chosen.say_truncations(_left_open(chosen, grid))
     note_missing(points)
-
-
-def _renamed(record: dict[str, Any]) -> dict[str, Any]:
-    return {"row_count": record.pop("rows"), **record}
 
 
 def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:

@@ -10,17 +10,8 @@ from typing import Any
 
 import click
 
-from otlp.cli.options import (
-    ListOf,
-    OutputFile,
-    draft_temperature_option,
-    json_option,
-    length_option,
-    sampling_options,
-    seed_option,
-    temperature_option,
-    tokens_option,
-)
+from otlp.cli import options
+from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, warn, write_result, write_whole
 from otlp.cli.prompts import Models, encode_prompts, prompt_options, target_texts
 from otlp.cli.tuning_result import TuningResult, fastest
@@ -44,8 +35,6 @@ class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Convert depth by depth, and refuse a tree that is too large."""
-        if isinstance(value, tuple):
-            return value
         if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", value, re.ASCII):
             self.fail(f"{value!r} is no tree: give children by depth, such as 3-2-1", param, ctx)
         branching = tuple(map(int, value.split("-")))
@@ -69,31 +58,29 @@ Examples:
 @click.argument("target", default=TRAINED_PAIR[0])
 @click.argument("draft", default=TRAINED_PAIR[1])
 @prompt_options(limit=8)
-@click.option(
-    "--paths", type=ListOf(click.IntRange(1)), default="1,2,4", help="Drafted paths a round."
-)
-@length_option("1,2,3,4,6")
+@options.paths_option("1,2,4")
+@options.length_option("1,2,3,4,6")
 @click.option(
     "--trees",
     type=ListOf(TreeName()),
     default="2-2,2-2-1,3-2-1-1",
     help="Prefix trees, by the children of each token at each depth.",
 )
-@temperature_option()
-@draft_temperature_option(ListOf(float))
-@sampling_options
+@options.temperature_option()
+@options.draft_temperature_option(ListOf(float))
+@options.sampling_options
 @click.option(
     "--text", type=click.IntRange(2), default=96, help="Tokens of each text that values settings."
 )
-@tokens_option(96)
+@options.tokens_option(96)
 @click.option("--check", type=click.IntRange(0), default=3, help="How many of the best to time.")
 @click.option("--compile/--no-compile", "compiled", default=True, help="Compile the loop's steps.")
 @click.option(
     "--clock", type=click.Choice(list(CLOCKS)), default="wall", help="What times are read from."
 )
-@seed_option()
+@options.seed_option()
 @click.option("--config", type=OutputFile(), default="tuned.json", help="Write the winner here.")
-@json_option("Write all that was found.")
+@options.json_option("Write all that was found.")
 def command(
     models: Models,
     paths: tuple[int, ...],

@@ -56,13 +56,11 @@ def attempt(solver: Solver, problem: Problem) -> Attempt:
     return Attempt(solution, f"{solution.status.value} {solution.message}".strip())
 
 
-def warm(solvers: Iterable[Solver], problems: Iterable[Problem]) -> None:
+def warm(solver: Solver, problems: Iterable[Problem]) -> None:
     """Start engines, compile and load: solve what a solver takes and is done with at once."""
-    small = list(problems)
-    for solver in solvers:
-        for problem in small:
-            if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
-                attempt(solver, problem)
+    for problem in problems:
+        if solver.supports(problem) and solver.work(problem) <= WARM_WORK:
+            attempt(solver, problem)
 
 
 def settled(action: Callable[[], Result]) -> Result:

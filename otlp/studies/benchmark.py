@@ -8,7 +8,6 @@ smaller sizes says that it can stay within the time limit; otherwise the reason 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
@@ -121,7 +120,6 @@ def benchmark(
     time_limit: float,
     temperature: float = 1.0,
     jobs: int | None = None,
-    executor: Executor | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Cell]:
     """Time every solver at every size, one cell after the other.
@@ -140,9 +138,8 @@ def benchmark(
     temperature : float
         Of both models.
     jobs : int, optional
-    executor : concurrent.futures.Executor, optional
-        Rows that are solved at the same time, and where; see `otlp.sweeps.workers.in_order`.
-        They slow each other down: the times are those of a busy machine.
+        Rows that are solved at the same time; see `otlp.sweeps.workers.in_order`.  They slow each
+        other down: the times are those of a busy machine.
     progress : callable
         Called with a label after each solver is warmed up, and after each solve or skip: in
         ``len(solvers) + len(sizes) * len(solvers) * len(rows)`` steps.
@@ -156,7 +153,7 @@ def benchmark(
     small = small_problems(capture, temperature)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
     for name in solvers:
-        if in_this_process(jobs, executor):
+        if in_this_process(jobs):
             _warm_up(name, time_limit, small)
         progress(f"warming up {name}")
     for size in sizes:
@@ -167,7 +164,7 @@ def benchmark(
             records: list[Record] = []
             work = partial(_timed, name=name, time_limit=time_limit, small=small)
             tasks = [] if reason else zip(rows, problems, strict=True)
-            done = in_order(work, tasks, jobs, executor=executor)
+            done = in_order(work, tasks, jobs)
             for found, problem in zip(done, problems, strict=False):
                 if not isinstance(found, Record):
                     reason = str(found)
@@ -209,7 +206,7 @@ def _timed(
 
 def _warm_up(name: str, time_limit: float, small: list[Problem]) -> None:
     if name not in _warm:
-        warm([with_time_limit(name, time_limit)], small)
+        warm(with_time_limit(name, time_limit), small)
         _warm.add(name)
 
 

@@ -131,7 +131,7 @@ def capture(
     steps: int,
     seed: int = 0,
     top_logprobs: int | None = None,
-    progress: Callable[[], None] | None = None,
+    progress: Callable[[], None] = lambda: None,
 ) -> Capture:
     """Write a capture, or go on with one that was interrupted.
 
@@ -190,8 +190,7 @@ def capture(
             kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
             with writing_to(part), whole_file(part) as temporary:
                 write(temporary, kept)  # so that its texts need not be read with its header
-        if progress is not None:
-            progress()
+        progress()
     files = [open_capture_file(os.path.abspath(part)) for part in parts]
     save(join_files(files), path)
     _remove(folder, parts)

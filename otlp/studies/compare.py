@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from otlp._solve import optimal_acceptance
 from otlp.distribution import FloatArray
-from otlp.drafts.by_name import SCHEMES, make_scheme
+from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
-from otlp.solvers import make_solver, with_time_limit
+from otlp.solvers import with_time_limit
 from otlp.studies.attempt import attempt
 
 OPTIMUM = "optimum"
@@ -54,20 +54,6 @@ class RuleResult:
     acceptance: float
     guarantee: str = ""
     reason: str = ""
-
-
-def check_names(schemes: Iterable[str], rules: Iterable[str]) -> None:
-    """Refuse a scheme or a rule that does not exist.
-
-    Raises
-    ------
-    InvalidInputError, UnknownSolverError
-    """
-    for name in schemes:
-        if not isinstance(name, str) or name not in SCHEMES:
-            make_scheme(name, np.ones(1), 1)
-    for rule in rules:
-        make_solver(rule)
 
 
 def measure_rules(

@@ -7,6 +7,7 @@ decoding.  Intervals treat prompts as the independent units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,14 +16,15 @@ import numpy as np
 
 from otlp.checks import whole_number
 from otlp.decode.drafting import Drafting, prefix_tree
-from otlp.decode.models.model import Model
+from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import Round, check_round, play_round
 from otlp.decode.tree import ROOT
 from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
-from otlp.studies.estimate import Estimate, rate_ratio, ratio
+from otlp.studies.loop_setting import LoopSetting
+from otlp.studies.timed_loop import Decoding, Timed, Way, together
 
 Played = tuple[list[Round], float]
 BASELINE = "autoregressive"
@@ -81,10 +83,10 @@ class Run:
         What was decoded.
     accepted : ndarray of int64, shape (rounds,)
         How many drafted tokens each round accepted.
-    draft_calls, target_calls : int
-        Calls of the models, without the reading of the prompt.
-    draft_seconds, target_seconds, verify_seconds, seconds : float
-        Wall time of drafting, of the target's calls, of verification, and of everything.
+    draft_calls : int
+        Calls of the draft, without the reading of the prompt.
+    took : Decoding
+        By wall time, likewise.
     """
 
     prompt: int
@@ -92,11 +94,7 @@ class Run:
     tokens: IntArray
     accepted: IntArray
     draft_calls: int
-    target_calls: int
-    draft_seconds: float
-    target_seconds: float
-    verify_seconds: float
-    seconds: float
+    took: Decoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +105,11 @@ class Measurement:
     runs: tuple[Run, ...]
 
     @property
-    def block_efficiency(self) -> Estimate:
-        """Tokens per target call."""
-        return ratio(self.per_prompt("tokens"), self.per_prompt("target_calls"))
+    def timed(self) -> Timed:
+        """What each prompt took with all seeds."""
+        prompts = dict.fromkeys(run.prompt for run in self.runs)
+        runs = ([run.took for run in self.runs if run.prompt == one] for one in prompts)
+        return Timed(runs=list(map(together, runs)))
 
     @property
     def acceptance(self) -> FloatArray:
@@ -118,39 +118,6 @@ class Measurement:
         positions = np.arange(1, self.setting.length + 1)
         shares: FloatArray = (accepted[:, None] >= positions).mean(axis=0)
         return shares
-
-    @property
-    def time_split(self) -> dict[str, float]:
-        """Shares of the wall time: draft, target, verification, rest."""
-        total = sum(run.seconds for run in self.runs)
-        parts = {
-            "draft": sum(run.draft_seconds for run in self.runs) / total,
-            "target": sum(run.target_seconds for run in self.runs) / total,
-            "verification": sum(run.verify_seconds for run in self.runs) / total,
-        }
-        return {**parts, "rest": 1.0 - sum(parts.values())}
-
-    @property
-    def milliseconds_per_token(self) -> float:
-        """Wall time for each decoded token."""
-        return float(1e3 * self.per_prompt("seconds").sum() / self.per_prompt("tokens").sum())
-
-    def per_prompt(self, what: str) -> FloatArray:
-        """Sum over seeds of an attribute of `Run`, or of its number of tokens, for each prompt."""
-        sums: dict[int, float] = {}
-        for run in self.runs:
-            value = run.tokens.size if what == "tokens" else getattr(run, what)
-            sums[run.prompt] = sums.get(run.prompt, 0.0) + value
-        return np.array([sums[prompt] for prompt in sorted(sums)])
-
-
-def speed_up(measurement: Measurement, baseline: Measurement) -> Estimate:
-    """How many times as many tokens a second as the baseline on the same prompts."""
-    one, other = (
-        (found.per_prompt("tokens"), found.per_prompt("seconds"))
-        for found in (measurement, baseline)
-    )
-    return rate_ratio(*one, *other)
 
 
 def decode(
@@ -218,7 +185,7 @@ def measure(
     *,
     max_tokens: int = 64,
     seeds: Sequence[int] = (0,),
-    progress: Callable[[], None] | None = None,
+    progress: Callable[[], None] = lambda: None,
 ) -> Measurement:
     """Decode all prompts with all seeds in one setting.
 
@@ -261,53 +228,71 @@ def measure(
 
             rounds, seconds = settled(play)
             runs.append(_run(index, seed, rounds, seconds, target.ends))
-            if progress is not None:
-                progress()
+            progress()
     return Measurement(setting, tuple(runs))
 
 
 def _run(
     prompt: int, seed: int, rounds: Sequence[Round], seconds: float, ends: Sequence[int]
 ) -> Run:
-    tokens = np.concatenate([played.tokens for played in rounds])
+    tokens = np.concatenate([one.tokens for one in rounds])
     found = np.flatnonzero(np.isin(tokens, ends))
+    tokens = tokens[: found[0] + 1] if found.size else tokens
+    parts = {
+        "draft": sum(one.draft_seconds for one in rounds),
+        "target": sum(one.target_seconds for one in rounds),
+        "verification": sum(one.verify_seconds for one in rounds),
+    }
+    parts["rest"] = seconds - sum(parts.values())
     return Run(
         prompt,
         seed,
-        tokens[: found[0] + 1] if found.size else tokens,
-        np.array([played.accepted.size for played in rounds], dtype=np.int64),
+        tokens,
+        np.array([one.accepted.size for one in rounds], dtype=np.int64),
         # the draft model is called once for each level that has children
         sum(len({int(r.tree.depths[node]) for node in r.tree.draws}) for r in rounds),
-        len(rounds),
-        sum(played.draft_seconds for played in rounds),
-        sum(played.target_seconds for played in rounds),
-        sum(played.verify_seconds for played in rounds),
-        seconds,
+        Decoding(tokens.size, len(rounds), len(rounds), parts, seconds, math.nan),
     )
 
 
-def record(measurement: Measurement, baseline: Measurement | None = None) -> dict[str, object]:
+def played(
+    draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
+) -> Way:
+    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
+    named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
+    drafting, verification = named.drafting, named.verification
+
+    def way(prompt: IntArray, seed: int) -> Decoding:
+        draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
+        rng = np.random.default_rng(seed)
+        rounds, wall = decode(draft, target, prompt, drafting, verification, rng, tokens)
+        return _run(0, seed, rounds, wall, target.ends).took
+
+    return way
+
+
+def record(measurement: Measurement, baseline: Measurement) -> dict[str, object]:
     """Everything about a measurement, as JSON takes it."""
-    setting = measurement.setting
+    setting, timed = measurement.setting, measurement.timed
     return {
         "algorithm": setting.algorithm,
         "paths": setting.paths,
         "length": setting.length,
         "temperature": setting.temperature,
-        "block_efficiency": measurement.block_efficiency.record(),
-        "speed_up": None if baseline is None else speed_up(measurement, baseline).record(),
+        "block_efficiency": timed.block_efficiency.record(),
+        "speed_up": timed.speed_up(baseline.timed, "wall").record(),
         "acceptance": measurement.acceptance.tolist(),
-        "seconds_per_token": measurement.milliseconds_per_token / 1e3,
-        "time_shares": measurement.time_split,
+        "seconds_per_token": 1.0 / timed.rate("wall").mean,
+        "time_shares": timed.shares,
         "draft_calls": sum(run.draft_calls for run in measurement.runs),
-        "target_calls": sum(run.target_calls for run in measurement.runs),
+        "target_calls": sum(run.took.rounds for run in measurement.runs),
         "runs": [
             {
                 "prompt": run.prompt,
                 "seed": run.seed,
                 "tokens": run.tokens.tolist(),
                 "accepted": run.accepted.tolist(),
-                "seconds": run.seconds,
+                "seconds": run.took.wall,
             }
             for run in measurement.runs
         ],

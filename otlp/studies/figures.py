@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from otlp.studies.benchmark import Cell
 from otlp.studies.canvas import figure
 from otlp.studies.compare import OPTIMUM
 from otlp.studies.points import AXES as SWEPT
-from otlp.studies.points import SweepPoint, by_panel, varying
+from otlp.studies.points import SweepPoint, by_panel
 from otlp.studies.style import look
 
 if TYPE_CHECKING:
@@ -44,17 +43,15 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
         canvas.legend(loc="outside right center")
 
 
-def draw_sweep(
-    path: Path, points: Sequence[SweepPoint], over: str | None = None, title: str = ""
-) -> None:
+def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str = "") -> None:
     """Draw mean acceptance with its interval, a line a rule, a panel for what else varies.
 
     Parameters
     ----------
     path : Path
     points : sequence of SweepPoint
-    over : {"n", "temperature", "top_k"}, optional
-        What the lines go over; by default the first of these that varies.
+    over : {"n", "temperature", "top_k"}
+        What the lines go over.
     title : str
 
     Raises
@@ -64,57 +61,41 @@ def draw_sweep(
     InvalidInputError
         If there is nothing to draw.
     """
-    over = over or varying(points)
     groups = by_panel(points, over)
     rules = list(dict.fromkeys(point.rule for point in points))
-    across = f"{SWEPT[over]}; bars: 95% intervals over passages"
-    with _panels(path, list(groups), across, title) as (panels, handles):
-        for axes, found in zip(panels.values(), groups.values(), strict=True):
+    columns = min(3, math.ceil(math.sqrt(len(groups)))) if len(groups) > 3 else len(groups)
+    lines = math.ceil(len(groups) / columns)
+    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
+        panels = canvas.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+        for axes in panels[len(groups) :]:
+            axes.set_axis_off()
+        for axes, (label, found) in zip(panels, groups.items(), strict=False):
+            axes.set_title(label, fontsize="medium", parse_math=False)
             values = list(dict.fromkeys(getattr(point.setting, over) for point in found))
             numbers = over != "top_k"  # sizes span decades, and one of them is "all"
             for rule in rules:
                 own = [point for point in found if point.rule == rule and point.rows]
+                if not own:
+                    continue
                 places = [getattr(point.setting, over) for point in own]
-                handle = axes.errorbar(
+                wide = {"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {}
+                axes.errorbar(
                     places if numbers else [values.index(place) for place in places],
                     [point.acceptance.mean for point in own],
                     [point.acceptance.high - point.acceptance.mean for point in own],
                     elinewidth=1.0,
                     capthick=1.0,
-                    **_style(rule, rules),
+                    label=rule,
+                    **look(rule, rules) | wide,
                 )
-                if own:
-                    handles[rule] = handle
             axes.set_xticks(
                 values if numbers else range(len(values)),
                 [f"{value:g}" if value is not None else "V" for value in values],
             )
-
-
-@contextmanager
-def _panels(
-    path: Path, labels: Sequence[str], across: str, title: str
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Panels of mean acceptances by label, and the handles of their lines for one legend."""
-    columns = min(3, len(labels) if len(labels) <= 3 else math.ceil(math.sqrt(len(labels))))
-    lines = math.ceil(len(labels) / columns)
-    handles: dict[str, Any] = {}
-    with figure(path, 3.0 + 3.5 * columns, 0.8 + 3.0 * lines) as canvas:
-        grid = canvas.subplots(lines, columns, sharey=True, squeeze=False).ravel()
-        for axes in grid[len(labels) :]:
-            axes.set_axis_off()
-        for axes, label in zip(grid, labels, strict=False):
-            axes.set_title(label, fontsize="medium", parse_math=False)
-        yield dict(zip(labels, grid, strict=False)), handles
-        canvas.supxlabel(across, fontsize="medium")
+        canvas.supxlabel(f"{SWEPT[over]}; bars: 95% intervals over passages", fontsize="medium")
         canvas.supylabel("mean acceptance", fontsize="medium")
-        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+        _legend(canvas, panels)
         canvas.suptitle(title, fontsize="medium", parse_math=False)
-
-
-def _style(rule: str, rules: Sequence[str]) -> dict[str, Any]:
-    wide = {"linewidth": 5.0, "zorder": 1} if rule == OPTIMUM else {}
-    return look(rule, rules) | wide
 
 
 def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) -> None:
@@ -134,12 +115,17 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
             panel.set_xlabel(AXES[axis])
             panel.set_title(", ".join(f"{AXES[key]} = {value}" for key, value in fixed.items()))
         panels[0].set_ylabel("tokens per target call")
-        handles: dict[str, Any] = {}
-        for panel in panels:
-            lines, names = panel.get_legend_handles_labels()
-            handles |= dict(zip(names, lines, strict=True))
-        canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+        _legend(canvas, panels)
         canvas.suptitle(title, parse_math=False)
+
+
+def _legend(canvas: Any, panels: Iterable[Any]) -> None:
+    """One legend for all panels, each name once."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        lines, names = panel.get_legend_handles_labels()
+        handles |= dict(zip(names, lines, strict=True))
+    canvas.legend(handles.values(), handles.keys(), loc="outside right center")
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
@@ -184,7 +170,7 @@ def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
     found = sorted(found, key=lambda one: float(getattr(one.setting, axis)))
     if not found:
         return
-    estimates = [one.block_efficiency for one in found]
+    estimates = [one.timed.block_efficiency for one in found]
     panel.errorbar(
         [getattr(one.setting, axis) for one in found],
         [estimate.mean for estimate in estimates],

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
+from otlp.studies.decoding import played
 from otlp.studies.estimate import Estimate
 from otlp.studies.loop_setting import PLAIN, LoopSetting
 from otlp.studies.round_costs import RoundCosts, corners, may_win
-from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, played, race
+from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama

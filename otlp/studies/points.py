@@ -90,9 +90,8 @@ class SweepPoint:
 
     def record(self) -> dict[str, Any]:
         """Everything about the point, as JSON takes it: the estimate as mean, low and high."""
-        found = asdict(self)
-        setting = found.pop("setting")
-        return {**setting, **found, "acceptance": self.acceptance.record()}
+        found = asdict(self) | {"acceptance": self.acceptance.record()}
+        return {"row_count": found.pop("rows"), **found.pop("setting"), **found}
 
 
 def varying(points: Sequence[SweepPoint]) -> str:

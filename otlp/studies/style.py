@@ -38,7 +38,7 @@ LOOK: Any = {
 
 ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # solvers and single-step rules
-    "two-slice": (BLUE, "o", "-"),
+    "martingale": (BLUE, "o", "-"),
     "orderings": (SKY, "s", "-"),
     "random-ranks": (BLUE, "s", "-."),
     "greedy": (GREEN, "P", "-."),
@@ -52,6 +52,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "recursive-rejection": (RED, "X", "--"),
     "naive": (GREY, "x", ":"),
     # verification of blocks, paths and trees
+    "two-slice": (BLUE, "o", "-"),
     "speculative": (SKY, ">", "--"),
     "block": (BLACK, "<", "--"),
     "target-only": (YELLOW, "v", ":"),

@@ -25,8 +25,10 @@ from otlp.checks import check_n, real_number, whole_number
 from otlp.data.capture import Capture
 from otlp.distribution import IntArray, softmax
 from otlp.distribution import top_p as keep_top_p
+from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, JournalError, OTLPError
-from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, check_names, measure_rules, no_results
+from otlp.solvers import make_solver
+from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, measure_rules, no_results
 from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
@@ -75,22 +77,20 @@ class Grid:
     time_limit: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("n", "temperature", "top_k", "schemes", "rules"):
+        lists: dict[str, Callable[[Any], Any]] = {
+            "n": check_n,
+            "temperature": _temperature,
+            "top_k": _size,
+            "schemes": _scheme,
+            "rules": _rule,
+        }
+        for name, checked in lists.items():
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence):
                 raise InvalidInputError(f"{name} is {values!r}: it must be a list, as in [1, 2]")
             if not values and name != "rules":
                 raise InvalidInputError(f"{name} is empty: give at least one value")
-        check_names(self.schemes, self.rules)
-        checked: dict[str, Iterable[Any]] = {
-            "n": map(check_n, self.n),
-            "temperature": map(_temperature, self.temperature),
-            "top_k": map(_size, self.top_k),
-            "schemes": self.schemes,
-            "rules": self.rules,
-        }
-        for name, kept in checked.items():
-            object.__setattr__(self, name, tuple(dict.fromkeys(kept)))
+            object.__setattr__(self, name, tuple(dict.fromkeys(map(checked, values))))
         if self.draft_temperature is not None:
             object.__setattr__(self, "draft_temperature", _temperature(self.draft_temperature))
         keep_top_p(np.ones(1), 1.0 if self.top_p is None else self.top_p)
@@ -115,6 +115,17 @@ def _temperature(value: float) -> float:
 
 def _size(top_k: int | None) -> int | None:
     return None if top_k is None else whole_number(top_k, "top_k")
+
+
+def _scheme(name: str) -> str:
+    if not isinstance(name, str) or name not in SCHEMES:
+        make_scheme(name, np.ones(1), 1)  # says which there are
+    return name
+
+
+def _rule(name: str) -> str:
+    make_solver(name)
+    return name
 
 
 def sweep(
@@ -184,23 +195,21 @@ def sweep(
         book = None
         if journal is not None:
             book = stack.enter_context(Journal(journal, _heading(source, grid)))
-            for setting, entry in _held(book, source.numbers, grid):
-                sums.add(setting, entry)
+            for entry in _held(book, source.numbers, grid):
+                sums.add(entry)
                 progress("reading the journal", sums.done)
         tasks = _tasks(source, grid.settings, dict(sums.measured))
         for entries in _finished(partial(_measured, grid=grid), tasks, grid, jobs, executor):
             if book is not None:
                 book.append(entries)
             for entry in entries:
-                sums.add(_setting(entry), entry)
+                sums.add(entry)
             progress(f"row {entries[-1]['row']}", sums.done)
     return sums.points()
 
 
-def _held(
-    book: Journal, numbers: Sequence[int], grid: Grid
-) -> Iterator[tuple[SweepSetting, Entry]]:
-    """The lines of a journal, each with its setting."""
+def _held(book: Journal, numbers: Sequence[int], grid: Grid) -> Iterator[Entry]:
+    """The lines of a journal, which must belong there."""
     held: Counter[SweepSetting] = Counter()
     for line, entry in enumerate(book.entries(), start=2):
         setting = _setting_of(entry, numbers, grid, held)
@@ -210,7 +219,7 @@ def _held(
                 "name another file, or cut it off before that line"
             )
         held[setting] += 1
-        yield setting, entry
+        yield entry
 
 
 def _heading(rows: RowSource, grid: Grid) -> Entry:
@@ -329,8 +338,9 @@ class _Sums:
         """How many combinations of row and setting are done."""
         return sum(self.measured.values())
 
-    def add(self, setting: SweepSetting, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Take the next entry of a setting; one that is not asked for is left out."""
+        setting = _setting(entry)
         if setting not in self.measured:
             return
         for rule, found in entry["rules"].items():

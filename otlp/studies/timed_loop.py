@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.decoding import Setting, decode
 from otlp.studies.estimate import Estimate, rate_ratio, ratio
-from otlp.studies.loop_setting import LoopSetting
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop
@@ -50,6 +47,19 @@ class Decoding(NamedTuple):
     parts: dict[str, float]
     wall: float
     processor: float
+
+
+def together(some: Sequence[Decoding]) -> Decoding:
+    """What some took in all; at least one."""
+    parts = {part: sum(one.parts[part] for one in some) for part in some[0].parts}
+    return Decoding(
+        sum(one.tokens for one in some),
+        sum(one.calls for one in some),
+        sum(one.rounds for one in some),
+        parts,
+        sum(one.wall for one in some),
+        sum(one.processor for one in some),
+    )
 
 
 Way = Callable[[IntArray, int], Decoding]
@@ -95,17 +105,13 @@ class Timed:
         if not self.runs[0].parts:  # on a GPU the parts run on by themselves
             whole = float(self.each(clock).sum() / rounds)
             return {"draft": 0.0, "target": whole, "verification": 0.0, "rest": 0.0}
-        return {part: seconds / rounds for part, seconds in self._parts.items()}
+        return {part: seconds / rounds for part, seconds in together(self.runs).parts.items()}
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of each part in their sum."""
-        parts = self._parts
+        parts = together(self.runs).parts
         return {name: seconds / sum(parts.values()) for name, seconds in parts.items()}
-
-    @property
-    def _parts(self) -> dict[str, float]:
-        return {name: sum(run.parts[name] for run in self.runs) for name in self.runs[0].parts}
 
     def record(self, clock: str) -> dict[str, Any]:
         """All of it as JSON takes it."""
@@ -116,7 +122,7 @@ class Timed:
             "processor_seconds": self.each("processor").tolist(),
             "tokens": [run.tokens for run in self.runs],
             "shares": self.shares,
-            "round_seconds": self.seconds_a_round(clock) if self._parts else {},
+            "round_seconds": self.seconds_a_round(clock) if self.runs[0].parts else {},
             "first_seconds": self.first_seconds,
         }
 
@@ -151,29 +157,6 @@ def looped(loop: DeviceLoop, tokens: int) -> Way:
         calls = float(found.calls.sum())
         times = found.seconds, found.processor_seconds
         return Decoding(found.tokens, calls, found.rounds, found.parts, *times)
-
-    return way
-
-
-def played(
-    draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
-) -> Way:
-    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
-    named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
-    drafting, verification = named.drafting, named.verification
-
-    def way(prompt: IntArray, seed: int) -> Decoding:
-        draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
-        rng = np.random.default_rng(seed)
-        rounds, wall = decode(draft, target, prompt, drafting, verification, rng, tokens)
-        parts = {
-            "draft": sum(one.draft_seconds for one in rounds),
-            "target": sum(one.target_seconds for one in rounds),
-            "verification": sum(one.verify_seconds for one in rounds),
-        }
-        parts["rest"] = wall - sum(parts.values())
-        made = sum(one.tokens.size for one in rounds)
-        return Decoding(made, float(len(rounds)), len(rounds), parts, wall, float("nan"))
 
     return way
 

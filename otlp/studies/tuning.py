@@ -21,7 +21,7 @@ from otlp.decode.drafting import TopTree, iid_paths, prefix_tree
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.estimate import Estimate, rate_ratio
+from otlp.studies.estimate import Estimate, rate_ratio, ratio
 from otlp.studies.loop_setting import PLAIN, LoopSetting
 from otlp.studies.round_costs import RoundCosts
 from otlp.studies.written_texts import drafted_anew
@@ -157,7 +157,10 @@ def predict(
         alive = _survivors(found, alive, costs, keep)
         go_on(alive, range(done, min(2 * done, count)))
         done = min(2 * done, count)
-    made = [_prediction(one, found[one], costs) for one in wanted]
+    made = [
+        Prediction(one, _efficiency(seen), _efficiency(seen, costs.seconds(one)), len(seen))
+        for one, seen in found.items()
+    ]
     return sorted(made, key=lambda one: (-one.texts, -one.tokens_per_second.mean)), costs
 
 
@@ -209,15 +212,7 @@ def _survivors(
 def _efficiency(found: Sequence[tuple[float, float]], seconds: float = 1.0) -> Estimate:
     """Tokens a call, or a second if a round takes so many."""
     tokens, calls = (np.array(part) for part in zip(*found, strict=True))
-    same = np.ones(len(tokens)), np.ones(len(tokens))
-    return rate_ratio(tokens, calls * seconds, *same)
-
-
-def _prediction(
-    setting: LoopSetting, found: Sequence[tuple[float, float]], costs: RoundCosts
-) -> Prediction:
-    rate = _efficiency(found, costs.seconds(setting))
-    return Prediction(setting, _efficiency(found), rate, len(found))
+    return ratio(tokens, calls * seconds)
 
 
 def target_only_gain(setting: LoopSetting, texts: TunedTexts) -> Estimate:

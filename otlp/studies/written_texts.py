@@ -52,12 +52,7 @@ def drafted_anew(text: WrittenText, draft: Model) -> WrittenText:
     return replace(text, drafts=draft.distributions(along, places))
 
 
-def captured_texts(
-    capture: Capture,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    draft_temperature: float | None = None,
-) -> Iterator[WrittenText]:
+def captured_texts(capture: Capture, temperature: float) -> Iterator[WrittenText]:
     """The texts of a capture: runs of rows whose positions follow each other.
 
     Parameters
@@ -65,8 +60,7 @@ def captured_texts(
     capture : Capture
         Of text that the target wrote at this temperature, as ``otlp capture`` makes it, with the
         next tokens.
-    temperature, top_k, draft_temperature
-        See `Capture.distributions`.
+    temperature : float
 
     Raises
     ------
@@ -74,7 +68,7 @@ def captured_texts(
         If rows have no positions or next tokens, or the capture says that its text was written
         with another sampling.
     """
-    wanted = source_of(Sampling(temperature, top_k))
+    wanted = source_of(Sampling(temperature))
     if capture.source.startswith(f"{DECODED} at ") and capture.source != wanted:
         raise InvalidInputError(
             f"the capture holds {capture.source}, and text renewal needs {wanted}: give the "
@@ -88,9 +82,7 @@ def captured_texts(
         )
     ends = np.flatnonzero(np.diff(capture.passages)) + 1
     for rows in np.split(np.arange(tokens.size), ends):
-        pairs = [
-            capture.distributions(int(row), temperature, draft_temperature, top_k) for row in rows
-        ]
+        pairs = [capture.distributions(int(row), temperature) for row in rows]
         p, q = (np.stack(some) for some in zip(*pairs, strict=True))
         yield WrittenText(tokens[rows], p, q)
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.decode import ALGORITHMS
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.numerics.power_slope import power_slope
+from otlp.solvers import SOLVERS
+from otlp.studies import style
 
 matplotlib = pytest.importorskip("matplotlib", reason='pip install -e ".[plot]"')
 matplotlib.use("agg")
@@ -88,3 +91,8 @@ def test_what_cannot_be_drawn_is_refused_with_a_way_out() -> None:
         otlp.plot.flow(otlp.solve(otlp.Problem([0.1] * 10, otlp.IID([0.1] * 10, 2))))
     with pytest.raises(otlp.errors.UnsupportedProblemError):
         otlp.plot.acceptance_over_n(lambda n: [problem], (2,), ("greedy",))
+
+
+def test_an_algorithm_is_drawn_alike_in_every_figure() -> None:
+    # auto is one of the others, and nothing is verified without a draft
+    assert {*SOLVERS, *ALGORITHMS} - {"auto", "autoregressive"} <= set(style.ALGORITHMS)

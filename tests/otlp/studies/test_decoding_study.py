@@ -1,16 +1,19 @@
 """Measuring runs, capturing logits, and the two commands."""
 
 import json
+import math
 import sys
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from otlp.decode import ALGORITHMS, iid_paths, random_pair
+from otlp.decode import ALGORITHMS, Sampling, TabularModel, iid_paths, random_pair
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decoding import Measurement, Run, Setting, decode, measure, record, speed_up
+from otlp.studies.decoding import Measurement, Run, Setting, decode, measure, played, record
 from otlp.studies.estimate import ratio
+from otlp.studies.loop_setting import LoopSetting
+from otlp.studies.timed_loop import Decoding
 from tests.otlp.cli.command import refused, run
 
 EMPTY = np.empty(0, dtype=np.int64)
@@ -18,23 +21,25 @@ EMPTY = np.empty(0, dtype=np.int64)
 
 def a_run(prompt, accepted, seconds=1.0):
     tokens = np.arange(sum(accepted) + len(accepted))
-    return Run(prompt, 0, tokens, np.array(accepted), 0, len(accepted), 0.5, 0.25, 0.125, seconds)
+    parts = {"draft": 0.5, "target": 0.25, "verification": 0.125, "rest": seconds - 0.875}
+    took = Decoding(tokens.size, len(accepted), len(accepted), parts, seconds, math.nan)
+    return Run(prompt, 0, tokens, np.array(accepted), 0, took)
 
 
 def test_a_measurement_sums_over_prompts():
     found = Measurement(Setting("block", 1, 2), (a_run(0, [2, 0]), a_run(1, [1, 1, 2])))
-    estimate = found.block_efficiency
+    estimate = found.timed.block_efficiency
     assert estimate.mean == pytest.approx(11 / 5)
     assert estimate.low < 11 / 5 < estimate.high
     np.testing.assert_allclose(found.acceptance, [4 / 5, 2 / 5])
     assert 1 + found.acceptance.sum() == pytest.approx(estimate.mean)
-    assert found.time_split == pytest.approx(
+    assert found.timed.shares == pytest.approx(
         {"draft": 0.5, "target": 0.25, "verification": 0.125, "rest": 0.125}
     )
     slow = Measurement(found.setting, (a_run(0, [2, 0], 2.0), a_run(1, [1, 1, 2], 2.0)))
-    assert speed_up(found, slow).mean == pytest.approx(2.0)
+    assert found.timed.speed_up(slow.timed, "wall").mean == pytest.approx(2.0)
     # the same runs at half the speed: no doubt is left about the ratio
-    assert speed_up(found, slow).low == pytest.approx(2.0)
+    assert found.timed.speed_up(slow.timed, "wall").low == pytest.approx(2.0)
 
 
 def test_the_interval_of_a_mean_is_students():
@@ -51,7 +56,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     hits = 0
     for _ in range(400):
         runs = tuple(a_run(i, rng.integers(0, 5, size=rng.integers(10, 30))) for i in range(12))
-        estimate = Measurement(Setting("block", 1, 4), runs).block_efficiency
+        estimate = Measurement(Setting("block", 1, 4), runs).timed.block_efficiency
         hits += estimate.low <= 3.0 <= estimate.high
     # binomial with p = 0.95: below 0.91 with probability under 0.1%
     assert hits / 400 > 0.91
@@ -68,9 +73,19 @@ def test_runs_are_the_same_again_and_count_their_calls():
     for one, two in zip(first.runs, second.runs, strict=True):
         np.testing.assert_array_equal(one.tokens, two.tokens)
         assert one.tokens.size >= 4
-        assert one.target_calls == one.accepted.size
-        assert one.draft_calls == 2 * one.target_calls
-    assert json.loads(json.dumps(record(first)))["paths"] == 2
+        assert one.took.rounds == one.accepted.size
+        assert one.draft_calls == 2 * one.took.rounds
+    assert json.loads(json.dumps(record(first, second)))["paths"] == 2
+
+
+def test_what_the_last_round_drafts_beyond_an_end_is_not_counted():
+    class Ending(TabularModel):
+        ends = (0, 1, 2)
+
+    tables = random_pair(3, 9, np.random.default_rng(4))[1].tables
+    # a draft that is the target: the first round accepts two tokens, of which one ends the text
+    way = played(Ending(tables), Ending(tables), LoopSetting((1, 1)), Sampling(), 8)
+    assert way(EMPTY, 0)[:3] == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_the_figure_has_a_line_a_rule_and_a_panel_a_setting(over: str, tmp_path:
     with pytest.raises(InvalidInputError, match="one of n, temp"):
         draw_sweep(tmp_path / "y.svg", points, "rows")
     with pytest.raises(InvalidInputError, match="0 points"):
-        draw_sweep(tmp_path / "y.svg", [])
+        draw_sweep(tmp_path / "y.svg", [], "n")
 
 
 def test_the_command_writes_table_figure_json_and_journal(tmp_path: Path) -> None:
