@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.undecided import UndecidedNumber
+from otlp.auditing.undecided import UndecidedNumber, exp, log
 
 Numbers = npt.NDArray[Any]
 
@@ -46,8 +47,8 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("__rtruediv__", "__rdiv__"), lambda a, b: np.true_divide(b, a)),
     **dict.fromkeys(("neg", "negative"), np.negative),
     "reciprocal": lambda a: np.true_divide(1.0, a),
-    "log": lambda a: _each(a, lambda x: x.log()),
-    "exp": lambda a: _each(a, lambda x: x.exp()),
+    "log": np.frompyfunc(log, 1, 1),
+    "exp": np.frompyfunc(exp, 1, 1),
 }
 
 COMPARES: dict[str, Callable[..., Any]] = {
@@ -89,7 +90,10 @@ class FollowedTensors(TorchFunctionMode):
             self._source.give_up(f"it uses torch.{name}, which has no finite set of outcomes here")
         draw = getattr(self, f"_draw_{name.rstrip('_')}", None)
         if draw is not None and kwargs.get("out") is None:
-            return draw(func, *args, **kwargs)
+            try:
+                return draw(func, *args, **kwargs)
+            except TypeError:
+                self._source.give_up(f"it calls torch.{name} in a way that is not followed")
         if not self._holds([args, kwargs]):
             return func(*args, **kwargs)
         return self._follow(name, func, args, kwargs)
@@ -132,8 +136,9 @@ class FollowedTensors(TorchFunctionMode):
             return thing.detach().to(torch.float64).numpy()
         return thing
 
-    def _remember(self, tensor: Tensor, numbers: Numbers) -> Tensor:
+    def _remember(self, tensor: Tensor, numbers: Any) -> Tensor:
         """Make a tensor stand for numbers, which may be decided after all."""
+        numbers = np.asarray(numbers, dtype=object)
         if not any(isinstance(number, UndecidedNumber) for number in numbers.flat):
             self._known.pop(id(tensor), None)
             return tensor.copy_(torch.from_numpy(numbers.astype(np.float64)))
@@ -210,49 +215,36 @@ class FollowedTensors(TorchFunctionMode):
     def _of_searchsorted(
         self, steps: Any, values: Any, *, right: bool = False, side: str | None = None, **_: Any
     ) -> Tensor:
-        ordered, wanted = self._numbers(steps), np.asarray(self._numbers(values), dtype=object)
         if self._holds(steps):
             self._source.give_up("it searches among random numbers")
-        where: Any = "right" if right or side == "right" else "left"
-        if ordered.ndim == 1:
-            return torch.from_numpy(np.asarray(np.searchsorted(ordered, wanted, where)))
-        rows = zip(
-            ordered.reshape(-1, ordered.shape[-1]),
-            wanted.reshape(-1, wanted.shape[-1]),
-            strict=True,
-        )
-        found = [np.searchsorted(steps, values, where) for steps, values in rows]
-        return torch.from_numpy(np.array(found).reshape(wanted.shape))
+        where = "right" if right or side == "right" else "left"
+        search = np.vectorize(partial(np.searchsorted, side=where), signature="(n),(m)->(m)")
+        wanted = np.asarray(self._numbers(values), dtype=object)
+        found = search(self._numbers(steps), np.atleast_1d(wanted))
+        return torch.from_numpy(found.reshape(wanted.shape))
 
     # Random draws.
 
-    def _uniforms(self, shape: Any) -> Numbers:
-        numbers = np.empty(tuple(shape), dtype=object)
-        for at in np.ndindex(numbers.shape):
-            numbers[at] = self._source.uniform_number()
-        return numbers
-
     def _draw_rand(self, func: Any, *size: Any, generator: Any = None, **form: Any) -> Tensor:
         wanted = torch.empty(*size, **form)
-        return self._remember(wanted, self._uniforms(wanted.shape))
+        return self._remember(wanted, self._source.random(tuple(wanted.shape)))
 
-    def _draw_rand_like(self, func: Any, tensor: Tensor, **form: Any) -> Tensor:
-        return self._remember(
-            torch.empty_like(tensor, **_but_generator(form)), self._uniforms(tensor.shape)
-        )
+    def _draw_rand_like(
+        self, func: Any, tensor: Tensor, *, generator: Any = None, **form: Any
+    ) -> Tensor:
+        wanted = torch.empty_like(tensor, **form)
+        return self._remember(wanted, self._source.random(tuple(wanted.shape)))
 
     def _draw_uniform(
         self, func: Any, tensor: Tensor, low: float = 0.0, high: float = 1.0, **form: Any
     ) -> Tensor:
         low, high = form.get("from", low), form.get("to", high)
-        return self._remember(tensor, low + (high - low) * self._uniforms(tensor.shape))
+        return self._remember(tensor, self._source.uniform(low, high, tuple(tensor.shape)))
 
     def _draw_exponential(
         self, func: Any, tensor: Tensor, lambd: float = 1.0, *, generator: Any = None
     ) -> Tensor:
-        return self._remember(
-            tensor, _each(self._uniforms(tensor.shape), lambda x: x.log()) / -lambd
-        )
+        return self._remember(tensor, self._source.exponential(1.0 / lambd, tuple(tensor.shape)))
 
     def _draw_multinomial(
         self,
@@ -266,14 +258,11 @@ class FollowedTensors(TorchFunctionMode):
         # raises what PyTorch raises; what it draws is thrown away
         func(weights, num_samples, replacement, generator=torch.Generator().manual_seed(0))
         rows = self._numbers(weights).reshape(-1, weights.shape[-1])
-        drawn = np.empty((len(rows), num_samples), dtype=np.int64)
-        for row, law in enumerate(rows):
-            left = law.copy()
-            for sample in range(num_samples):
-                drawn[row, sample] = self._source.category(left / left.sum())
-                if not replacement:
-                    left[drawn[row, sample]] = 0.0
-        return torch.from_numpy(drawn.reshape(*weights.shape[:-1], num_samples))
+        drawn = [
+            self._source.choice(law.size, num_samples, replacement, law / law.sum()) for law in rows
+        ]
+        found = np.array(drawn, dtype=np.int64).reshape(*weights.shape[:-1], num_samples)
+        return torch.from_numpy(found)
 
     def _draw_bernoulli(
         self, func: Any, tensor: Tensor, p: Any = None, *, generator: Any = None
@@ -287,33 +276,12 @@ class FollowedTensors(TorchFunctionMode):
         found = torch.tensor(drawn, dtype=tensor.dtype).view(tensor.shape)
         return tensor.copy_(found) if in_place else found
 
-    def _draw_randint(self, func: Any, *bounds: Any, generator: Any = None, **form: Any) -> Tensor:
-        low, high = (0, bounds[0]) if isinstance(bounds[1], list | tuple) else bounds[:2]
-        shape = form.pop("size", None) or next(b for b in bounds if not isinstance(b, int))
+    def _draw_randint(self, func: Any, *given: Any, generator: Any = None, **form: Any) -> Tensor:
+        named = [form.pop(name) for name in ("low", "high", "size") if name in form]
+        *bounds, shape = *given, *named
+        low, high = (0, *bounds)[-2:]
         form.setdefault("dtype", torch.int64)
         return torch.as_tensor(self._source.integers(low, high, size=tuple(shape)), **form)
 
     def _draw_randperm(self, func: Any, n: int, *, generator: Any = None, **form: Any) -> Tensor:
         return torch.as_tensor(self._source.permutation(n), **form)
-
-
-def _each(numbers: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a method of undecided numbers, or of NumPy's, to each."""
-    found = np.empty(np.shape(numbers), dtype=object)
-    for at, number in np.ndenumerate(np.asarray(numbers, dtype=object)):
-        found[at] = function(number if isinstance(number, UndecidedNumber) else _Number(number))
-    return found
-
-
-class _Number(float):
-    """A decided number, with the methods that undecided ones have."""
-
-    def log(self) -> float:
-        return math.log(self) if self > 0.0 else -math.inf
-
-    def exp(self) -> float:
-        return math.exp(self)
-
-
-def _but_generator(form: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in form.items() if key != "generator"}

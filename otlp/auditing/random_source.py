@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
+from otlp.auditing.undecided import log
 from otlp.distribution import FloatArray
 
 LARGEST_RANGE = 100_000
@@ -48,19 +48,15 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         """Uniform numbers on [0, 1), as `Generator.random`."""
         if out is not None:
             self.give_up("it calls rng.random with out=")
-        if size is None:
-            return self.uniform_number()
-        numbers = np.empty(size, dtype=object)
-        for at in np.ndindex(numbers.shape):
-            numbers[at] = self.uniform_number()
-        return self._plain(numbers)
+        return self._map(size, lambda number: number)
 
     def _plain(self, numbers: Any) -> Any:
         return numbers
 
-    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """Uniform numbers on [low, high), as `Generator.uniform`."""
-        return low + (high - low) * self.random(size)
+        shape = np.shape(_SCRATCH.uniform(low, high, size)) or None
+        return low + np.subtract(high, low) * self.random(shape)
 
     def standard_exponential(
         self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None
@@ -68,18 +64,17 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         """Waiting times of rate 1, as `Generator.standard_exponential`."""
         if out is not None:
             self.give_up("it calls rng.standard_exponential with out=")
-        return self._map(size, lambda number: -_log(number))
+        return self._map(size, lambda number: -log(number))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         """Waiting times of mean `scale`, as `Generator.exponential`."""
-        return scale * self.standard_exponential(np.shape(scale) or None if size is None else size)
+        shape = np.shape(_SCRATCH.exponential(scale, size)) or None
+        return scale * self.standard_exponential(shape)
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Gumbel numbers, as `Generator.gumbel`."""
-        shape = np.broadcast_shapes(np.shape(loc), np.shape(scale)) or None
-        return loc + scale * self._map(
-            shape if size is None else size, lambda number: -_log(-_log(number))
-        )
+        shape = np.shape(_SCRATCH.gumbel(loc, scale, size)) or None
+        return loc + scale * self._map(shape, lambda number: -log(-log(number)))
 
     def _map(self, size: Any, function: Callable[[Any], Any]) -> Any:
         if size is None:
@@ -91,14 +86,16 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
 
     def integers(
         self,
-        low: int,
-        high: int | None = None,
+        low: Any,
+        high: Any = None,
         size: Any = None,
         dtype: Any = np.int64,
         endpoint: bool = False,
     ) -> Any:
         """Integers of a range, as `Generator.integers`."""
         _SCRATCH.integers(low, high, endpoint=endpoint)
+        if np.ndim(low) or np.ndim(high):
+            self.give_up("it calls rng.integers for many ranges at once")
         first, last = (0, low) if high is None else (low, high)
         count = last - first + endpoint
         if count > LARGEST_RANGE:
@@ -122,15 +119,12 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         if not (replace or shuffle):
             self.give_up("it calls rng.choice with shuffle=False, whose order is not specified")
         weights = np.ones(len(population)) if p is None else np.array(p, dtype=np.float64)
-        if size is None:
-            return population[self.category(weights / weights.sum())]
-        shape = (size,) if np.ndim(size) == 0 else tuple(size)
-        chosen = []
-        for _ in range(math.prod(shape)):
-            chosen.append(self.category(weights / weights.sum()))
+        chosen = np.empty(() if size is None else size, dtype=np.int64)
+        for at in np.ndindex(chosen.shape):
+            chosen[at] = self.category(weights / weights.sum())
             if not replace:
-                weights[chosen[-1]] = 0.0
-        return population[np.array(chosen, dtype=np.int64).reshape(shape)]
+                weights[chosen[at]] = 0.0
+        return population[chosen]
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
         """Counts of n categories, as `Generator.multinomial`: the last one takes what is left."""
@@ -159,10 +153,6 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Put in random order in place, as `Generator.shuffle`."""
         x[:] = self.permutation(np.array(x), axis)
-
-
-def _log(number: Any) -> Any:
-    return math.log(number) if isinstance(number, float) else number.log()
 
 
 def _refusal(name: str) -> property:

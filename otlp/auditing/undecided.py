@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -52,6 +53,7 @@ def _same(value: float) -> float:
     return value
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UndecidedNumber:
     """A uniform number that is not decided yet, or an increasing or decreasing function of one.
 
@@ -59,20 +61,12 @@ class UndecidedNumber:
     element, and so ends up in the comparisons below.
     """
 
-    __slots__ = ("_clock", "_forward", "_increasing", "_interval", "_inverse", "_run")
-
-    def __init__(
-        self,
-        run: _Decider,
-        interval: Interval,
-        forward: Callable[[float], float] = _same,
-        inverse: Callable[[float], float] = _same,
-        increasing: bool = True,
-        clock: Clock | None = None,
-    ) -> None:
-        self._clock = clock
-        self._run, self._interval = run, interval
-        self._forward, self._inverse, self._increasing = forward, inverse, increasing
+    run: _Decider
+    interval: Interval
+    forward: Callable[[float], float] = _same
+    inverse: Callable[[float], float] = _same
+    increasing: bool = True
+    clock: Clock | None = None
 
     @classmethod
     def __torch_function__(cls, *given: Any) -> Any:
@@ -84,10 +78,10 @@ class UndecidedNumber:
         if other is self:
             return equal
         if isinstance(other, UndecidedNumber):
-            mine, its = self._clock, other._clock
+            mine, its = self.clock, other.clock
             if mine is None or its is None or not mine.alike(its):
-                self._run.give_up("it compares two random numbers with each other")
-            first = self._run.earlier(self._interval, mine.scale, other._interval, its.scale)
+                self.run.give_up("it compares two random numbers with each other")
+            first = self.run.earlier(self.interval, mine.scale, other.interval, its.scale)
             return (first == mine.runs_forward) == less
         threshold = _scalar(other)
         if threshold is None:
@@ -96,7 +90,7 @@ class UndecidedNumber:
             return False
         if math.isinf(threshold):
             return (threshold > 0.0) == less
-        below = self._run.below(self._interval, self._inverse(threshold)) == self._increasing
+        below = self.run.below(self.interval, self.inverse(threshold)) == self.increasing
         return below == less
 
     def __lt__(self, other: Any) -> Any:
@@ -118,13 +112,13 @@ class UndecidedNumber:
         increasing: bool = True,
         clock: Clock | None = None,
     ) -> UndecidedNumber:
-        before, back = self._forward, self._inverse
+        before, back = self.forward, self.inverse
         return UndecidedNumber(
-            self._run,
-            self._interval,
+            self.run,
+            self.interval,
             lambda value: forward(before(value)),
             lambda value: back(inverse(value)),
-            self._increasing == increasing,
+            self.increasing == increasing,
             clock,
         )
 
@@ -134,19 +128,17 @@ class UndecidedNumber:
             return NotImplemented
         if not math.isfinite(c):
             return c
-        return self._map(
-            lambda x: x + c, lambda y: y - c, clock=self._clock and self._clock.plus(c)
-        )
+        return self._map(lambda x: x + c, lambda y: y - c, clock=self.clock and self.clock.plus(c))
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, UndecidedNumber):
-            self._run.give_up("it multiplies two random numbers")
+            self.run.give_up("it multiplies two random numbers")
         c = _scalar(other)
         if c is None or not math.isfinite(c):
             return NotImplemented
         if c == 0.0:
             return 0.0
-        clock = self._clock and self._clock.times(c)
+        clock = self.clock and self.clock.times(c)
         return self._map(lambda x: x * c, lambda y: y / c, c > 0.0, clock)
 
     def __truediv__(self, other: Any) -> Any:
@@ -155,9 +147,9 @@ class UndecidedNumber:
             return NotImplemented
         if c != 0.0:
             return self * (1.0 / c) if math.isfinite(c) else 0.0
-        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
+        ends = sorted((self.forward(self.interval.low), self.forward(self.interval.high)))
         if ends[0] < 0.0 < ends[1]:
-            self._run.give_up("it divides a random number of either sign by 0")
+            self.run.give_up("it divides a random number of either sign by 0")
         return math.inf if ends[1] > 0.0 else -math.inf
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -166,10 +158,10 @@ class UndecidedNumber:
             return NotImplemented
         if c == 0.0:
             return 0.0
-        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
+        ends = sorted((self.forward(self.interval.low), self.forward(self.interval.high)))
         if ends[0] < 0.0:
-            self._run.give_up("it divides by a random number of either sign")
-        clock = self._clock and self._clock.divides(c)
+            self.run.give_up("it divides by a random number of either sign")
+        clock = self.clock and self.clock.divides(c)
         # a number that is positive compares with 0 and below as infinity does
         return self._map(
             lambda x: c / x if x else math.inf,
@@ -179,7 +171,7 @@ class UndecidedNumber:
         )
 
     def __neg__(self) -> UndecidedNumber:
-        clock = self._clock and self._clock.times(-1.0)
+        clock = self.clock and self.clock.times(-1.0)
         return self._map(lambda x: -x, lambda y: -y, False, clock)
 
     def __sub__(self, other: Any) -> Any:
@@ -195,20 +187,20 @@ class UndecidedNumber:
 
     def log(self) -> UndecidedNumber:
         """Called by numpy.log."""
-        if self._forward is _same:
+        if self.forward is _same:
             clock: Clock | None = Clock(factor=-1.0)
         else:
-            clock = self._clock and self._clock.log()
-        return self._map(_log, _exp, clock=clock)
+            clock = self.clock and self.clock.log()
+        return self._map(log, exp, clock=clock)
 
     def exp(self) -> UndecidedNumber:
         """Called by numpy.exp."""
-        return self._map(_exp, _log, clock=self._clock and self._clock.exp())
+        return self._map(exp, log, clock=self.clock and self.clock.exp())
 
     def __floor__(self) -> int:
-        ends = sorted((self._forward(self._interval.low), self._forward(self._interval.high)))
+        ends = sorted((self.forward(self.interval.low), self.forward(self.interval.high)))
         if not np.isfinite(ends).all():
-            self._run.give_up("it rounds an unbounded random number")
+            self.run.give_up("it rounds an unbounded random number")
         low, high = math.floor(ends[0]), math.ceil(ends[1])
         while high - low > 1:
             middle = (low + high) // 2
@@ -223,7 +215,7 @@ class UndecidedNumber:
         return floor if floor >= 0 else floor + 1
 
     def __float__(self) -> float:
-        self._run.give_up("it turns a random number into a float before comparing it")
+        self.run.give_up("it turns a random number into a float before comparing it")
 
     def __bool__(self) -> bool:
         return True
@@ -238,9 +230,15 @@ def _scalar(value: Any) -> float | None:
     return None
 
 
-def _log(value: float) -> float:
-    return math.log(value) if value > 0.0 else -math.inf
+def log(number: Any) -> Any:
+    """The logarithm of a number, decided or not."""
+    if isinstance(number, UndecidedNumber):
+        return number.log()
+    return math.log(number) if number > 0.0 else -math.inf
 
 
-def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
+def exp(number: Any) -> Any:
+    """The exponential of a number, decided or not."""
+    if isinstance(number, UndecidedNumber):
+        return number.exp()
+    return math.exp(min(number, 700.0))

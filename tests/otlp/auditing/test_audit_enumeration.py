@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,21 @@ def test_other_draws() -> None:
     )
 
 
+ARRAYS: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "uniform": (lambda rng: rng.uniform(np.zeros(2), 1.0), 0.5),
+    "uniform of lists": (lambda rng: rng.uniform([0.0, 0.0], [1.0, 1.0]), 0.5),
+    "exponential": (lambda rng: rng.exponential([1.0, 1.0]), np.log(2.0)),
+    "gumbel": (lambda rng: rng.gumbel(np.zeros(2)), -np.log(np.log(2.0))),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_each_number_of_an_array_is_drawn_by_itself(name: str) -> None:
+    draw, median = ARRAYS[name]
+    law = law_of(lambda rng: tuple(bool(number < median) for number in draw(rng)))
+    assert law.weights == pytest.approx(dict.fromkeys(product((False, True), repeat=2), 0.25))
+
+
 def test_a_number_keeps_its_interval() -> None:
     """Two comparisons of one number are not independent."""
 
@@ -150,6 +165,7 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
         (lambda rng: bool(rng.random() < rng.random()), "two random numbers"),
         (lambda rng: bool(rng.random() * rng.random() < 0.5), "multiplies two random numbers"),
         (lambda rng: int(rng.integers(2**62)), "range"),
+        (lambda rng: int(rng.integers(0, [2, 3])[0]), "many ranges"),
         (lambda rng: int(rng.choice(100_000)), "more than"),
         (lambda rng: swallowing(rng), "float"),
         (lambda rng: int(np.random.default_rng().integers(1 << 60)), "os.urandom"),
@@ -209,6 +225,8 @@ def in_place(torch: Any, p: Any, rng: Any) -> Any:
     return p.clone()[None].div_(race).argmax(dim=-1).item()
 
 
+TENTHS = [0, 2, 2, 2, 2, 2, 2, 3, 3, 3]
+
 TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "multinomial": lambda torch, p, rng: torch.multinomial(p, 1),
     "race": in_place,
@@ -221,7 +239,19 @@ TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
         p.cumsum(0) * 3.0 <= torch.rand_like(p)[:1] * torch.tensor(3.0)
     ).sum(),
     "NumPy times a tensor": lambda torch, p, rng: (p.cumsum(0) <= rng.random() * p.sum()).sum(),
+    "searchsorted in rows": lambda torch, p, rng: torch.searchsorted(
+        torch.stack([p.cumsum(0)] * 2), torch.rand(2, 1, dtype=p.dtype), right=True
+    )[1],
     "uniform_": lambda torch, p, rng: (p.cumsum(0) <= torch.empty_like(p).uniform_()[0]).sum(),
+    "uniform_ without axes": lambda torch, p, rng: (
+        p.cumsum(0) <= torch.empty((), dtype=p.dtype).uniform_()
+    ).sum(),
+    "exponential_ without axes": lambda torch, p, rng: (
+        p.cumsum(0) <= 1.0 - (-torch.empty((), dtype=p.dtype).exponential_()).exp()
+    ).sum(),
+    "randint": lambda torch, p, rng: TENTHS[torch.randint(10, (1,))],
+    "randint, its size by name": lambda torch, p, rng: TENTHS[torch.randint(10, size=(1,))],
+    "randint by names": lambda torch, p, rng: TENTHS[torch.randint(low=0, high=10, size=(1,))],
     "view": lambda torch, p, rng: (
         p.cumsum(0) <= torch.rand(2, 2, dtype=p.dtype).view(-1).unsqueeze(0)[0, 3].expand(4)
     ).sum(),
@@ -240,6 +270,7 @@ def test_tensors_that_cannot_be_followed() -> None:
     for program, words in [
         (lambda rng: bool(torch.randn(1) > 0), "torch.randn"),
         (lambda rng: float(torch.rand(3).sort().values[0]) > 0.5, "torch.sort"),
+        (lambda rng: int(torch.bernoulli(input=torch.tensor(0.5))), "torch.bernoulli in a way"),
     ]:
         with pytest.raises(NotEnumerableError, match=words):
             law_of(program)
