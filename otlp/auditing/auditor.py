@@ -13,10 +13,10 @@ from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.report import AuditReport, AuditSettings
-from otlp.auditing.round_subject import RoundRule, RoundSampler, round_subject
+from otlp.auditing.round_subject import RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
-from otlp.auditing.subject import Progress, Subject, silent
-from otlp.auditing.token_subject import Rule, Sampler, Solves, TokenSubject, token_subject
+from otlp.auditing.subject import Progress, Rule, Subject, silent
+from otlp.auditing.token_subject import Sampler, Solves, TokenSubject, token_subject
 from otlp.drafts import DraftScheme
 from otlp.plan import Plan
 
@@ -104,7 +104,7 @@ def audit(
 
 
 def audit_rounds(
-    rule: RoundRule,
+    rule: Rule,
     target: Sequence[npt.ArrayLike],
     draft: Sequence[npt.ArrayLike],
     drafts: DraftedRound,
@@ -192,6 +192,11 @@ def _judge(subject: Subject, *how: Any) -> AuditReport:
     try:
         if settings.max_paths == 0:
             raise NotEnumerableError("max_paths is 0")
+        if subject.tuples > settings.max_paths:
+            raise NotEnumerableError(
+                f"there are {subject.tuples:,.0f} tuples, more than max_paths = "
+                f"{settings.max_paths:,}"
+            )
         if isinstance(subject, TokenSubject) and subject.plan and subject.drafts:
             stated = audit_conditionals(subject, settings)
             if not stated.passed:

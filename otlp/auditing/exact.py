@@ -25,20 +25,20 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
         If that cannot be done, or the paths that are too unlikely to follow could change the
         verdict.
     """
-    max_paths = settings.max_paths  # the program is watched, and must not hold a generator
 
+    # it is watched: it must not hold a generator, as the settings do
     def program(source: Any) -> Step:
         try:
-            tokens = subject.draft_followed(source, max_paths)
+            tokens = subject.draft(1, source)
         except InvalidInputError as error:  # perhaps since it cannot be followed: see there
             raise NotEnumerableError(str(error)) from error
-        return Step(tuple(tokens.tolist()), subject.play(tokens[None], source)[0])
+        return Step(tuple(tokens[0].tolist()), subject.play(tokens, source)[0])
 
     law = enumerate_distribution(
         program,
-        max_paths,
+        settings.max_paths,
         settings.rng,
-        lambda paths: settings.progress("following paths", paths / max_paths),
+        lambda paths: settings.progress("following paths", paths / settings.max_paths),
     )
     outputs: defaultdict[tuple[int, ...], float] = defaultdict(float)
     failures: defaultdict[str, float] = defaultdict(float)
@@ -69,14 +69,8 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
 
 
 def audit_conditionals(subject: TokenSubject, settings: AuditSettings) -> AuditReport:
-    """Read a plan's conditional distributions, without drawing from it.
-
-    Raises
-    ------
-    NotEnumerableError
-        If there are more tuples than `max_paths`.
-    """
-    listed = subject.listed(settings.max_paths)
+    """Read a plan's conditional distributions, without drawing from it."""
+    listed = subject.listed
     output, acceptance = np.zeros(subject.vocab_size), 0.0
     failures: defaultdict[str, float] = defaultdict(float)
     for tokens, weight in zip(listed.tokens.tolist(), listed.mass.tolist(), strict=True):

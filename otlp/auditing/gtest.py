@@ -71,14 +71,10 @@ class GTest:
             p_value = f"{self.impossible:,} outputs of target probability 0"
         return f"G = {self.statistic:.4g} on {self.degrees} degrees of freedom, {p_value}"
 
-    def rejects(self, rate: float) -> bool:
-        """Whether the distribution is rejected at this false-alarm rate."""
-        return self.impossible > 0 or self.p_value < rate
-
     @property
     def rejected(self) -> bool:
         """Whether the distribution is rejected at the rate of the test."""
-        return self.rejects(self.rate)
+        return self.impossible > 0 or self.p_value < self.rate
 
 
 def g_test(counts: IntArray, law: FloatArray, rate: float, order: IntArray | None = None) -> GTest:

@@ -326,11 +326,12 @@ def report_on(
     **found: Any,
 ) -> AuditReport:
     """A report of laws of texts, as vectors; of failures the five commonest are kept."""
+    shape = (subject.vocab_size,) * len(subject.target)
     return AuditReport(
         rule=subject.name,
         drafted=subject.drafted,
-        target=subject.shaped(target),
-        output=subject.shaped(output),
+        target=target.reshape(shape),
+        output=output.reshape(shape),
         tolerance=settings.tolerance,
         failures=dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5]),
         reported_draft_error=subject.reported_draft_error,

@@ -15,10 +15,10 @@ import numpy as np
 from otlp.auditing.draft_check import DraftCheck, first_of
 from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
 from otlp.auditing.gtest import g_test
-from otlp.auditing.random_source import RandomSource
 from otlp.auditing.subject import (
     Failure,
     Output,
+    Rule,
     Subject,
     call,
     check_signature,
@@ -30,9 +30,7 @@ from otlp.auditing.subject import (
 from otlp.checks import whole_number
 from otlp.distribution import FloatArray, IntArray, total_variation
 from otlp.errors import InvalidInputError, SizeLimitError
-from otlp.plan import Plan
 
-RoundRule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 RoundSampler: TypeAlias = Callable[[Sequence[FloatArray], Any], Any]
 
 PADDING = -1
@@ -47,36 +45,21 @@ class RoundSubject(Subject):
 
     Attributes
     ----------
-    rule : callable
     draft_tables : sequence of ndarray
         The draft model, as `target`.
     drafts : DraftedRound
         How tokens are said to be drafted from it.
     """
 
-    name: str
-    drafted: str
-    rule: RoundRule
-    target: Tables
     draft_tables: Tables
     drafts: DraftedRound
-    sampler: Callable[[Any], IntArray] | None
-    batch: int | None
-    plan: Plan | None = None
 
     @property
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
         return len(self.drafts.parents)
 
-    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray:
-        def category(laws: FloatArray) -> IntArray:
-            return np.array([source.category(laws[0])])
-
-        tokens: IntArray = self.drafts.draw(self.draft_tables, category, 1)[0]
-        return tokens
-
-    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+    def _draft(self, rounds: int, rng: Any) -> IntArray:
         return self.drafts.draw(self.draft_tables, lambda laws: draw_rows(laws, rng), rounds)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
@@ -151,7 +134,7 @@ class RoundSubject(Subject):
 
 
 def round_subject(
-    rule: RoundRule,
+    rule: Rule,
     target: Any,
     draft: Any,
     drafts: DraftedRound,
@@ -199,4 +182,4 @@ def round_subject(
             tables = [table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(proposals)]
             return np.asarray(given(tables, rng)).reshape(-1)
 
-    return RoundSubject(called, str(drafts), rule, targets, proposals, drafts, draws, batch)
+    return RoundSubject(called, str(drafts), targets, rule, draws, None, batch, proposals, drafts)

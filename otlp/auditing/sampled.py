@@ -140,6 +140,5 @@ def _mass_before(law: FloatArray, drafted: list[int], token: int) -> float:
     distinct = list(dict.fromkeys(drafted))
     if token in distinct:
         return float(law[distinct[: distinct.index(token)]].sum())
-    others = law[:token].copy()
-    others[[other for other in distinct if other < token]] = 0.0
-    return float(law[distinct].sum() + others.sum())
+    later = [other for other in distinct if other > token]
+    return float(law[:token].sum() + law[later].sum())

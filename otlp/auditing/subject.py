@@ -38,6 +38,10 @@ LONGEST_MESSAGE = 160
 """Characters kept of what a rule says."""
 
 
+Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
+"""Called with drafted tokens, p, q and a generator."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What a rule did instead of returning tokens."""
@@ -64,6 +68,7 @@ class Step(NamedTuple):
         return f"{what} for the drafts {list(self.tokens)}"
 
 
+@dataclass(frozen=True, eq=False)
 class Subject(ABC):
     """A rule on a target, with its drafts.
 
@@ -73,6 +78,7 @@ class Subject(ABC):
         The rule, and what its drafts are said to follow.
     target : sequence of ndarray
         The target's distributions after prefixes of 0, ..., L tokens, of shape (V^t, V).
+    rule : callable
     sampler : callable or None
         What really draws the tokens of a round, given a generator, where that is no scheme.
     plan : Plan or None
@@ -84,6 +90,7 @@ class Subject(ABC):
     name: str
     drafted: str
     target: Tables
+    rule: Rule
     sampler: Callable[[Any], npt.ArrayLike] | None
     plan: Plan | None
     batch: int | None
@@ -113,32 +120,25 @@ class Subject(ABC):
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
 
-    def draft_followed(self, source: RandomSource, max_paths: int) -> IntArray:
-        """Draft the tokens of one round, shape (N,), from a source that follows every draw."""
-        if self.sampler is not None:
-            return self._sampled(source)
-        return self._follow_drafts(source, max_paths)
+    @property
+    def tuples(self) -> float:
+        """How many tuples are listed to follow the drafts; 0 where their draws are followed."""
+        return 0.0
 
-    def draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
-        """Draft the tokens of many rounds, shape (rounds, N)."""
-        if self.sampler is not None:
-            return np.stack([self._sampled(rng) for _ in range(rounds)])
-        return self._draft(rounds, rng)
-
-    def _sampled(self, rng: Any) -> IntArray:
-        """Tokens from the user's sampler, shape (N,)."""
-        assert self.sampler is not None
+    def draft(self, rounds: int, rng: Any) -> IntArray:
+        """Draft the tokens of rounds, shape (rounds, N), also from a source that is followed."""
+        if self.sampler is None:
+            return self._draft(rounds, rng)
+        size = self.vocab_size
         try:
-            return check_tokens(self.sampler(rng), self.width, self.vocab_size)
+            drawn = [check_tokens(self.sampler(rng), self.width, size) for _ in range(rounds)]
         except (Exception, SystemExit) as error:
             own = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
             raise InvalidInputError(f"the sampler of the drafts{own}") from error
+        return np.stack(drawn)
 
     @abstractmethod
-    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray: ...
-
-    @abstractmethod
-    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray: ...
+    def _draft(self, rounds: int, rng: Any) -> IntArray: ...
 
     @abstractmethod
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
@@ -177,21 +177,14 @@ class Subject(ABC):
 
     def texts(self) -> FloatArray:
         """The target's law of texts, as one vector."""
-        law = np.ones(1)
-        for table in self.target:
-            law = (law[:, None] * table).reshape(-1)
-        return law
-
-    def shaped(self, law: FloatArray) -> FloatArray:
-        """A law of texts with an axis for each token."""
-        return law.reshape((self.vocab_size,) * len(self.target))
+        return self.completed({(): 1.0})
 
     def completed(self, outputs: Mapping[tuple[int, ...], float]) -> FloatArray:
         """The law of texts: outputs, continued by the target."""
         ending: dict[int, list[tuple[int, float]]] = defaultdict(list)
         for tokens, weight in outputs.items():
             ending[len(tokens)].append((number_of(tokens, self.vocab_size), weight))
-        law = np.zeros(1)
+        law = np.array([outputs.get((), 0.0)])
         for level, table in enumerate(self.target):
             law = (law[:, None] * table).reshape(-1)
             for index, weight in ending[level + 1]:
@@ -200,17 +193,19 @@ class Subject(ABC):
 
     def cells(self, outputs: Sequence[Output], rng: np.random.Generator) -> IntArray:
         """The text of each round, continued by the target; failures are a text of their own."""
-        size = self.vocab_size
-        whole = np.array([isinstance(output, tuple) for output in outputs])
-        length = np.array([len(o) if isinstance(o, tuple) else 0 for o in outputs])
-        index = np.array([number_of(o, size) if isinstance(o, tuple) else 0 for o in outputs])
-        for level in range(1, len(self.target)):
-            short = whole & (length == level)
+        size, most = self.vocab_size, len(self.target)
+        failed = size**most
+        length = np.array([most if isinstance(o, Failure) else len(o) for o in outputs])
+        index = np.array(
+            [failed if isinstance(o, Failure) else number_of(o, size) for o in outputs]
+        )
+        for level in range(1, most):
+            short = length == level
             if short.any():
                 laws = self.target[level][index[short]]
                 index[short] = index[short] * size + draw_rows(laws, rng)
                 length[short] += 1
-        return np.where(whole, index, size ** len(self.target))
+        return index
 
 
 def number_of(tokens: Sequence[int], size: int) -> int:
@@ -221,8 +216,10 @@ def number_of(tokens: Sequence[int], size: int) -> int:
     return index
 
 
-def draw_rows(laws: FloatArray, rng: np.random.Generator) -> IntArray:
-    """One token from each row, by inversion; never one of probability 0."""
+def draw_rows(laws: FloatArray, rng: Any) -> IntArray:
+    """One token from each row, by inversion where draws are not followed; none of probability 0."""
+    if isinstance(rng, RandomSource):
+        return np.array([rng.category(law) for law in laws])
     steps = np.cumsum(laws, axis=1)
     level = rng.random((len(laws), 1)) * steps[:, -1:]
     last = (steps < steps[:, -1:]).sum(axis=1)

@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_check
-from otlp.auditing.drafted_tree import Tables
-from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.random_source import RandomSource
 from otlp.auditing.subject import Failure, Output, Subject, call, check_signature, name_of, one_line
 from otlp.checks import as_floats
@@ -25,7 +23,6 @@ from otlp.plan import Plan
 from otlp.problem import Problem
 from otlp.solution import Solution
 
-Rule: TypeAlias = Callable[[IntArray, FloatArray, FloatArray, Any], Any]
 Sampler: TypeAlias = Callable[[Any], npt.ArrayLike]
 
 
@@ -43,9 +40,6 @@ class TokenSubject(Subject):
 
     Attributes
     ----------
-    rule : callable
-    plan : Plan or None
-        The plan whose `sample` is the rule.
     problem : Problem
         The target, and what the drafts are said to follow.
     drafts : DraftScheme or None
@@ -54,16 +48,9 @@ class TokenSubject(Subject):
         What is reported to the rule as q.
     """
 
-    name: str
-    drafted: str
-    target: Tables
-    rule: Rule
-    plan: Plan | None
     problem: Problem
     drafts: DraftScheme | None
-    sampler: Sampler | None
     reported_draft: FloatArray
-    batch: int | None = None
 
     @property
     def width(self) -> int:
@@ -94,33 +81,21 @@ class TokenSubject(Subject):
             ratio = np.divide(mean, target, out=np.zeros(size), where=target > 0.0)
         return np.append(np.argsort(ratio, kind="stable"), size).astype(np.int64)
 
+    @property
+    def tuples(self) -> float:
+        """How many tuples are listed to follow the drafts; 0 where their draws are followed."""
+        return 0.0 if self.drafts is None else self.drafts.tuple_count()
+
     @cached_property
-    def _listed(self) -> DraftTuples:
+    def listed(self) -> DraftTuples:
+        """All tuples of the scheme."""
         assert self.drafts is not None
         return self.drafts.enumerate_tuples()
 
-    def listed(self, max_paths: int) -> DraftTuples:
-        """All tuples of the scheme.
-
-        Raises
-        ------
-        NotEnumerableError
-            If there are more than `max_paths`.
-        """
-        assert self.drafts is not None
-        count = self.drafts.tuple_count()
-        if count > max_paths:
-            raise NotEnumerableError(
-                f"there are {count:,.0f} tuples, more than max_paths = {max_paths:,}"
-            )
-        return self._listed
-
-    def _follow_drafts(self, source: RandomSource, max_paths: int) -> IntArray:
-        listed = self.listed(max_paths)
-        tokens: IntArray = listed.tokens[source.category(listed.mass / listed.mass.sum())]
-        return tokens
-
-    def _draft(self, rounds: int, rng: np.random.Generator) -> IntArray:
+    def _draft(self, rounds: int, rng: Any) -> IntArray:
+        if isinstance(rng, RandomSource):
+            law = self.listed.mass / self.listed.mass.sum()
+            return self.listed.tokens[[rng.category(law) for _ in range(rounds)]]
         assert self.drafts is not None
         return self.drafts.sample(rng, rounds)
 
@@ -137,8 +112,8 @@ class TokenSubject(Subject):
     ) -> DraftCheck:
         """Hold the law of the drafted tokens against the declaration."""
         if self.drafts is not None:
-            rows = map(tuple, self._listed.tokens.tolist())
-            drafted = dict(zip(rows, self._listed.mass.tolist(), strict=True))
+            rows = map(tuple, self.listed.tokens.tolist())
+            drafted = dict(zip(rows, self.listed.mass.tolist(), strict=True))
         return exact_draft_check(drafted, self.problem.drafts, tolerance)
 
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
@@ -168,10 +143,11 @@ def token_subject(
         drafted=repr(problem.drafts),
         target=[problem.target[None]],
         rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
+        sampler=None if isinstance(drafts, DraftScheme) else drafts,
         plan=plan,
+        batch=None,
         problem=problem,
         drafts=drafts if isinstance(drafts, DraftScheme) else None,
-        sampler=None if isinstance(drafts, DraftScheme) else drafts,
         reported_draft=_reported(reported_draft, problem.drafts),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +22,7 @@ from otlp._solve import optimal_acceptance
 from otlp.auditing import AuditReport, audit
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import CandidateReport
+from otlp.auditing.engines.engine import module_of_file
 from otlp.auditing.servers import ServerReport
 from otlp.auditing.subject import one_line
 from otlp.cli import options
@@ -30,16 +31,13 @@ from otlp.cli.audit_server import SERVER, audit_of_server, server_options
 from otlp.cli.child import ChildError, run_in_child
 from otlp.cli.options import open_capture
 from otlp.cli.output import console, fail, progress, write_result
-from otlp.distribution import FloatArray, top_k
+from otlp.distribution import top_k
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import Solver, make_solver
 
 Report = TypeVar("Report")
-
-LONGEST = 1e6
-"""Seconds that the timer of the system takes."""
 
 MOST_NAMES = 5
 """Functions of a file that are named, where none was given."""
@@ -127,7 +125,6 @@ def command(
     seed: int,
     json_path: Path | None,
     time_limit: float,
-    serving: Mapping[str, Any],
     **settings: Any,
 ) -> None:
     """Say whether a verification rule is lossless.
@@ -148,6 +145,7 @@ def command(
     The file is run, in a process of its own, so audit only what you trust.
     """
     _check(context)
+    serving = {name: settings.pop(name) for name in SERVER}
     judged = {
         name: settings.pop(name)
         for name in ("samples", "false_alarm_rate", "tolerance", "max_paths")
@@ -166,7 +164,8 @@ def command(
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         if made_up:
-            p, q = _random_pair(vocab_size or 5, seed, settings["top_k"])
+            p, q = np.random.default_rng(seed).dirichlet(np.ones(vocab_size or 5), size=2)
+            q = q if settings["top_k"] is None else top_k(q, settings["top_k"])
         else:
             p, q = open_capture(capture).distributions(row or 0, **settings)
         declared = make_scheme(scheme, q, n)
@@ -196,7 +195,7 @@ def command(
 def _audit_server(
     serving: Mapping[str, Any], temperature: float, seed: int, json_path: Path | None, **how: float
 ) -> None:
-    found = _judge(audit_of_server(serving, temperature, seed, **how), LONGEST)
+    found = _judge(audit_of_server(serving, temperature, seed, **how), math.inf)
     _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
     if found.stopped:
         fail("not judged to the end: with --journal FILE the same command goes on from there")
@@ -267,8 +266,7 @@ def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> 
         # begun by the first report: the thread of the bar should not be forked
         bar = cache(lambda: stack.enter_context(progress("auditing", 100)))
         try:
-            limit = min(time_limit, LONGEST)
-            return run_in_child(work, limit, lambda label, done: bar()(label, 100 * done))
+            return run_in_child(work, time_limit, lambda label, done: bar()(label, 100 * done))
         except ChildError as error:
             reason = str(error)
         except KeyboardInterrupt:
@@ -292,12 +290,6 @@ def _optimum(problem: Problem, report: AuditReport) -> str:
         f"{said} The acceptance is above it, which no lossless rule on these drafts reaches: only "
         "a lossy rule, or one with other drafts, can."
     )
-
-
-def _random_pair(vocab_size: int, seed: int, cut: int | None) -> tuple[FloatArray, FloatArray]:
-    rng = np.random.default_rng(seed)
-    p, q = rng.dirichlet(np.ones(vocab_size), size=2)
-    return p, q if cut is None else top_k(q, cut)
 
 
 def _named(rule: str) -> Callable[..., Any] | Solver:
@@ -329,13 +321,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         if path.suffix == ".py":
-            called = f"_audited_{path.stem}"  # not by the name of a module that exists
-            specification = importlib.util.spec_from_file_location(called, path)
-            assert specification is not None
-            assert specification.loader is not None
-            module = importlib.util.module_from_spec(specification)
-            sys.modules[called] = module
-            specification.loader.exec_module(module)
+            module = module_of_file(path)
         else:
             module = importlib.import_module(origin)
         found = getattr(module, attribute)

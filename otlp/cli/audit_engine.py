@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otlp.auditing import AuditReport, audit_rounds
+from otlp.auditing import AuditReport, DraftedPaths, audit_rounds
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.decode import random_pair
@@ -26,14 +26,13 @@ def audit_engine(
     engine = ENGINES[name]
 
     def work(progress: Callable[..., None]) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
-        rule, drafts = engine.rule(), engine.drafts(length)
-        rng = np.random.default_rng(seed)
-        draft, target = random_pair(vocab_size, drafts.depth + 1, rng)
+        rule, rng = engine.rule(), np.random.default_rng(seed)
+        draft, target = random_pair(vocab_size, length + 1, rng)
         report = audit_rounds(
             rule,
             target.tables,
             draft.tables,
-            drafts,
+            DraftedPaths(1, length),
             batch=engine.batch,
             samples=samples,
             false_alarm_rate=false_alarm_rate,

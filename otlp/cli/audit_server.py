@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from typing import Any
 
 import click
@@ -72,13 +72,8 @@ SERVER = (
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of ``--server``, passed as one `serving` for `audit_of_server`."""
-
-    @wraps(command)
-    def decorated(**options: Any) -> None:
-        command(serving={name: options.pop(name) for name in SERVER}, **options)
-
-    return reduce(lambda made, option: option(made), reversed(_SERVER_OPTIONS), decorated)
+    """Add the options of ``--server``, which `audit_of_server` takes."""
+    return reduce(lambda made, option: option(made), reversed(_SERVER_OPTIONS), command)
 
 
 def audit_of_server(

@@ -28,6 +28,9 @@ Progress = Callable[..., None]
 GRACE = 1.0
 """Seconds that a child has to end, and that its alarm comes after the time limit."""
 
+LONGEST = 1e6
+"""Seconds that the timer of the system takes."""
+
 BETWEEN_REPORTS = 0.1
 """Seconds between two reports of progress at least."""
 
@@ -46,7 +49,7 @@ def run_in_child(
     work : callable
         Takes a function that reports progress; returns something that can be pickled.
     time_limit : float
-        In seconds.
+        In seconds, at most `LONGEST`.
     progress : callable
         Called with what `work` reports.
 
@@ -55,6 +58,7 @@ def run_in_child(
     ChildError
         If `work` raises, calls `sys.exit`, ends its process, or is not done in time.
     """
+    time_limit = min(time_limit, LONGEST)
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(work, sender, time_limit))

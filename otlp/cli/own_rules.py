@@ -53,8 +53,7 @@ def measure_own(
             reason = _reason(report)
         except ChildError as error:
             accepted, reason = [math.nan] * len(source.numbers), str(error)
-        lossless = not reason and not math.isnan(accepted[0])
-        said = {"rule": rule, "guarantee": "LOSSLESS" if lossless else "", "reason": reason}
+        said = {"rule": rule, "guarantee": "" if reason else "LOSSLESS", "reason": reason}
         where = {"scheme": setting.scheme, "n": setting.n}
         records = [
             {"row": row, **where, **said, "acceptance": None if math.isnan(found) else found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -10,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.engines.candidate_generators import CandidateReport
 from otlp.errors import EngineNotFoundError
 
@@ -30,10 +30,8 @@ class Engine:
     known : tuple of str
         Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
     load : callable
-        Gives the rule, as for `otlp.audit_rounds`; raises ImportError or AttributeError where
-        the engine lacks it.
-    drafts : callable
-        The drafting that it is made for, of a length L.
+        Gives the rule, as for `otlp.audit_rounds` on one path; raises ImportError, AttributeError
+        or OSError where the engine lacks it.
     batch : int or None
         Rounds that the rule takes at once.
     candidates : callable
@@ -46,7 +44,6 @@ class Engine:
     function: str
     known: tuple[str, ...]
     load: Callable[[], Callable[..., Any]]
-    drafts: Callable[[int], DraftedRound]
     batch: int | None = None
     candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
 
@@ -96,23 +93,19 @@ class Engine:
             ) from error
 
 
-def module_of_file(package: str, path: str) -> ModuleType:
-    """Load one file of an installed package, and not the package, which may need a GPU.
+def module_of_file(file: Path) -> ModuleType:
+    """Load one file, and not the package that it lies in, by a name that no other module has.
 
     Raises
     ------
-    ImportError
-        If there is no such file, or what it imports is missing.
+    OSError
+        If there is no such file.
     """
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
-        raise ImportError(f"no package {package}")
-    file = Path(found.origin).parent / path
-    if not file.is_file():
-        raise ImportError(f"{package} has no {path}")
-    specification = importlib.util.spec_from_file_location(f"_audited_{file.stem}", file)
+    name = f"_audited_{file.stem}"
+    specification = importlib.util.spec_from_file_location(name, file)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
     specification.loader.exec_module(module)
     return module

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
 from otlp.auditing.engines.engine import Engine
 
@@ -35,6 +34,5 @@ HUGGING_FACE = Engine(
     function="generation.utils._speculative_sampling",
     known=("4.56.", "4.57.", "5."),
     load=_load,
-    drafts=lambda length: DraftedPaths(1, length),
     candidates=lambda samples, seed, rate: judge_candidates(shipped(seed), samples, seed, rate),
 )

@@ -6,12 +6,13 @@ second a round.  The kernel of trees is compiled by CUDA and cannot be run witho
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.engine import Engine, module_of_file
 
 
@@ -22,7 +23,12 @@ def _load(block: bool) -> Callable[..., Any]:
     if device == "cpu":
         # Triton reads it when the kernel is defined
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    kernels = module_of_file("sglang", "kernels/ops/speculative/reject_sampling.py")
+    # not the package itself, which may need a GPU
+    package = importlib.util.find_spec("sglang")
+    if package is None or package.origin is None:
+        raise ImportError("no package sglang")
+    folder = Path(package.origin).parent / "kernels" / "ops" / "speculative"
+    kernels = module_of_file(folder / "reject_sampling.py")
 
     def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         def tensor(values: Any, kind: torch.dtype = torch.float32) -> torch.Tensor:
@@ -59,13 +65,7 @@ def _load(block: bool) -> Callable[..., Any]:
     return rule
 
 
-_ENGINE = partial(
-    Engine,
-    package="sglang",
-    known=("0.5.23",),
-    drafts=lambda length: DraftedPaths(1, length),
-    batch=256,
-)
+_ENGINE = partial(Engine, package="sglang", known=("0.5.23",), batch=256)
 
 SGLANG_CHAIN = _ENGINE(
     name="sglang-chain",

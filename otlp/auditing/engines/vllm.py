@@ -13,7 +13,6 @@ from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
-from otlp.auditing.drafted_tree import DraftedPaths
 from otlp.auditing.engines.engine import Engine
 
 
@@ -132,13 +131,7 @@ def _package() -> str:
     return "vllm"
 
 
-_ENGINE = partial(
-    Engine,
-    package=_package(),
-    known=("0.32.0",),
-    drafts=lambda length: DraftedPaths(1, length),
-    batch=64,
-)
+_ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
 
 VLLM_V1 = _ENGINE(
     name="vllm-v1", function="v1.sample.rejection_sampler.rejection_sample", load=_load_v1

@@ -54,6 +54,9 @@ def verify_requests(
     target and draft are point masses.  Tokens that were drafted as -1, and those after them, are
     left out of a path; what follows it is drawn from the target.
     """
+    from otlp.batched import verify_paths
+
+    generators = sampling_metadata.generators
     target = target_logits.softmax(-1, dtype=torch.float64)
     size, device = target.shape[1], target.device
     drafted = draft_token_ids.long()
@@ -81,35 +84,19 @@ def verify_requests(
             # the bonus token, or if drafts were padding one from the target at their place
             token = bonus_token_ids.view(-1)[request]
             if count:
-                token = p[here][0].multinomial(1, generator=_generator(sampling_metadata, request))
+                token = p[here][0].multinomial(1, generator=generators.get(request))
             output[request, 0] = token
             continue
         after = bonus[request] if length == count else p[here][length]
         rows = torch.cat([p[here][:length], after[None]])
         groups[length].append((request, rows, q[here][:length], path[:length]))
     for length, members in groups.items():
+        drawn = {"dtype": torch.float64, "device": device}
         numbers = torch.stack(
-            [_uniform(sampling_metadata, one[0], length + 3, device) for one in members]
+            [torch.rand(length + 3, generator=generators.get(one[0]), **drawn) for one in members]
         )
         p, q, path = (torch.stack(part) for part in list(zip(*members, strict=True))[1:])
-        found = _verify_paths()(p[:, None], q[:, None], path[:, None], numbers, validate=False)
+        found = verify_paths(p[:, None], q[:, None], path[:, None], numbers, validate=False)
         requests = torch.tensor([one[0] for one in members], device=device)
         output[requests, : length + 1] = found.tokens.to(torch.int32)
     return output
-
-
-def _generator(sampling_metadata: Any, request: int) -> torch.Generator | None:
-    """The request's own generator, if it has a seed."""
-    found: torch.Generator | None = sampling_metadata.generators.get(request)
-    return found
-
-
-def _uniform(sampling_metadata: Any, request: int, size: int, device: Any) -> Tensor:
-    generator = _generator(sampling_metadata, request)
-    return torch.rand(size, dtype=torch.float64, device=device, generator=generator)
-
-
-def _verify_paths() -> Callable[..., Any]:
-    from otlp.batched import verify_paths
-
-    return verify_paths

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from otlp import audit_rounds
-from otlp.auditing import Verdict
+from otlp.auditing import DraftedPaths, Verdict
 from otlp.auditing.engines import ENGINES
 from otlp.auditing.engines.candidate_generators import judge_candidates, shipped
 from otlp.auditing.gtest import g_test
@@ -30,7 +30,7 @@ def report_on(name: str, **settings: int):
         engine.rule(),
         target.tables,
         draft.tables,
-        engine.drafts(2),
+        DraftedPaths(1, 2),
         batch=engine.batch,
         name=engine.label,
         **settings,

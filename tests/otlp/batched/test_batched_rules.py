@@ -32,13 +32,13 @@ def test_output_law(name: str, dtype, padded: bool) -> None:
     tokens, accepted = RULES[name](spread(p, COUNT), spread(q, COUNT), drafts, generator)
     law = p.double().numpy() / p.double().numpy().sum()
     counts = torch.bincount(tokens, minlength=106).numpy()
-    assert not g_test(counts, law, RATE).rejects(RATE)
+    assert not g_test(counts, law, RATE).rejected
     assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
     if name == "verify":
         alpha = float(batched.acceptance(p[None], q[None], drafts[:1]).acceptance)
         hits = int(accepted.sum())
         observed = np.array([hits, COUNT - hits])
-        assert not g_test(observed, np.array([alpha, 1.0 - alpha]), RATE).rejects(RATE)
+        assert not g_test(observed, np.array([alpha, 1.0 - alpha]), RATE).rejected
         assert (tokens[accepted, None] == drafts[accepted]).any(1).all()
 
 
@@ -52,7 +52,7 @@ def test_acceptance_of_one_draft() -> None:
     for verify in (batched.speculative_sampling, batched.recursive_rejection, batched.k_seq):
         _, accepted = verify(p.repeat(COUNT, 1), q.repeat(COUNT, 1), drafts, generator)
         hits = int(accepted.sum())
-        assert not g_test(np.array([hits, COUNT - hits]), law, RATE).rejects(RATE)
+        assert not g_test(np.array([hits, COUNT - hits]), law, RATE).rejected
 
 
 class Numbers:
@@ -113,7 +113,7 @@ def test_different_drafts_follow_what_is_left() -> None:
     scheme = otlp.WithoutReplacement(q.double().numpy(), 2)
     counts = torch.bincount(5 * drafts[:, 0] + drafts[:, 1], minlength=25).numpy()
     pairs = np.array([[i, j] for i in range(5) for j in range(5)])
-    assert not g_test(counts, scheme.probability(pairs), RATE).rejects(RATE)
+    assert not g_test(counts, scheme.probability(pairs), RATE).rejected
 
 
 def test_equal_drafts_and_too_few_tokens_are_refused() -> None:

@@ -190,10 +190,10 @@ def test_sampled_rounds(drafting: Drafting) -> None:
     trees = pack(drafted(pair, drafting, 1_000), pair[1])
     found = batched.verify_tree(*trees[:4], torch.Generator().manual_seed(7), nodes=trees.nodes)
     first = torch.bincount(found.tokens[:, 0], minlength=3).numpy()
-    assert not g_test(first, pair[1].joint(1), 1e-7).rejects(1e-7)
+    assert not g_test(first, pair[1].joint(1), 1e-7).rejected
     law = round_law(*pair, drafting, Tournament())
     lengths = torch.bincount(found.accepted, minlength=drafting.length + 1).numpy()
-    assert not g_test(lengths, law.lengths, 1e-7).rejects(1e-7)
+    assert not g_test(lengths, law.lengths, 1e-7).rejected
     rows = torch.arange(1_000)
     for depth in range(drafting.length):
         inside = found.accepted > depth
@@ -258,7 +258,7 @@ def test_no_rows_and_no_drafts() -> None:
         torch.Generator().manual_seed(0),
     )  # fmt: skip
     counts = torch.bincount(found.tokens[:, 0], minlength=3).numpy()
-    assert counts[2] == 0 and not g_test(counts, np.array([0.5, 0.5, 0.0]), 1e-7).rejects(1e-7)
+    assert counts[2] == 0 and not g_test(counts, np.array([0.5, 0.5, 0.0]), 1e-7).rejected
     assert found.tokens.shape == (500, 1) and not found.accepted.any()
 
 

@@ -162,7 +162,7 @@ def test_sampled_scores_follow_their_laws(seed: int) -> None:
     law = best_of(score_laws(coupling, cell), rows.drafted)[0]
     counts = torch.bincount(chosen, minlength=n).numpy()
     law = law.numpy() / law.numpy().sum()
-    assert not g_test(counts, law, RATE).rejects(RATE)
+    assert not g_test(counts, law, RATE).rejected
 
 
 # --- the output, sampled -----------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_output_law_at_size() -> None:
         rows = spread(target, count), spread(draft, count), drafts.view(count, n)
         tokens, _ = batched.verify(*rows, generator, validate=False)
         counts += torch.bincount(tokens, minlength=4096)
-    assert not g_test(counts.numpy(), p.numpy(), RATE).rejects(RATE)
+    assert not g_test(counts.numpy(), p.numpy(), RATE).rejected
 
 
 @settings(max_examples=60)

@@ -217,7 +217,7 @@ def test_the_law_of_the_next_tokens(branching: tuple[int, ...]) -> None:
     drawn = np.array([4 * first + second for first, second in found.texts])
     wanted = [law(target, [1, 0])[x] * law(target, [1, 0, x]) for x in range(4)]
     test = g_test(np.bincount(drawn, minlength=16), torch.cat(wanted).numpy(), 1e-6)
-    assert not test.rejects(1e-6)
+    assert not test.rejected
 
 
 class ReadBacks(TorchDispatchMode):
