@@ -58,7 +58,7 @@ def command(
     """
     chosen = ChosenRows.spread(capture, rows)
     data = chosen.capture
-    sizes = [Size(k or 0, drafts) for k in top_k for drafts in n]
+    sizes = [Size(k, drafts) for k in top_k for drafts in n]
     for k in top_k:
         data.check_top_k(k)
     total = len(solvers) + len(sizes) * len(solvers) * len(chosen.numbers)
@@ -150,7 +150,7 @@ def _parts(cells: Sequence[Cell]) -> Table:
 
 def _flat(cell: Cell) -> dict[str, object]:
     return {
-        "top_k": cell.size.k or None,
+        "top_k": cell.size.k,
         "n": cell.size.n,
         "solver": cell.solver,
         "row_count": cell.rows,

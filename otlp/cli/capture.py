@@ -10,7 +10,7 @@ import click
 from otlp.cli import options
 from otlp.cli.options import OutputFile
 from otlp.cli.output import console, progress, warn, write_result
-from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
@@ -53,13 +53,11 @@ def command(
     """
     cuts = (asked[name] for name in ("temperature", "sampling_top_k", "sampling_top_p"))
     sampling = Sampling(*cuts)
-    texts = models.texts()
-    draft, target = models.open(sampling)
+    (draft, target), prompts = models.ready(sampling)
     if not isinstance(draft, HuggingFaceModel):
         raise InvalidInputError(
             f"--draft {models.draft} is no network: a capture holds the logits of two networks"
         )
-    prompts = encode_prompts(target, texts)
     try:
         with progress("capturing", len(prompts)) as step:
             made = capture(

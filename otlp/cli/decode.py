@@ -14,7 +14,7 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
@@ -91,9 +91,7 @@ def command(
         paths, length = (max(tuned.paths, 1),), (max(tuned.length, 1),)
         branching, drafted = tuned.branching, tuned.draft_temperature
     settings, reasons = _settings(algorithms, paths, length, branching)
-    texts = models.texts()
-    pair = models.open(samplings[0])
-    prompts = encode_prompts(pair[1], texts)
+    pair, prompts = models.ready(samplings[0])
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(drafted), sampling
@@ -143,7 +141,7 @@ def _settings(
         else:
             reasons.append(f"{name} with K = {count}: {capability.reason}")
     if len(settings) == 1 and BASELINE not in algorithms:
-        raise InvalidInputError("; ".join(reasons) or "give at least one algorithm")
+        raise InvalidInputError("; ".join(reasons))
     return settings, list(dict.fromkeys(reasons))
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf, OutputFile, open_capture
 from otlp.cli.output import console, note, progress, show, table, warn, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, model_options, target_texts
+from otlp.cli.prompts import Models, model_options, target_texts
 from otlp.data.captures import Capture
 from otlp.decode.design import (
     FAMILIES,
@@ -188,8 +188,7 @@ def _gather(
     if rows is not None:
         texts = _captured(rows, sampling.temperature, length)
     else:
-        pair = models.open(sampling)
-        prompts = encode_prompts(pair[1], models.texts())
+        pair, prompts = models.ready(sampling)
         texts, after = target_texts(pair, prompts, tokens, length, 1, seed)
 
         def begun(number: int) -> tuple[Model, IntArray]:

@@ -53,6 +53,12 @@ class Models:
         """Read the prompts, by default those that ship."""
         return read_prompts(self.prompt_file, self.limit)
 
+    def ready(self, sampling: Sampling) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
+        """Read the prompts, load draft and target, and encode."""
+        texts = self.texts()
+        pair = self.open(sampling)
+        return pair, encode_prompts(pair[1], texts)
+
 
 prompts_option = click.option(
     "--prompts",

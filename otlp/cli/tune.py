@@ -13,7 +13,7 @@ import click
 from otlp.cli import options
 from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import console, note, progress, show, warn, write_result, write_whole
-from otlp.cli.prompts import Models, encode_prompts, prompt_options, target_texts
+from otlp.cli.prompts import Models, prompt_options, target_texts
 from otlp.cli.tuning_result import TuningResult, fastest
 from otlp.decode.drafting import prefix_tree
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -158,9 +158,7 @@ def _written(
     **how: Any,
 ) -> tuple[TunedTexts, Bench]:
     """Let the target write; texts of a length, longer than the longest path, and the loops."""
-    prompts = models.texts()
-    draft, target = models.open(sampling)
-    encoded = encode_prompts(target, prompts)
+    (draft, target), prompts = models.ready(sampling)
     from otlp.device import Llama
 
     # before the target is asked: a model that the loop does not take is refused
@@ -172,8 +170,8 @@ def _written(
             f"the draft {models.draft!r:.60} is no network: its rounds are timed by the wall clock "
             f"alone, leave --clock {how['clock']} out"
         )
-    texts, begun = target_texts((draft, target), encoded, *lengths, 2, how["seed"])
-    bench = Bench(*pair, sampling, encoded, tokens, ends=target.ends, **how)
+    texts, begun = target_texts((draft, target), prompts, *lengths, 2, how["seed"])
+    bench = Bench(*pair, sampling, prompts, tokens, ends=target.ends, **how)
     return TunedTexts.of(draft, sampling, begun, texts, drafted), bench
 
 

@@ -24,11 +24,11 @@ from otlp.sweeps.workers import in_order, in_this_process
 from otlp.timing import Timings
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Size:
-    """A row of the table: n drafts from the top k tokens (k = 0: the whole vocabulary)."""
+    """A row of the table: n drafts from the top k tokens (None: the whole vocabulary)."""
 
-    k: int
+    k: int | None
     n: int
 
 
@@ -218,7 +218,7 @@ def small_problems(capture: Capture, temperature: float = 1.0) -> list[Problem]:
 
 
 def _problem(capture: Capture, row: int, size: Size, temperature: float) -> Problem:
-    target, draft = capture.distributions(row, temperature, top_k=size.k or None)
+    target, draft = capture.distributions(row, temperature, top_k=size.k)
     return Problem(target, IID(draft, size.n))
 
 
