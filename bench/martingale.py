@@ -58,7 +58,6 @@ def measure(name: str, problem: otlp.Problem, budget: float) -> dict[str, Any]:
     plan.sample(drafted[0], rng)
     plan.selection(drafted[0])
     a_token = {
-        "score us": lambda row: plan.scores(row[:1], rng),
         "token us": lambda row: plan.sample(row, rng),
         "selection us": plan.selection,
     }

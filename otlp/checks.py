@@ -36,9 +36,6 @@ MEMORY_LIMIT = 2 * 1024**3
 MOST_DRAFTED = 10_000
 """Most drafts of a scheme: what a scheme answers takes time in proportion to them."""
 
-SHARES_MISS = 1e-9
-"""By so much the shares of a token may miss one."""
-
 SHORT = 64
 """Lists of ids up to this length are looked through without NumPy."""
 
@@ -170,6 +167,11 @@ def _no_generator(rng: object) -> InvalidInputError:
     )
 
 
+def kind_of(value: object) -> str:
+    """What a value is, for a message: "a list", or "the class IID"."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
 def is_a(value: Any, kind: type, what: str) -> None:
     """Refuse a value that is no instance of a class.
 
@@ -184,12 +186,9 @@ def is_a(value: Any, kind: type, what: str) -> None:
 
 def number(value: Any, what: str, least: float, most: float = np.inf) -> float:
     """Check a finite real number in [least, most]."""
-    known = isinstance(value, Real) and not isinstance(value, bool)
-    if not known or not isfinite(real_number(value, what)) or not least <= value <= most:
-        upper = "" if most == np.inf else f" and at most {most:g}"
-        raise InvalidInputError(
-            f"{what} is {value!r:.60}: it must be a finite number of at least {least:g}{upper}"
-        )
+    upper = "" if most == np.inf else f" and at most {most:g}"
+    must = f"be a finite number of at least {least:g}{upper}"
+    check_number(what, value, lambda x: isfinite(x) and least <= x <= most, must)
     return float(value)
 
 
@@ -220,9 +219,13 @@ def token_ids(values: Any, what: str, size: int) -> IntArray:
 def check_choice(option: str, value: object, known: Collection[str]) -> None:
     """Refuse what is not among the known names, and suggest the nearest."""
     if not (isinstance(value, str) and value in known):
-        near = get_close_matches(str(value), known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InvalidInputError(f"{option} is {value!r}: {hint}known: {', '.join(known)}")
+        raise InvalidInputError(f"{option} is {value!r}: {nearest(value, known)}")
+
+
+def nearest(value: object, known: Collection[str]) -> str:
+    """Say which names are known, and before them which of them might be meant."""
+    near = get_close_matches(str(value), known, n=1, cutoff=0.4)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(known)}"
 
 
 def check_number(option: str, value: object, valid: Callable[[float], bool], must: str) -> None:
@@ -239,15 +242,7 @@ def check_number(option: str, value: object, valid: Callable[[float], bool], mus
             f"{option} is a whole number beyond {sys.float_info.max:g}: it must {must}"
         )
     if not (number and valid(value)):  # type: ignore[arg-type]
-        raise InvalidInputError(f"{option} is {value!r}: it must {must}")
-
-
-def check_count(option: str, value: object, least: int) -> None:
-    """Refuse what is no whole number of at least `least`."""
-    whole = isinstance(value, Integral)
-    check_number(
-        option, value, lambda count: whole and count >= least, f"be a whole number >= {least}"
-    )
+        raise InvalidInputError(f"{option} is {value!r:.60}: it must {must}")
 
 
 def check_memory_limit(value: object) -> None:
@@ -362,34 +357,6 @@ def check_order(order: npt.ArrayLike, vocab_size: int) -> IntArray:
         if seen.all():
             return given.astype(np.int64, copy=False)
     raise InvalidInputError(f"order must be a permutation of the tokens 0 .. {vocab_size - 1}")
-
-
-def check_ranks(
-    tokens: npt.ArrayLike, shares: npt.ArrayLike, support: Mask
-) -> tuple[IntArray, FloatArray]:
-    """Validate whose rank each is, and how often, both of shape (M,); O(V + M).
-
-    Raises
-    ------
-    InvalidInputError
-        If the shapes differ, a share is no probability, or those of a token in the support do not
-        sum to one.
-    TokenOutOfRangeError
-        If an id lies outside [0, V).
-    """
-    given, parts = as_array(tokens, "tokens"), as_floats(shares, "shares")
-    if given.ndim != 1 or given.dtype.kind not in "iu" or parts.shape != given.shape:
-        raise InvalidInputError(
-            f"tokens has shape {given.shape} and type {given.dtype}, and shares has shape "
-            f"{parts.shape}: they must be token ids and as many probabilities, one a rank"
-        )
-    ids = _in_range(given, given.size, support.size)
-    sums = np.bincount(ids, weights=parts, minlength=support.size)
-    if not (np.all(parts >= 0.0) and np.all(np.abs(sums - 1.0) <= SHARES_MISS, where=support)):
-        raise InvalidInputError(
-            "the shares of each token that can be drafted must be probabilities that sum to one"
-        )
-    return ids, parts
 
 
 def check_mask(subset: npt.ArrayLike, vocab_size: int) -> Mask:

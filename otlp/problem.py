@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import check_mask, check_rows, check_tokens
+from otlp.checks import check_mask, check_rows, check_tokens, kind_of
 from otlp.distribution import ByValue, FloatArray, IntArray, as_distribution
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import InvalidInputError, ZeroProbabilityError
@@ -49,13 +49,8 @@ class Problem(ByValue):
 
     def __init__(self, target: npt.ArrayLike, drafts: DraftScheme) -> None:
         if not isinstance(drafts, DraftScheme):
-            found = (
-                f"the class {drafts.__name__}"
-                if isinstance(drafts, type)
-                else (f"a {type(drafts).__name__}")
-            )
             raise InvalidInputError(
-                f"drafts is {found}: it must be a draft scheme, such as otlp.IID(q, n=2)"
+                f"drafts is {kind_of(drafts)}: it must be a draft scheme, such as otlp.IID(q, n=2)"
             )
         object.__setattr__(self, "target", as_distribution(target, "target"))
         object.__setattr__(self, "drafts", drafts)
@@ -173,9 +168,7 @@ def check_problem(problem: object) -> None:
     InvalidInputError
     """
     if not isinstance(problem, Problem):
-        found = "the class" if isinstance(problem, type) else "a"
-        name = problem.__name__ if isinstance(problem, type) else type(problem).__name__
         raise InvalidInputError(
-            f"problem is {found} {name}: it must be an otlp.Problem, such as "
+            f"problem is {kind_of(problem)}: it must be an otlp.Problem, such as "
             "otlp.Problem(p, otlp.IID(q, n=2))"
         )

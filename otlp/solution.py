@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from otlp.distribution import Mask
-from otlp.errors import InvalidInputError, OTLPError
+from otlp.errors import OTLPError
 from otlp.plan import Plan
 from otlp.showing.html import html_bar, html_table
 from otlp.timing import Timings
@@ -188,7 +188,7 @@ class Solution:
         -------
         dict
             The attributes by name: enumerations by theirs, the subset as ``{"size": V,
-            "tokens": [...]}``.  `from_dict` reads it back.
+            "tokens": [...]}``.
 
         Examples
         --------
@@ -197,8 +197,6 @@ class Solution:
         >>> written = otlp.solve(problem).to_dict()
         >>> written["guarantee"], written["subset"]
         ('OPTIMAL', {'size': 3, 'tokens': [0]})
-        >>> otlp.Solution.from_dict(written).gap == otlp.solve(problem).gap
-        True
         """
         written = {name: value for name, value in vars(self).items() if name != "plan"}
         subset = self.subset
@@ -211,37 +209,6 @@ class Solution:
             "timings": vars(self.timings).copy(),
             "details": dict(self.details),
         }
-
-    @classmethod
-    def from_dict(cls, written: Mapping[str, Any]) -> Solution:
-        """Read back what `to_dict` wrote; `plan` is None.
-
-        Raises
-        ------
-        InvalidInputError
-            If a field is missing, unknown, or none of its kind.
-        """
-        try:
-            kept = written["subset"]
-            subset = None
-            if kept is not None:
-                subset = np.zeros(kept["size"], dtype=np.bool_)
-                subset[kept["tokens"]] = True
-            return cls(
-                **dict(written)
-                | {
-                    "plan": None,
-                    "status": Status[written["status"]],
-                    "guarantee": Guarantee[written["guarantee"]],
-                    "subset": subset,
-                    "timings": Timings(**written["timings"]),
-                }
-            )
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise InvalidInputError(
-                f"this is no written solution ({type(error).__name__}: {error}): pass what "
-                "Solution.to_dict() gave"
-            ) from error
 
     def __str__(self) -> str:
         """Summarise the certificate in one line."""

@@ -1,9 +1,8 @@
 """Reductions: from a problem to a smaller or simpler one, and back.  One file a reduction.
 
-Each has ``accepts(problem)``, ``apply(problem) -> (result, inverse)`` and
-``invert(answer, inverse)``, all pure, where an answer is a pair: a plan or a flow, and the proof of
-its optimality.  A `Chain` of reductions is a reduction.  Docstrings say source, result, what
-survives and the cost.
+Each has ``apply(problem) -> (result, inverse)`` and ``invert(answer, inverse)``, both pure, where
+an answer is a pair: a plan or a flow, and the proof of its optimality.  A `Chain` of reductions is
+a reduction.  Docstrings say source, result, what survives and the cost.
 """
 
 from otlp.reductions.chain import Chain

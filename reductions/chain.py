@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from otlp.errors import Capability
 from otlp.reductions.reduction import PrimalDual, Reduction
 
 
@@ -34,20 +33,6 @@ class Chain(Reduction[Any, Any]):
 
     def __init__(self, *reductions: Reduction[Any, Any]) -> None:
         self.reductions = reductions
-
-    @property
-    def lists(self) -> bool:  # type: ignore[override]
-        """Whether one of them lists tuples."""
-        return any(reduction.lists for reduction in self.reductions)
-
-    def accepts(self, source: Any) -> Capability:
-        """Ask one reduction after the other, up to the first that lists tuples."""
-        for reduction in self.reductions:
-            capability = reduction.accepts(source)
-            if not capability or reduction.lists:
-                return capability
-            source, _ = reduction.apply(source)
-        return Capability(True)
 
     def apply(self, source: Any) -> tuple[Any, tuple[Any, ...]]:
         """Reduce step by step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import list_sets, merge_by_set, set_count
-from otlp.errors import Capability, fits
 from otlp.plan import SetPlan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
@@ -63,6 +62,11 @@ class Side:
         """The tokens that it accepts: those inside H*, or those outside."""
         return self.subset if self.inside else ~self.subset
 
+    @property
+    def ignored(self) -> float:
+        """Probability of the other tokens that a draft may be, where the drafts are i.i.d."""
+        return 0.0 if self.inside else float(iid_drafts(self.problem).draft[self.subset].sum())
+
     @cached_property
     def mass(self) -> float:
         """Probability of its tuples."""
@@ -72,43 +76,11 @@ class Side:
         )
 
 
-class Split(NamedTuple):
-    """The target, divided between the tuples inside H* and those that leave it.
+class Sides(NamedTuple):
+    """What both systems have to do: their outputs add up to the target."""
 
-    Attributes
-    ----------
-    problem : Problem
-    subset : ndarray of bool, shape (V,)
-        H*.
-    outer_wanted : ndarray, shape (V,)
-        Output of the tuples that leave H*: the p_i of Theorem 6.1 outside H*, 0 inside.
-    ratios : ndarray of int, or None
-        The drafted tokens by p/q ascending, for i.i.d. drafts.
-    """
-
-    problem: Problem
-    subset: Mask
-    outer_wanted: FloatArray
-    ratios: IntArray | None = None
-
-    @property
-    def inner_wanted(self) -> FloatArray:
-        """Output of the tuples inside H*, shape (V,).
-
-        All of p inside H*, accepted; and the outer residuals p - p_i outside, drawn where a tuple
-        is rejected.
-        """
-        return self.problem.target - self.outer_wanted
-
-    @property
-    def outer(self) -> Side:
-        """The system of the tuples that leave H*."""
-        return Side(self.problem, self.subset, False, self.outer_wanted, self.ratios)
-
-    @property
-    def inner(self) -> Side:
-        """The system of the tuples inside H*."""
-        return Side(self.problem, self.subset, True, self.inner_wanted, self.ratios)
+    outer: Side
+    inner: Side
 
 
 class SlacknessInverse(NamedTuple):
@@ -117,13 +89,13 @@ class SlacknessInverse(NamedTuple):
     problem: Problem
     subset: Mask
     systems: Systems
-    parts: Split | None
+    sides: Sides | None
 
 
 def split(
     problem: Problem,
     masses: Callable[[FloatArray, FloatArray, int, Mask, IntArray], FloatArray] = level_masses,
-) -> Split:
+) -> Sides:
     """Find H* and divide the target between the tuples inside and outside it.
 
     Parameters
@@ -135,7 +107,7 @@ def split(
 
     Returns
     -------
-    Split
+    Sides
 
     Raises
     ------
@@ -149,15 +121,27 @@ def split(
     drafts, target = iid_drafts(problem), problem.target
     subset, ratios = best_prefix(target, drafts.draft, drafts.n)
     outer = masses(target, drafts.draft, drafts.n, subset, ratios)
-    return Split(problem, subset, outer, ratios)
+    return divided(problem, subset, outer, ratios)
+
+
+def divided(
+    problem: Problem, subset: Mask, outer: FloatArray, ratios: IntArray | None = None
+) -> Sides:
+    """Both sides, for the output of the tuples that leave H*, shape (V,): 0 inside it.
+
+    Those inside H* accept all of p there, and draw the outer residuals p - p_i where they reject.
+    """
+    inner = problem.target - outer
+    return Sides(
+        Side(problem, subset, False, outer, ratios), Side(problem, subset, True, inner, ratios)
+    )
 
 
 def relaxed_side(side: Side, memory_limit: int = MEMORY_LIMIT) -> RelaxedOTLP:
     """One system of Eq. 6 for i.i.d. drafts, its tuples merged by the tokens that it accepts."""
     draft = iid_drafts(side.problem).draft
-    ignored = 0.0 if side.inside else float(draft[side.subset].sum())
     tokens = np.flatnonzero(side.accepting & (draft > 0.0)).astype(np.int64)
-    sets = list_sets(draft[tokens], side.problem.n, ignored, memory_limit)
+    sets = list_sets(draft[tokens], side.problem.n, side.ignored, memory_limit)
     groups = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
     return RelaxedOTLP(np.where(side.accepting, side.wanted, 0.0), groups)
 
@@ -166,7 +150,7 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     """Both systems of Eq. 6 for any scheme whose token sets can be listed.
 
     The outer bounds stay p(i): for schemes without outer residuals in closed form, the outer flow
-    says how much of each it takes (`split_by_flow`).
+    says how much of each it takes.
 
     Parameters
     ----------
@@ -208,12 +192,6 @@ def listed_systems(problem: Problem, subset: Mask, memory_limit: int = MEMORY_LI
     return Systems(*systems)
 
 
-def split_by_flow(problem: Problem, subset: Mask, outer: RelaxedOTLP, flow: FloatArray) -> Split:
-    """Divide the target by what the outer flow, shape (nnz,), takes of each token."""
-    taken = sum_by(outer.groups.members, np.maximum(flow, 0.0), problem.vocab_size)
-    return Split(problem, subset, np.minimum(taken, problem.target))
-
-
 def flow_system(side: Side, system: RelaxedOTLP, flow: FloatArray) -> SetPlan:
     """Turn S of a system, shape (nnz,), into its conditional distributions (Eq. 8)."""
     return SetPlan(side.problem, system.groups, flow, side.wanted)
@@ -253,40 +231,26 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
     """
 
     memory_limit: int = MEMORY_LIMIT
-    lists: ClassVar[bool] = True
-
-    def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose list of sets fits the memory limit."""
-        sets, members = system_sizes(source)
-        what = f"the list of {sets:,.0f} token sets of both systems"
-        return fits(what, 16.0 * (sets + members), self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[Systems, SlacknessInverse]:
         """Find H*, fix the outer residuals where they are known, and list both systems."""
         if isinstance(source.drafts, IID):
-            parts = split(source)
-            outer, inner = (
-                relaxed_side(side, self.memory_limit) for side in (parts.outer, parts.inner)
-            )
-            systems = Systems(outer, inner)
-            return systems, SlacknessInverse(source, parts.subset, systems, parts)
+            sides = split(source)
+            systems = Systems(*(relaxed_side(side, self.memory_limit) for side in sides))
+            return systems, SlacknessInverse(source, sides.outer.subset, systems, sides)
         _, subset = subset_selection(source)
         systems = listed_systems(source, subset, self.memory_limit)
         return systems, SlacknessInverse(source, subset, systems, None)
 
     def invert(self, answer: PrimalDual, inverse: SlacknessInverse) -> PrimalDual:
         """Join S of the outer and of the inner system, each of shape (nnz,), by Eq. 8."""
-        problem, subset, systems, parts = inverse
-        outer, inner = answer.primal
-        if parts is None:
-            parts = split_by_flow(problem, subset, systems.outer, outer)
-        plan = SlacknessPlan(
-            problem,
-            subset,
-            flow_system(parts.outer, systems.outer, outer),
-            flow_system(parts.inner, systems.inner, inner),
-        )
-        return PrimalDual(plan, subset)
+        problem, subset, systems, sides = inverse
+        if sides is None:
+            flow = np.maximum(answer.primal[0], 0.0)
+            taken = sum_by(systems.outer.groups.members, flow, problem.vocab_size)
+            sides = divided(problem, subset, np.minimum(taken, problem.target))
+        plans = map(flow_system, sides, systems, answer.primal)
+        return PrimalDual(SlacknessPlan(problem, subset, *plans), subset)
 
 
 def system_sizes(problem: Problem) -> tuple[float, float]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from otlp.checks import MEMORY_LIMIT
 from otlp.drafts import TokenSets
-from otlp.errors import Capability, fits
 from otlp.plan import SetPlan
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
@@ -50,13 +49,6 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP]):
     """
 
     memory_limit: int = MEMORY_LIMIT
-    lists: ClassVar[bool] = True
-
-    def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose list of sets fits the memory limit."""
-        sets, members = source.drafts.set_count()
-        needed = 16.0 * (sets + members)
-        return fits(f"the list of {sets:,.0f} token sets", needed, self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, MergeInverse]:
         """List the token sets and their masses."""

@@ -13,15 +13,10 @@ import numpy as np
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.numerics.compiled import compiled
 from otlp.numerics.inclusion import inclusion_probability
-from otlp.reductions.subset_selection import ratio_order
 
 
 def outer_masses(
-    target: FloatArray,
-    draft: FloatArray,
-    n: int,
-    subset: Mask,
-    ratios: IntArray | None = None,
+    target: FloatArray, draft: FloatArray, n: int, subset: Mask, ratios: IntArray
 ) -> FloatArray:
     """Solve Theorem 6.1 by Theorem 6.2, in the order of q/p ascending, for i.i.d. drafts.
 
@@ -33,8 +28,8 @@ def outer_masses(
         Number of drafts.
     subset : ndarray of bool, shape (V,)
         H*, a minimiser of psi.
-    ratios : ndarray of int, optional
-        The drafted tokens by p/q ascending, where that is known.
+    ratios : ndarray of int
+        The drafted tokens by p/q ascending, as `best_prefix` gives them.
 
     Returns
     -------
@@ -44,9 +39,10 @@ def outer_masses(
     Notes
     -----
     In this order all minima of psi in Eq. 10 are cumulative minima over one list (Global
-    Resolution, section 6.1); O(V log V).
+    Resolution, section 6.1); O(V).
     """
-    order, never_drafted = _by_ratio(target, draft, subset, ratios)
+    order = ratios[~subset[ratios]][::-1]
+    never_drafted = float(target[~subset & (draft == 0.0)].sum())
     p, q = target[order], draft[order]
     # Mass of the tuples that hold this token but none before it: psi rises by it and falls by p.
     before = float(draft[subset].sum()) + np.cumsum(q[::-1])[::-1]
@@ -62,12 +58,9 @@ def outer_masses(
     return result
 
 
+@compiled(error_model="numpy")
 def level_masses(
-    target: FloatArray,
-    draft: FloatArray,
-    n: int,
-    subset: Mask,
-    ratios: IntArray | None = None,
+    target: FloatArray, draft: FloatArray, n: int, subset: Mask, ratios: IntArray
 ) -> FloatArray:
     """Solve Theorem 6.1 by a level: p_i = min(p(i), C q(i)), for i.i.d. drafts.
 
@@ -83,7 +76,7 @@ def level_masses(
     Returns
     -------
     ndarray, shape (V,)
-        As in `outer_masses`; O(V log V).
+        As in `outer_masses`; O(V).
 
     Notes
     -----
@@ -91,42 +84,25 @@ def level_masses(
     delta stays above Q^n; past the point where p/q reaches C it is replaced by a line to (1, 1),
     a chord above the convex Q^n.  So q(S)^n bounds every prefix from below, hence every set.
     """
-    order = ratio_order(target, draft) if ratios is None else ratios
-    return _below_level(target, draft, n, subset, order)
-
-
-@compiled(error_model="numpy")
-def _below_level(
-    target: FloatArray, draft: FloatArray, n: int, subset: Mask, order: IntArray
-) -> FloatArray:
-    """min(p, C q) outside the subset, for the C with which it sums to P(some draft outside)."""
     # rest[k]: draft mass outside the subset from place k of the order on
-    result, rest, q = np.zeros(target.size), np.empty(order.size), 0.0
-    for k in range(order.size - 1, -1, -1):
-        if not subset[order[k]]:
-            q += draft[order[k]]
+    result, rest, q = np.zeros(target.size), np.empty(ratios.size), 0.0
+    for k in range(ratios.size - 1, -1, -1):
+        if not subset[ratios[k]]:
+            q += draft[ratios[k]]
         rest[k] = q
     left = 1.0 if q >= 1.0 else -np.expm1(n * np.log1p(-q))
-    for k in range(order.size):
-        x = order[k]
+    for k in range(ratios.size):
+        x = ratios[k]
         if subset[x]:
             continue
         # The first token whose own ratio exceeds the level that it and those after it would need;
         # a subnormal rest of q makes a level that clips nothing.
         level = left / rest[k]
         if level * draft[x] < target[x]:
-            for y in order[k:]:
+            for y in ratios[k:]:
                 if not subset[y]:
                     result[y] = min(max(level, 0.0) * draft[y], target[y])
             break
         result[x] = target[x]
         left -= target[x]
     return result
-
-
-def _by_ratio(
-    target: FloatArray, draft: FloatArray, ignored: Mask, ratios: IntArray | None = None
-) -> tuple[IntArray, float]:
-    """Drafted tokens by p/q descending without the ignored ones, and the mass never drafted."""
-    order = (ratio_order(target, draft) if ratios is None else ratios)[::-1]
-    return order[~ignored[order]], float(target[~ignored & (draft == 0.0)].sum())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
-
-from otlp.errors import Capability
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
@@ -46,26 +44,15 @@ class Reduction(ABC, Generic[Source, Result]):
     Docstrings of reductions state: *Source*, *Result*, what *Survives* (value, plan, dual), and
     the *Cost*.
 
-    Attributes
-    ----------
-    lists : bool
-        Whether `apply` lists tuples or token sets, so that it may need much memory.
-
     Examples
     --------
     >>> import otlp
     >>> from otlp import reductions
     >>> problem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
     >>> reduction = reductions.MergeTuples()
-    >>> isinstance(reduction, reductions.Reduction), bool(reduction.accepts(problem))
-    (True, True)
+    >>> isinstance(reduction, reductions.Reduction)
+    True
     """
-
-    lists: ClassVar[bool] = False
-
-    def accepts(self, source: Source) -> Capability:
-        """Whether the reduction applies, or the reason why not; lists nothing."""
-        return Capability(True)
 
     @abstractmethod
     def apply(self, source: Source) -> tuple[Result, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples, TokenSets
-from otlp.errors import Capability, fits
 from otlp.plan import TablePlan
 from otlp.plan.plan import residual_distribution
 from otlp.problem import Problem
@@ -69,7 +68,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of tuples, and the table of conditionals, may need.
+        Bytes that the list of tuples may need.
 
     Examples
     --------
@@ -82,13 +81,6 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
     """
 
     memory_limit: int = MEMORY_LIMIT
-    lists: ClassVar[bool] = True
-
-    def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose table of conditionals fits the memory limit."""
-        count = source.drafts.tuple_count()
-        needed = 8.0 * count * (source.vocab_size + 4 * source.n)
-        return fits(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from otlp.checks import MEMORY_LIMIT
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import TokenSets
-from otlp.errors import Capability
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTLP, lift
@@ -112,11 +110,6 @@ class FullProgram(Reduction[Problem, TransportProgram]):
     """
 
     memory_limit: int = MEMORY_LIMIT
-    lists: ClassVar[bool] = True
-
-    def accepts(self, source: Problem) -> Capability:
-        """Accept problems whose table of conditionals fits the memory limit."""
-        return Relaxation(self.memory_limit).accepts(source)
 
     def apply(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
         """Write out all pairs of a token and a tuple."""

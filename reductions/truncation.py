@@ -20,8 +20,10 @@ MOST_CUTS = 2**40
 """Finer cuts of the ratio than this would only split hairs of rounding."""
 
 
-def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
-    """Smallest T outside H* with epsilon_T = 1 - q(H* + T)^n at most tau (Eq. 13, Algorithm 1).
+def truncation(
+    draft: FloatArray, n: int, accepting: Mask, ignored: float, tau: float
+) -> tuple[IntArray, float]:
+    """Smallest set T of accepted tokens without which tuples of at most tau are left out.
 
     Parameters
     ----------
@@ -29,8 +31,10 @@ def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tup
         q.
     n : int
         Number of drafts.
-    subset : ndarray of bool, shape (V,)
-        H*.
+    accepting : ndarray of bool, shape (V,)
+        The tokens that the system accepts: those outside H*, or those inside.
+    ignored : float
+        Probability of the tokens that its tuples may hold beside: q(H*), or 0.
     tau : float
         Error threshold.
 
@@ -39,27 +43,15 @@ def outer_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tup
     tokens : ndarray of int64
         T, by q descending.
     error : float
-        epsilon_T: the mass of the tuples that leave H* and T.
+        The mass of the system's tuples that leave T: of the outer one 1 - q(H* + T)^n, epsilon_T
+        of Eq. 13; of the inner one q(H*)^n - q(T)^n, gamma_T of Eq. 16 (Algorithm 1).
 
     Notes
     -----
     O(V log V).
     """
-    return _truncate(draft, n, ~subset, 1.0, tau)
-
-
-def inner_truncation(draft: FloatArray, n: int, subset: Mask, tau: float) -> tuple[IntArray, float]:
-    """Smallest T inside H* with gamma_T = q(H*)^n - q(T)^n at most tau (Eq. 16, Algorithm 1).
-
-    Parameters and returns are those of `outer_truncation`.
-    """
-    return _truncate(draft, n, subset, float(draft[subset].sum()), tau)
-
-
-def _truncate(
-    draft: FloatArray, n: int, candidates: Mask, total: float, tau: float
-) -> tuple[IntArray, float]:
-    tokens = np.flatnonzero(candidates & (draft > 0.0))
+    total = ignored + float(draft[accepting].sum())
+    tokens = np.flatnonzero(accepting & (draft > 0.0))
     tokens = tokens[np.argsort(-draft[tokens], kind="stable")].astype(np.int64)
     if tokens.size == 0:
         return tokens, 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from otlp.checks import nearest
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers.auto import Auto
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
@@ -85,7 +85,6 @@ class Options(TypedDict, total=False):
     max_iterations: int
     max_sequences: float
     memory_limit: int
-    minimiser: str
     newton_steps: int
     plan: str
     rho: float | None
@@ -128,11 +127,7 @@ def make_solver(solver: str | Solver, /, **options: Any) -> Solver:
         )
     kind = SOLVERS.get(solver)
     if kind is None:
-        near = get_close_matches(str(solver), SOLVERS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UnknownSolverError(
-            f"no solver is named {solver!r}: {hint}known: {', '.join(SOLVERS)}"
-        )
+        raise UnknownSolverError(f"no solver is named {solver!r}: {nearest(solver, SOLVERS)}")
     known = option_names(kind)
     unknown = sorted(set(options) - set(known))
     if unknown:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.errors import Capability, fits
 from otlp.problem import Problem, check_problem
-from otlp.reductions import (
-    Chain,
-    FullProgram,
-    MergeTuples,
-    PrimalDual,
-    Reduction,
-    RelaxedProgram,
-    Support,
-)
+from otlp.reductions import Chain, FullProgram, MergeTuples, PrimalDual, RelaxedProgram, Support
 from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import highs
@@ -28,11 +20,7 @@ from otlp.solvers.solver import engine_errors
 BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
 
-FORMS: dict[str, Callable[[int], tuple[Reduction[Any, Any], ...]]] = {
-    "relaxed": lambda memory_limit: (MergeTuples(memory_limit), RelaxedProgram()),
-    "full": lambda memory_limit: (FullProgram(memory_limit),),
-}
-"""The reductions behind each form, by the memory that their lists may need."""
+FORMS = ("relaxed", "full")
 
 
 @dataclass(frozen=True)
@@ -100,16 +88,12 @@ class LinearProgram(ChainSolver):
     @property
     def reduction(self) -> Chain:
         """From a `Problem` to the `TransportProgram` that HiGHS is given, and back."""
-        return Chain(Support(), *FORMS[self.form](self.memory_limit))
+        if self.form == "full":
+            return Chain(Support(), FullProgram(self.memory_limit))
+        return Chain(Support(), MergeTuples(self.memory_limit), RelaxedProgram())
 
     def run(self, reduced: TransportProgram) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run HiGHS on the program."""
         with engine_errors("HiGHS"):
-            result = highs.solve(reduced)
-        details = {
-            "engine": "highs",
-            "method": result.method,
-            "iterations": result.iterations,
-            "variables": reduced.reward.size,
-        }
-        return PrimalDual(result.x, result.row_price), details
+            answer, details = highs.solve(reduced)
+        return answer, {"engine": "highs", **details, "variables": reduced.reward.size}

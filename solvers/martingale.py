@@ -24,8 +24,7 @@ from otlp.numerics.power_slope import power_slopes
 from otlp.numerics.running_sum import accumulate
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.score_laws import IndexArray, Swaps
-from otlp.solvers.score_plan import ScorePlan
+from otlp.solvers.score_plan import IndexArray, ScorePlan, Swaps
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 

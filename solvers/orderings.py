@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import GAP_TOLERANCE, Answer
-from otlp.checks import check_count, check_number, check_time_limit
+from otlp.checks import check_number, check_time_limit, whole_number
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
@@ -72,11 +72,6 @@ class OrderingsPlan(SelectionPlan):
             ranks[order] = places
         self._cumulative = np.cumsum(self.weights)
 
-    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
-        """Draw an ordering, and take the drafted token that stands first."""
-        ranks = self.ranks[invert_cdf(self._cumulative, rng.random())]
-        return int(draft_tokens[np.argmin(ranks[draft_tokens])])
-
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw an ordering for each tuple, and take its drafted token that stands first."""
         chosen = invert_cdf(self._cumulative, rng.random(len(tokens)))
@@ -102,23 +97,15 @@ class OrderingsPlan(SelectionPlan):
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""
-        selected = super().marginals()
         if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:
-            return selected
-        return Marginals(
-            selected.acceptance + self._replaced_by_drafted(), selected.output, "enumerated"
-        )
-
-    def _replaced_by_drafted(self) -> FloatArray:
-        """Probability that the replacement is token i and was drafted, shape (V,)."""
+            return super().marginals()
         sets = self.problem.drafts.enumerate_sets()
         rejected = np.zeros(len(sets))
         for weight, ranks in zip(self.weights, self.ranks, strict=True):
             least = np.minimum.reduceat(ranks[sets.members], sets.offsets[:-1])
             first = np.argsort(ranks)[least]
             rejected += weight * (1.0 - self.accept[first])
-        mass = rejected * sets.mass
-        return self.residual * sum_by(sets.members, mass[sets.rows], self.problem.vocab_size)
+        return self._with_drafted_replacements(sets, rejected)
 
 
 @dataclass(frozen=True)
@@ -166,7 +153,7 @@ class Orderings(Solver):
     def __post_init__(self) -> None:
         """Check the options."""
         check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
-        check_count("max_iterations", self.max_iterations, 1)
+        whole_number(self.max_iterations, "max_iterations", 1)
         check_time_limit(self.time_limit)
 
     @property

@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy.typing as npt
 
 from otlp.certificate import certify
-from otlp.distribution import FloatArray, Mask
+from otlp.distribution import FloatArray
 from otlp.drafts import IID
 from otlp.plan import Marginals, Plan
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem
 from otlp.reductions import PrimalDual, Support
-from otlp.reductions.complementary_slackness import Side, Split, split
+from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.support import SupportInverse
 from otlp.solution import Guarantee, SolveError
 from otlp.solvers.solver import Solver, Stopped
@@ -40,9 +40,12 @@ class SystemSolver(Solver):
         if not isinstance(problem.drafts, IID):
             return super().write(problem)
         small, inverse = Support().apply(problem)
-        return Prepared(self, problem, self.divide(small), inverse)
+        sides = self.divide(small)
+        subset = Support().invert(PrimalDual(None, sides.outer.subset), inverse).dual
+        systems = (PreparedSystem(self, problem, side, inverse) for side in sides)
+        return SlacknessPlan(problem, subset, *systems)
 
-    def divide(self, problem: Problem) -> Split:
+    def divide(self, problem: Problem) -> Sides:
         """Find H*, and what each system has to put out."""
         return split(problem)
 
@@ -57,30 +60,24 @@ class SystemSolver(Solver):
         """
 
 
-class Prepared(Plan):
-    """Conditionals that are not certified, each from its own system, which is solved when needed.
+class PreparedSystem(Plan):
+    """One system, which is solved when a tuple needs it, and not certified.
 
     Parameters
     ----------
     solver : SystemSolver
     problem : Problem
-    parts : Split
-        H* and the divided target, over the tokens that can be drafted.
+    side : Side
+        What the system has to do, over the tokens that can be drafted.
     inverse : SupportInverse
         The way back from these tokens.
     """
 
     def __init__(
-        self, solver: SystemSolver, problem: Problem, parts: Split, inverse: SupportInverse
+        self, solver: SystemSolver, problem: Problem, side: Side, inverse: SupportInverse
     ) -> None:
         super().__init__(problem)
-        self.solver, self.parts, self.inverse = solver, parts, inverse
-
-    @cached_property
-    def subset(self) -> Mask:
-        """H*, shape (V,)."""
-        subset: Mask = self._lift(PrimalDual(None, self.parts.subset)).dual
-        return subset
+        self.solver, self.side, self.inverse = solver, side, inverse
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan; see `otlp.Plan.conditional`.
@@ -88,38 +85,27 @@ class Prepared(Plan):
         Raises
         ------
         SolveError
-            If the tuple's system is not solved; a fallback is not used.
+            If the system is not solved; a fallback is not used.
         """
-        tokens = self._check(draft_tokens)
-        return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
+        return self._solved.conditional(draft_tokens)
 
     def marginals(self) -> Marginals:
-        """Sum over both systems, which are solved for it."""
-        return self.finished().marginals()
+        """Marginals of the system, which is solved for it."""
+        return self._solved.marginals()
 
     def finished(self) -> Plan:
-        """Solve both systems."""
-        return SlacknessPlan(self.problem, self.subset, self.outer, self.inner)
+        """Solve the system."""
+        return self._solved
 
     @cached_property
-    def outer(self) -> Plan:
-        """The system of the tuples that leave H*."""
-        return self._solve(self.parts.outer)
-
-    @cached_property
-    def inner(self) -> Plan:
-        """The system of the tuples inside H*."""
-        return self._solve(self.parts.inner)
-
-    def _solve(self, side: Side) -> Plan:
+    def _solved(self) -> Plan:
         try:
-            plan: Plan = self._lift(PrimalDual(self.solver.system(side))).primal
+            answer = PrimalDual(self.solver.system(self.side))
         except Stopped as stopped:
-            answer = stopped.answer(self.subset)
+            subset = Support().invert(PrimalDual(None, self.side.subset), self.inverse).dual
+            failed = stopped.answer(subset)
             raise SolveError(
-                certify(self.problem, self.solver.name, answer, Stopwatch())
+                certify(self.problem, self.solver.name, failed, Stopwatch())
             ) from stopped
+        plan: Plan = Support().invert(answer, self.inverse).primal
         return plan
-
-    def _lift(self, answer: PrimalDual) -> PrimalDual:
-        return Support().invert(answer, self.inverse)

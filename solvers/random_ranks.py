@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from otlp.certificate import Answer
-from otlp.checks import check_count, check_number
+from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import WithoutReplacement
 from otlp.errors import Capability
@@ -95,7 +95,7 @@ class RandomRanks(Solver):
     def __post_init__(self) -> None:
         """Check the options."""
         check_number("gap", self.gap, lambda gap: gap >= 0.0, "be a number of at least 0")
-        check_count("max_iterations", self.max_iterations, 1)
+        whole_number(self.max_iterations, "max_iterations", 1)
 
     def supports(self, problem: Problem) -> Capability:
         """Accept two or more drafts without replacement."""
@@ -136,7 +136,7 @@ class RandomRanks(Solver):
             aims, errors, sizes = [wanted], list[FloatArray](), list[float]()
             while least > self.gap and corrections < self.max_iterations:
                 swapped = _swap(mass, order, alone, aims[-1])
-                found = drafts.best_ranked(*swapped)
+                found = drafts._best_ranked(*swapped)
                 corrections += 1
                 gap = _gap(delta, target, found)
                 if gap < least:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import WithoutReplacement
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
@@ -84,18 +85,8 @@ class RankPlan(SelectionPlan):
         self.drafts = problem.drafts
         self.ranks = ranks
 
-    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
-        """Draw the rank of each drafted token, and take the best; see `SelectionPlan.select`."""
-        ranks, offsets = self.ranks, self.ranks.offsets
-        drawn = []
-        for token in draft_tokens.tolist():
-            row = slice(offsets[token], offsets[token + 1])
-            place = invert_cdf(ranks.reached[row], rng.random())
-            drawn.append((int(ranks.ranks[row][place]), token))
-        return int(max(drawn)[1])
-
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,)."""
+        """Draw the rank of each drafted token, and take the best of each tuple."""
         ranks = self.ranks
         uniform = rng.random(tokens.shape)
         return _best_ranked(tokens, uniform, ranks.offsets, ranks.ranks, ranks.reached)
@@ -108,19 +99,18 @@ class RankPlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the ranks alone; an integral over time."""
-        return self.drafts.best_ranked(*self.ranks.steps())
+        return self.drafts._best_ranked(*self.ranks.steps())
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""
-        selected = super().marginals()
         if self.drafts.set_count()[1] > ENUMERATION_LIMIT:
-            return selected
-        sets, shown = self.drafts.enumerate_sets(), np.zeros(self.drafts.vocab_size)
-        for begin, end, mass in zip(sets.offsets, sets.offsets[1:], sets.mass, strict=False):
+            return super().marginals()
+        sets = self.drafts.enumerate_sets()
+        rejected = np.empty(len(sets))
+        for row, (begin, end) in enumerate(pairwise(sets.offsets)):
             tokens, chances = self.selection(sets.members[begin:end])
-            shown[tokens] += mass * max(0.0, 1.0 - float(chances @ self.accept[tokens]))
-        accepted = selected.acceptance + self.residual * shown
-        return Marginals(accepted, selected.output, "enumerated")
+            rejected[row] = max(0.0, 1.0 - float(chances @ self.accept[tokens]))
+        return self._with_drafted_replacements(sets, rejected)
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.checks import check_count, check_generator, check_number, check_time_limit
+from otlp.checks import check_generator, check_number, check_time_limit, whole_number
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.numerics.positive_part import positive_part
@@ -19,7 +19,7 @@ from otlp.plan import Marginals, Plan
 from otlp.plan.plan import first_accepted, residual_distribution
 from otlp.problem import Problem, check_problem
 from otlp.solution import Guarantee
-from otlp.solvers.rejections import all_sequences, drawn_sequences, mean_interval
+from otlp.solvers.rejections import all_sequences, drawn_sequences, estimated
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch, checkpoint, deadline, seconds_left
 
@@ -159,13 +159,7 @@ class SequentialRejectionPlan(RejectionPlan):
         See `RecursiveRejection`.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        samples: int = 0,
-        seed: int = 0,
-        time_limit: float | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, samples: int, seed: int, time_limit: float | None) -> None:
         super().__init__(problem)
         self.samples, self.seed, self.time_limit = samples, seed, time_limit
 
@@ -198,12 +192,8 @@ class SequentialRejectionPlan(RejectionPlan):
             len(missed) < min(self.samples, most) and seconds_left() > 0.0
         ):
             missed.append(self._follow_drawn(rng, accepted, replaced))
-        low, high = mean_interval(np.array(missed))
         accepted, replaced = accepted / len(missed), replaced / len(missed)
-        method = (
-            f"by construction (each step puts out what was left, {len(missed):,} drawn sequences)"
-        )
-        return Marginals(accepted, accepted + replaced, method, interval=(1.0 - high, 1.0 - low))
+        return estimated(accepted, accepted + replaced, np.array(missed))
 
     def _follow(
         self,
@@ -255,24 +245,14 @@ class SequentialRejectionPlan(RejectionPlan):
 class RecursiveRejectionWithoutReplacementPlan(SequentialRejectionPlan):
     """`RejectionPlan` for drafts without replacement (RRSw), with faster steps.
 
-    Parameters
-    ----------
-    problem : Problem
-    drafts : WithoutReplacement
-    samples, seed, time_limit
-        See `SequentialRejectionPlan`.
+    The parameters are those of `SequentialRejectionPlan`.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        drafts: WithoutReplacement,
-        samples: int = 0,
-        seed: int = 0,
-        time_limit: float | None = None,
-    ) -> None:
-        super().__init__(problem, samples, seed, time_limit)
-        self.drafts = drafts
+    @property
+    def drafts(self) -> WithoutReplacement:
+        """The draft scheme."""
+        assert isinstance(self.problem.drafts, WithoutReplacement)
+        return self.problem.drafts
 
     def next_drafts(self, draft_tokens: IntArray) -> Iterator[tuple[FloatArray, float]]:
         """Yield q and the mass of what is not drawn yet."""
@@ -348,8 +328,8 @@ class RecursiveRejection(Solver):
     def __post_init__(self) -> None:
         """Check the options."""
         check_number("max_sequences", self.max_sequences, lambda most: most > 0.0, "be positive")
-        check_count("samples", self.samples, FEWEST)
-        check_count("seed", self.seed, 0)
+        whole_number(self.samples, "samples", FEWEST)
+        whole_number(self.seed, "seed", 0)
         check_time_limit(self.time_limit)
 
     @property
@@ -376,11 +356,9 @@ class RecursiveRejection(Solver):
             plan = RecursiveRejectionPlan(problem, independent)
         else:
             samples = 0 if self.work(problem) <= self.max_sequences else self.samples
-            how = samples, self.seed, self.time_limit
-            if isinstance(drafts, WithoutReplacement) and not _reciprocals_overflow(drafts):
-                plan = RecursiveRejectionWithoutReplacementPlan(problem, drafts, *how)
-            else:
-                plan = SequentialRejectionPlan(problem, *how)
+            fast = isinstance(drafts, WithoutReplacement) and not _reciprocals_overflow(drafts)
+            kind = RecursiveRejectionWithoutReplacementPlan if fast else SequentialRejectionPlan
+            plan = kind(problem, samples, self.seed, self.time_limit)
         return Answer(plan, Guarantee.LOSSLESS)
 
 

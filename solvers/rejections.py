@@ -68,16 +68,21 @@ def drawn_sequences(
     below = np.zeros((2, tokens.size + 2))
     np.cumsum(rare, axis=1, out=below[:, 1:])
     added = np.zeros((4, tokens.size + 2))
-    missed = np.empty(samples)
-    size, drawn = max(1, PIECE // drafts.n), 0
+    missed, drawn = list[FloatArray](), 0
     while drawn < samples and (drawn == 0 or seconds_left() > 0.0):
-        piece = missed[drawn : drawn + size]
+        piece = np.empty(min(max(1, PIECE // drafts.n), samples - drawn))
         uniforms = rng.random((piece.size, max(drafts.n - 1, 1), TRIES + 1))
         _draw(uniforms, masses, above, below, places, tail, drafts.n, added, piece)
+        missed.append(piece)
         drawn += piece.size
-    low, high = mean_interval(missed[:drawn])
-    acceptance, output = _added_up(target, tokens, masses, added / drawn)
-    method = f"by construction (each step puts out what was left, {drawn:,} drawn sequences)"
+    found = _added_up(target, tokens, masses, added / drawn)
+    return estimated(*found, np.concatenate(missed))
+
+
+def estimated(acceptance: FloatArray, output: FloatArray, missed: FloatArray) -> Marginals:
+    """Marginals from drawn sequences, and the chance that the drafts of each all fail."""
+    low, high = mean_interval(missed)
+    method = f"by construction (each step puts out what was left, {missed.size:,} drawn sequences)"
     return Marginals(acceptance, output, method, interval=(1.0 - high, 1.0 - low))
 
 

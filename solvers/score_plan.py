@@ -1,21 +1,64 @@
 """A plan that scores every draft by itself and selects the one with the best score.
 
+A token draws its score such that the score of a random draft is uniform.  Groups of tokens lie
+side by side on [0, 1], each on a *cell* as long as its draft probability.  A
+token that drew its score from its own cell alone would make the scores uniform; a *swap* lets two
+groups send equal masses of each other's cell, which keeps them uniform.  With swaps, the mean of
+W = n U^(n-1), which decides how often a token has the best of n scores, can be set for every token.
+
+A score is kept as the number of its cell and a place on it: cells of probabilities like 1e-300
+would share one floating-point number.
+
 Given the drafted tokens the scores are independent, and their distribution functions are
 piecewise linear, so the chance of each to be the best is a sum of integrals of polynomials.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import IID
 from otlp.errors import UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
+from otlp.numerics.power_slope import power_slopes
+from otlp.numerics.running_sum import accumulate
 from otlp.plan import SelectionPlan
 from otlp.problem import Problem
-from otlp.solvers.score_laws import IndexArray, Swaps, realised_distribution
+
+IndexArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps:
+    """The score laws of all tokens, for G groups of tokens and T swaps.
+
+    A token of group g scores uniformly on a cell: on its own, or, for every swap of g, with that
+    swap's share, on its partner's.
+
+    Attributes
+    ----------
+    groups : int
+        How many groups there are, G; as many cells, in the same order.
+    group : ndarray, shape (V,), int32
+        Group of each token; of no meaning for tokens that are never drafted.
+    low, high : ndarray, shape (T,), int32
+        The two groups of each swap, low < high; both ascend, and no group is in both.
+    low_share, high_share : ndarray, shape (T,)
+        Share of the scores of group `low` that lies on the cell of `high`, and the other way
+        round, each summed over the swaps of its group so far.
+    """
+
+    groups: int
+    group: IndexArray
+    low: IndexArray
+    high: IndexArray
+    low_share: FloatArray
+    high_share: FloatArray
 
 
 class ScorePlan(SelectionPlan):
@@ -50,23 +93,6 @@ class ScorePlan(SelectionPlan):
         self.draft = problem.drafts.draft
         self.swaps = swaps
         self._arrays = (swaps.group, swaps.low, swaps.high, swaps.low_share, swaps.high_share)
-
-    def scores(self, tokens: IntArray, rng: np.random.Generator) -> tuple[IndexArray, FloatArray]:
-        """Draw the score of each of some drafted tokens, any number; O(log T) each.
-
-        Returns
-        -------
-        cells : ndarray, shape (m,), int32
-            Number of the cell that each score lies on.
-        places : ndarray, shape (m,)
-            Where on the cell, from 0 to 1.  The best score is the last in lexicographic order.
-        """
-        uniform = rng.random((tokens.size, 2))
-        return _draw_cells(tokens, uniform, *self._arrays), uniform[:, 1]
-
-    def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
-        """Draw the selected token; see `SelectionPlan.select`."""
-        return int(self.select_many(draft_tokens[None], rng)[0])
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the selected tokens of valid tuples, shape (m, n) -> (m,); O(n log T) each."""
@@ -104,7 +130,7 @@ class ScorePlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the score laws alone; O(V log n)."""
-        return realised_distribution(*self._arrays, self.draft, self.swaps.groups, self.problem.n)
+        return _realised_distribution(*self._arrays, self.draft, self.swaps.groups, self.problem.n)
 
 
 def _single(owner: IndexArray, share: FloatArray) -> FloatArray:
@@ -127,23 +153,6 @@ def _distinct(
         counts[at] += 1
         drafted[place[at]] += 1
     return tokens, counts, place, groups, drafted
-
-
-@compiled
-def _draw_cells(
-    tokens: IntArray,
-    uniform: FloatArray,
-    group: IndexArray,
-    low: IndexArray,
-    high: IndexArray,
-    low_share: FloatArray,
-    high_share: FloatArray,
-) -> IndexArray:
-    """Cells that the scores of tokens lie on, each from a uniform number in column 0."""
-    cells = np.empty(tokens.size, np.int32)
-    for m in range(tokens.size):
-        cells[m] = _cell(group[tokens[m]], uniform[m, 0], low, high, low_share, high_share)
-    return cells
 
 
 @compiled
@@ -229,7 +238,7 @@ def _cells(
         at = offsets[j] + (1 if lower[j] else 0)
         before = 0.0
         for t in range(begin[j], end[j]):
-            # `_draw_cells` compares with a number below 1: what a share has above is never drawn
+            # `_best_scored` compares with a number below 1: what a share has above is never drawn
             reached = min(1.0, share[t])
             cells[at], mass[at] = partner[t], reached - before
             before = reached
@@ -237,3 +246,74 @@ def _cells(
         own = offsets[j] if lower[j] else at
         cells[own], mass[own] = groups[j], 1.0 - before
     return offsets, cells, mass
+
+
+@compiled(error_model="numpy")
+def _realised_distribution(
+    group: IndexArray,
+    low: IndexArray,
+    high: IndexArray,
+    low_share: FloatArray,
+    high_share: FloatArray,
+    draft: FloatArray,
+    count: int,
+    n: int,
+) -> FloatArray:
+    """Distribution of the token with the best of n scores, from the swaps and the draft alone.
+
+    The cells are not taken at their word: the mass on each is added up from the swaps, so the
+    result is right even if the scores are not uniform.
+
+    Parameters
+    ----------
+    group, low, high, low_share, high_share
+        As in `Swaps`.
+    draft : ndarray, shape (V,)
+        The draft distribution q.
+    count : int
+        Number of groups G.
+    n : int
+        Number of drafts.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        Zero where the draft is; O(V + T + G log n).
+    """
+    # The arrays change their meaning on the way: fresh memory costs more than the arithmetic.
+    mass, edges = np.zeros(count), np.zeros(count + 1)
+    held = edges[1:]
+    for i in range(draft.size):
+        old, own = mass[group[i]], draft[i]
+        total = old + own
+        part = total - old
+        mass[group[i]] = total
+        held[group[i]] += (old - (total - part)) + (own - part)  # what rounding lost
+    for g in range(count):
+        mass[g] += held[g]
+        held[g] = mass[g]
+    last_a, last_b, sum_a, sum_b = -1, -1, 0.0, 0.0
+    for t in range(low.size):
+        a, b = low[t], high[t]
+        up = mass[a] * (low_share[t] - (sum_a if a == last_a else 0.0))
+        down = mass[b] * (high_share[t] - (sum_b if b == last_b else 0.0))
+        held[a] += down - up
+        held[b] += up - down
+        last_a, last_b, sum_a, sum_b = a, b, low_share[t], high_share[t]
+    accumulate(held)
+    mean = np.empty(count)
+    power_slopes(edges, n, mean)
+    chance = mass
+    for g in range(count):
+        chance[g] = mean[g]
+    last_a, last_b = -1, -1
+    for t in range(low.size):
+        a, b = low[t], high[t]
+        rise = mean[b] - mean[a]
+        chance[a] += (low_share[t] - (sum_a if a == last_a else 0.0)) * rise
+        chance[b] -= (high_share[t] - (sum_b if b == last_b else 0.0)) * rise
+        last_a, last_b, sum_a, sum_b = a, b, low_share[t], high_share[t]
+    selected = np.empty(draft.size)
+    for i in range(draft.size):
+        selected[i] = draft[i] * chance[group[i]]
+    return selected

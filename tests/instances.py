@@ -258,7 +258,9 @@ def check_solution(solution: otlp.Solution, tolerance: float = TOLERANCE) -> Non
     assert solution.upper_bound >= accepted.sum() - tolerance
     if solution.subset is not None:
         assert solution.upper_bound == problem.dual_value(solution.subset)
-    np.testing.assert_allclose(solution.plan.acceptance_vector, accepted, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(
+        solution.plan.marginals().acceptance, accepted, rtol=0.0, atol=tolerance
+    )
 
 
 def check_exact_acceptance(solution: otlp.Solution) -> None:

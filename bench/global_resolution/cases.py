@@ -166,7 +166,7 @@ def unmerged_slackness() -> Method:
 
     def optimum(problem: otlp.Problem) -> float:
         small, _ = Support().apply(problem)
-        subset = split(small).subset
+        subset = split(small).inner.subset
         relaxed, _ = Relaxation().apply(small)
         inside = np.logical_and.reduceat(
             subset[relaxed.groups.members], relaxed.groups.offsets[:-1]

@@ -21,7 +21,7 @@ from otlp.cli.output import progress, table
 from otlp.data.captures import Capture, builtin
 from otlp.data.synthetic import generate
 from otlp.reductions.complementary_slackness import split
-from otlp.reductions.truncation import inner_truncation
+from otlp.reductions.truncation import truncation
 from otlp.solvers import GlobalResolution
 from otlp.solvers.global_resolution.global_resolution import PAPER_LIMITS
 
@@ -83,8 +83,8 @@ def success_rates(capture: Capture, made_up: Capture, k: int, n: int) -> dict[st
 
 def inner_size(problem: otlp.Problem, tau: float) -> int:
     """|T| of the inner system."""
-    subset = split(problem).subset
-    return inner_truncation(problem.drafts.draft, problem.n, subset, tau)[0].size
+    inner = split(problem).inner
+    return truncation(problem.drafts.draft, problem.n, inner.subset, inner.ignored, tau)[0].size
 
 
 def print_table(results: Times) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from otlp.checks import nearest
 from otlp.distribution import FloatArray
 from otlp.drafts.greedy import Greedy
 from otlp.drafts.hub import Hub
@@ -59,7 +60,7 @@ def make_scheme(kind: str | SchemeMaker, draft: FloatArray, n: int) -> DraftSche
     if callable(kind):
         return kind(draft, n)
     if not isinstance(kind, str) or kind not in SCHEMES:
-        raise InvalidInputError(f"no draft scheme is named {kind!r}: known: {', '.join(SCHEMES)}")
+        raise InvalidInputError(f"no draft scheme is named {kind!r}: {nearest(kind, SCHEMES)}")
     return SCHEMES[kind](draft, n)
 
 

@@ -36,6 +36,11 @@ class Explicit(DraftScheme):
     vocab_size : int, optional
         Vocabulary size V; by default one more than the largest token id.
 
+    Attributes
+    ----------
+    tuples : DraftTuples
+        The tuples of positive probability, each once.
+
     Raises
     ------
     InvalidInputError
@@ -75,16 +80,16 @@ class Explicit(DraftScheme):
         distinct, index = np.unique(tokens[mass > 0.0], axis=0, return_inverse=True)
         merged = sum_by(index.reshape(-1), mass[mass > 0.0], len(distinct))
         self._vocab_size = size
-        self._tuples = DraftTuples(frozen(distinct), frozen(merged))
+        self.tuples = DraftTuples(frozen(distinct), frozen(merged))
 
     def __repr__(self) -> str:
         """Name the scheme and its sizes."""
-        return f"Explicit({len(self._tuples.mass)} tuples, V={self.vocab_size}, n={self.n})"
+        return f"Explicit({len(self.tuples.mass)} tuples, V={self.vocab_size}, n={self.n})"
 
     @property
     def n(self) -> int:
         """Number of drafted tokens."""
-        return int(self._tuples.tokens.shape[1])
+        return int(self.tuples.tokens.shape[1])
 
     @property
     def vocab_size(self) -> int:
@@ -94,7 +99,7 @@ class Explicit(DraftScheme):
     def next_distribution(self, drawn: npt.ArrayLike) -> FloatArray | None:
         """Share of each token at the next place among the tuples that begin so; O(m n)."""
         tokens = checks.check_drawn(drawn, self.n, self.vocab_size)
-        listed = self._tuples
+        listed = self.tuples
         same = (listed.tokens[:, : tokens.size] == tokens).all(axis=1)
         if not same.any():
             return None
@@ -106,37 +111,31 @@ class Explicit(DraftScheme):
     def support(self) -> Mask:
         """Tokens of the listed tuples: a subnormal mass has no n-th part."""
         mask = np.zeros(self.vocab_size, dtype=bool)
-        mask[self._tuples.tokens] = True
+        mask[self.tuples.tokens] = True
         return mask
-
-    @cached_property
-    def _index(self) -> dict[bytes, float]:
-        return {
-            row.tobytes(): float(mass)
-            for row, mass in zip(self._tuples.tokens, self._tuples.mass, strict=True)
-        }
 
     def _probability(self, rows: IntArray) -> FloatArray:
         """By look-up; O(n) each after O(m n) once."""
-        return np.array([self._index.get(row.tobytes(), 0.0) for row in rows], dtype=np.float64)
+        found = np.array([self.tuples.find(row) for row in rows], dtype=np.int64)
+        return np.where(found >= 0, self.tuples.mass[found], 0.0)
 
     def _possible(self, tokens: IntArray) -> bool:
-        return tokens.tobytes() in self._index
+        return self.tuples.find(tokens) >= 0
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # by inversion; O(m) a call
-        cumulative = np.cumsum(self._tuples.mass)
-        return self._tuples.tokens[invert_cdf(cumulative, rng.random(size))]
+        cumulative = np.cumsum(self.tuples.mass)
+        return self.tuples.tokens[invert_cdf(cumulative, rng.random(size))]
 
     def tuple_count(self) -> float:
         """Return the number of listed tuples."""
-        return float(self._tuples.mass.size)
+        return float(self.tuples.mass.size)
 
     def enumerate_tuples(self, memory_limit: int = MEMORY_LIMIT) -> DraftTuples:
         """List the tuples, as given."""
-        needed = self._tuples.tokens.nbytes + self._tuples.mass.nbytes
+        needed = self.tuples.tokens.nbytes + self.tuples.mass.nbytes
         check_memory("listing the tuples", needed, memory_limit)
-        return self._tuples
+        return self.tuples
 
     def enumerate_sets(self, memory_limit: int = MEMORY_LIMIT) -> TokenSets:
         """List the tuples, merged by their set of distinct tokens; merged once."""
@@ -145,11 +144,11 @@ class Explicit(DraftScheme):
 
     def top_k(self, k: int) -> Explicit:
         """Keep the k most likely tuples and renormalise; ties go to the first in token order."""
-        order = np.argsort(-self._tuples.mass, kind="stable")[: whole_number(k, "top-k size")]
-        mass = self._tuples.mass[order]
-        return Explicit(self._tuples.tokens[order], mass / mass.sum(), self.vocab_size)
+        order = np.argsort(-self.tuples.mass, kind="stable")[: whole_number(k, "top-k size")]
+        mass = self.tuples.mass[order]
+        return Explicit(self.tuples.tokens[order], mass / mass.sum(), self.vocab_size)
 
     def _renamed(self, tokens: IntArray, vocab_size: int) -> Explicit:
         names = np.full(self.vocab_size, -1, dtype=np.int64)
         names[tokens] = np.arange(tokens.size)
-        return Explicit(names[self._tuples.tokens], self._tuples.mass, vocab_size)
+        return Explicit(names[self.tuples.tokens], self.tuples.mass, vocab_size)

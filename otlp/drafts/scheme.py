@@ -166,12 +166,8 @@ class DraftScheme(ByValue, ABC):
         """Whether a valid tuple can be drafted."""
         return all(self._after(tokens[:place])[token] > 0.0 for place, token in enumerate(tokens))
 
-    def possible_each(self, draft_tokens: npt.ArrayLike) -> Mask:
-        """Whether each of many tuples can be drafted, shape (m, n) -> (m,); see `possible`."""
-        return self._possible_each(checks.check_rows(draft_tokens, self.n, self.vocab_size))
-
     def _possible_each(self, rows: IntArray) -> Mask:
-        """Whether valid tuples can be drafted: here one look for each distinct one."""
+        """Whether valid tuples can be drafted, (m, n) -> (m,): one look for each distinct one."""
         result = np.empty(len(rows), dtype=bool)
         for row, places in equal_rows(rows):
             result[places] = self._possible(row)

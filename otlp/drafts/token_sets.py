@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from otlp.checks import MEMORY_LIMIT, check_memory
-from otlp.distribution import FloatArray, IntArray, ReadOnly, sum_by
+from otlp.distribution import ByValue, FloatArray, IntArray, ReadOnly, sum_by
 from otlp.errors import SizeLimitError
 from otlp.numerics.compiled import compiled
 
@@ -22,7 +22,7 @@ TOO_MANY = 10**300
 
 
 @dataclass(frozen=True, eq=False)
-class DraftTuples(ReadOnly):
+class DraftTuples(ByValue):
     """All tuples of positive probability, one a row.
 
     Attributes
@@ -50,6 +50,14 @@ class DraftTuples(ReadOnly):
         """Of different tuples keep the possible: a product of tiny probabilities can underflow."""
         kept = mass > 0.0
         return cls(tokens[kept], mass[kept])
+
+    @cached_property
+    def _positions(self) -> dict[bytes, int]:
+        return {row.tobytes(): j for j, row in enumerate(self.tokens)}
+
+    def find(self, draft_tokens: IntArray) -> int:
+        """Index of a tuple, or -1 if it is not listed; O(n), after a hash table in O(m n)."""
+        return self._positions.get(draft_tokens.tobytes(), -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +233,35 @@ def pascal(n: int) -> FloatArray:
 
 
 @compiled
+def powers_of(draft: FloatArray, n: int) -> FloatArray:
+    """The series of exp(q_j x) up to x^n, one a row: d! times the coefficient of x^d is q_j^d.
+
+    Kept so, series neither over- nor underflow, and a product of them takes binomials.
+    """
+    powers = np.ones((draft.size, n + 1))
+    for j in range(draft.size):
+        for d in range(1, n + 1):
+            powers[j, d] = powers[j, d - 1] * draft[j]
+    return powers
+
+
+@compiled
+def next_combination(chosen: IntArray, size: int) -> int:
+    """Step to the next set of numbers below `size`, in lexicographic order.
+
+    Returns the first place that changed, or -1 after the last set.
+    """
+    place = chosen.size - 1
+    while place >= 0 and chosen[place] == size - chosen.size + place:
+        place -= 1
+    if place >= 0:
+        chosen[place] += 1
+        for j in range(place + 1, chosen.size):
+            chosen[j] = chosen[j - 1] + 1
+    return place
+
+
+@compiled
 def _list_sets(
     draft: FloatArray, n: int, ignored: float, count: int, total: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
@@ -233,19 +270,11 @@ def _list_sets(
     members = np.empty(total, np.int64)
     offsets = np.zeros(count + 1, np.int64)
     mass = np.empty(count)
-    # Series are kept as d! times the coefficient of x^d, which neither over- nor underflows:
-    # exp(q_i x) - 1 becomes q_i, q_i^2, ..., and a product takes binomials.
-    powers = np.ones((k, n + 1))
-    for i in range(k):
-        for d in range(1, n + 1):
-            powers[i, d] = powers[i, d - 1] * draft[i]
-    binomial = pascal(n)
+    powers, binomial = powers_of(draft, n), pascal(n)
     row, at = 0, 0
     chosen = np.zeros(n, np.int64)
     series = np.zeros((n + 1, n + 1))  # series[m] = product over the first m chosen tokens
-    series[0, 0] = 1.0  # and, before them, exp(ignored x)
-    for d in range(1, n + 1):
-        series[0, d] = series[0, d - 1] * ignored
+    series[0] = powers_of(np.array([ignored]), n)[0]  # and, before them, exp(ignored x)
     for m in range(1, min(n, k) + 1):
         for j in range(m):
             chosen[j] = j
@@ -266,12 +295,7 @@ def _list_sets(
             at += m
             row += 1
             offsets[row] = at
-            fresh = m - 1
-            while fresh >= 0 and chosen[fresh] == k - m + fresh:
-                fresh -= 1
+            fresh = next_combination(chosen[:m], k)
             if fresh < 0:
                 break
-            chosen[fresh] += 1
-            for j in range(fresh + 1, m):
-                chosen[j] = chosen[j - 1] + 1
     return members, offsets, mass

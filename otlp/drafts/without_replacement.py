@@ -22,7 +22,7 @@ from otlp.distribution import (
 )
 from otlp.drafts.exponential_race import ExponentialRace
 from otlp.drafts.one_draft import OneDraft
-from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float
+from otlp.drafts.token_sets import DraftTuples, TokenSets, as_float, next_combination
 from otlp.numerics.arrival_times import arrival_times
 from otlp.numerics.compiled import compiled
 from otlp.numerics.equal_rows import equal_rows
@@ -90,7 +90,7 @@ class WithoutReplacement(OneDraft):
         # On a rank above all others, that a token never has, it would win whenever it is drafted.
         tokens = np.flatnonzero(self.support)
         never = np.zeros(tokens.size)
-        chances = self.rank_chances(
+        chances = self._rank_chances(
             np.concatenate([tokens, tokens]), np.concatenate([never + 1.0, never])
         )
         result = np.zeros(self.vocab_size)
@@ -110,12 +110,11 @@ class WithoutReplacement(OneDraft):
         result[ranked] = self._race.chances(self.n, ranked, np.ones(ranked.size))
         return result
 
-    def best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
-        """Distribution of the drafted token of the best rank; see `rank_chances`."""
-        chances = self.rank_chances(tokens, shares)
-        return sum_by(np.asarray(tokens), np.asarray(shares) * chances, self.vocab_size)
+    def _best_ranked(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
+        """Distribution of the drafted token of the best rank; see `_rank_chances`."""
+        return sum_by(tokens, shares * self._rank_chances(tokens, shares), self.vocab_size)
 
-    def rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
+    def _rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability of each rank to be the best drafted one, where its token has that rank.
 
         Every token draws its rank by itself; no two tokens share a rank.
@@ -131,13 +130,7 @@ class WithoutReplacement(OneDraft):
         -------
         ndarray, shape (M,)
             O(n) for each rank and node of the integral, beside O(V) exponentials a node once.
-
-        Raises
-        ------
-        InvalidInputError, TokenOutOfRangeError
-            If these are no distributions of ranks.
         """
-        tokens, shares = checks.check_ranks(tokens, shares, self.support)
         if self.n == 1:
             return self.draft[tokens]
         return self._race.chances(self.n, tokens, shares)
@@ -333,13 +326,7 @@ def _combinations(size: int, n: int) -> IntArray:
     chosen = np.arange(n)
     for row in range(count):
         result[row] = chosen
-        place = n - 1
-        while place >= 0 and chosen[place] == size - n + place:
-            place -= 1
-        if place >= 0:
-            chosen[place] += 1
-            for j in range(place + 1, n):
-                chosen[j] = chosen[j - 1] + 1
+        next_combination(chosen, size)
     return result
 
 

@@ -148,12 +148,7 @@ def _add_cell(
         bottom *= exp(begin[k, -1])
     # of a part: where it begins, its width, and the product of all F at its ends
     parts = np.empty((DEEPEST + 2, 4))
-    parts[0, 0], parts[0, 1], parts[0, 2], parts[0, 3] = (
-        -inf,
-        width,
-        bottom,
-        _product(rising, width),
-    )
+    parts[0] = (-inf, width, bottom, _product(rising, width))
     size, halved = 1, 0
     while size > 0:
         size -= 1
@@ -177,10 +172,8 @@ def _add_cell(
             continue
         half = inverse(base[slowest], slopes[slowest], powers[slowest], height - log(2.0))
         middle = _product(part, half)
-        parts[size, 0], parts[size, 1] = log_add(low, half), log_subtract(width, half)
-        parts[size, 2], parts[size, 3] = middle, top
-        parts[size + 1, 0], parts[size + 1, 1] = low, half
-        parts[size + 1, 2], parts[size + 1, 3] = bottom, middle
+        parts[size] = (log_add(low, half), log_subtract(width, half), middle, top)
+        parts[size + 1] = (low, half, bottom, middle)
         size += 2
         halved += 1
 

@@ -38,11 +38,10 @@ class MinimumNorm:
     selection_distribution : ndarray, shape (V,)
         The mixture's distribution y of the selected token.
     subset : ndarray of bool, shape (V,)
-        H of the best bound.
-    upper_bound : float
-        f(V - H) + p(H), where f(S) is the most mass that a selection can give to S.
+        H of the best bound f(V - H) + p(H), where f(S) is the most mass that a selection can give
+        to S.
     gap : float
-        `upper_bound` minus sum min(p, y).
+        The bound of H minus sum min(p, y).
     iterations : int
         Orderings visited.
     stopped : str
@@ -53,7 +52,6 @@ class MinimumNorm:
     orders: npt.NDArray[np.int32]
     selection_distribution: FloatArray
     subset: Mask
-    upper_bound: float
     gap: float
     iterations: int
     stopped: str
@@ -111,7 +109,6 @@ def minimum_norm(
         orders,
         point,
         search.subset,
-        search.bound,
         search.bound - _accepted(target, point),
         search.visited,
         search.stopped,

@@ -46,26 +46,13 @@ class _Means(NamedTuple):
 @compiled
 def _means(score: Score, log_z: float) -> _Means:
     cell, offset = cell_of(score, log_z)
-    below = exp(score.left[-1, 0])
-    above = won_below = won_above = rise_rate = win_rate = 0.0
-    for i in range(score.masses.size):
-        mass, win = score.masses[i], score.wins[i]
-        if i < cell:
-            below += mass
-            won_below += win
-            continue
-        if i == cell and offset > -inf:
-            width, won = exp(offset), win * min(exp(offset - score.widths[i]), 1.0)
-            rise, rate = rise_in(score, i, offset)
-            part = min(exp(rise), mass)
-            if width > 0.0:
-                rise_rate, win_rate = part * rate / width, won / width
-            below += part
-            won_below += won
-            mass -= part
-            win -= won
-        above += mass
-        won_above += win
+    below, above, won_below, won_above = slices(score, cell, offset)
+    rise_rate = win_rate = 0.0
+    width = exp(offset)
+    if width > 0.0:
+        rise, rate = rise_in(score, cell, offset)
+        rise_rate = min(exp(rise), score.masses[cell]) * rate / width
+        win_rate = score.wins[cell] * min(exp(offset - score.widths[cell]), 1.0) / width
     low = won_below / below if below > 0.0 else 0.0
     low_rate = (win_rate - low * rise_rate) / below if below > 0.0 else 0.0
     if above > 0.0:

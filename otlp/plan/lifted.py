@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -64,9 +66,8 @@ class LiftedPlan(Plan):
     def marginals(self) -> Marginals:
         """Acceptance and output of the restricted plan, spread over the original tokens."""
         small = self.plan.marginals()
-        return Marginals(
-            self._lift(small.acceptance), self._lift(small.output), small.method, small.slack
-        )
+        accepted, output = self._lift(small.acceptance), self._lift(small.output)
+        return replace(small, acceptance=accepted, output=output)
 
     def _rename(self, draft_tokens: npt.ArrayLike) -> IntArray:
         return np.searchsorted(self.tokens, self._check(draft_tokens)).astype(np.int64)

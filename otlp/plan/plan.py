@@ -204,11 +204,6 @@ class Plan(ABC):
         """
         return self
 
-    @property
-    def acceptance_vector(self) -> FloatArray:
-        """Probability that the verified token is i and was drafted, shape (V,)."""
-        return self.marginals().acceptance
-
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw the verified token given the drafted tuple."""
         check_generator(rng)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import check_generator
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
+from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
@@ -57,13 +58,13 @@ class SelectionPlan(Plan):
             if not isinstance(getattr(kind, name, None), cached_property)
         }
 
-    @abstractmethod
     def select(self, draft_tokens: IntArray, rng: np.random.Generator) -> int:
         """Draw the selected token given a valid drafted tuple."""
+        return int(self.select_many(draft_tokens[None], rng)[0])
 
+    @abstractmethod
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,), each as `select`."""
-        return np.array([self.select(row, rng) for row in tokens], dtype=np.int64)
+        """Draw the selected tokens of valid tuples, shape (m, n) -> (m,)."""
 
     @abstractmethod
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
@@ -73,7 +74,7 @@ class SelectionPlan(Plan):
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token as the selection really produces it, shape (V,).
 
-        Computed from the numbers that `select` uses, not from `selection_distribution`.
+        Computed from the numbers that `select_many` uses, not from `selection_distribution`.
         """
 
     @property
@@ -132,6 +133,17 @@ class SelectionPlan(Plan):
         output = self.residual * max(0.0, 1.0 - float(accepted.sum()))
         output += accepted
         return Marginals(accepted, output, "closed form")
+
+    def _with_drafted_replacements(self, sets: TokenSets, rejected: FloatArray) -> Marginals:
+        """Marginals that count replacements which were drafted.
+
+        `rejected` is the probability of a replacement given each of all sets of drafted tokens.
+        """
+        selected = SelectionPlan.marginals(self)
+        mass = rejected * sets.mass
+        drafted = sum_by(sets.members, mass[sets.rows], self.problem.vocab_size)
+        accepted = selected.acceptance + self.residual * drafted
+        return Marginals(accepted, selected.output, "enumerated")
 
 
 @compiled(error_model="numpy")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy.typing as npt
 
 from otlp.distribution import FloatArray
@@ -41,14 +39,10 @@ class TablePlan(Plan):
         self.tuples = tuples
         self.conditionals = conditionals
 
-    @cached_property
-    def _index(self) -> dict[bytes, int]:
-        return {row.tobytes(): j for j, row in enumerate(self.tuples.tokens)}
-
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, by look-up; see `Plan.conditional`."""
-        found = self._index.get(self._check(draft_tokens).tobytes())
-        result = self.problem.target if found is None else self.conditionals[found]
+        found = self.tuples.find(self._check(draft_tokens))
+        result = self.problem.target if found < 0 else self.conditionals[found]
         return result.copy()
 
     def marginals(self) -> Marginals:

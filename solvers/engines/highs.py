@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from otlp.distribution import FloatArray
+from otlp.reductions.reduction import PrimalDual
 from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.engines.engine_process import call_engine
 from otlp.solvers.engines.engine_server import run_highs
@@ -29,28 +27,7 @@ UNIT = 2.0**-10
 """Masses are passed in this unit: the tolerance, which is absolute, is then 1e-13 of the total."""
 
 
-@dataclass(frozen=True, eq=False)
-class HighsResult:
-    """What HiGHS found.
-
-    Attributes
-    ----------
-    method : str
-        "primal simplex", "dual simplex" or "interior point".
-    x : ndarray, shape (m,)
-        The variables.
-    row_price : ndarray
-        What one unit more of each row's mass is worth.
-    iterations : int
-    """
-
-    method: str
-    x: FloatArray
-    row_price: FloatArray
-    iterations: int
-
-
-def solve(program: TransportProgram) -> HighsResult:
+def solve(program: TransportProgram) -> tuple[PrimalDual, dict[str, object]]:
     """Solve a transport program.
 
     Parameters
@@ -59,7 +36,10 @@ def solve(program: TransportProgram) -> HighsResult:
 
     Returns
     -------
-    HighsResult
+    answer : PrimalDual
+        The variables, shape (m,), and what one unit more of each row's mass is worth.
+    details : dict
+        The method, and its iterations.
 
     Raises
     ------
@@ -91,11 +71,12 @@ def solve(program: TransportProgram) -> HighsResult:
         raise TimeoutError(words)
     if words != "Optimal":
         raise RuntimeError(f"ended with status {words}")
-    return HighsResult(method, x * UNIT, -dual[:size], int(iterations[0]))
+    details: dict[str, object] = {"method": method, "iterations": int(iterations[0])}
+    return PrimalDual(x * UNIT, -dual[:size]), details
 
 
 def choose_method(program: TransportProgram) -> str:
-    """Choose the fastest method that ends at a vertex; see `HighsResult.method`.
+    """Choose the fastest of the `METHODS` that end at a vertex.
 
     Upper bounds alone are met by x = 0, from where the primal simplex method is 3 to 7 times as
     fast as the dual one at 10,000 variables and more.

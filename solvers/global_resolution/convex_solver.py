@@ -1,9 +1,9 @@
 """Minimising the convex functions of the two systems until the gradient is small in L1.
 
-Two minimisers: SciPy's L-BFGS-B, as in the paper, and damped Newton steps.  The Hessian is small
+Two minimisers: damped Newton steps, and SciPy's L-BFGS-B, as in the paper.  The Hessian is small
 and dense, and where the minimum lies at infinity (a tight constraint of the system) a Newton
-step still divides the gradient by about e, where L-BFGS-B crawls.  Each takes over where the
-other stalls.
+step still divides the gradient by about e, where L-BFGS-B crawls.  L-BFGS-B takes over where the
+Newton steps stall.
 
 The matrices are far too small for threads: where several processes share the cores, set
 OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
@@ -115,7 +115,6 @@ def solve_convex(
     function: ConvexFunction,
     start: FloatArray,
     tolerance: float,
-    first: str = "newton",
     max_iterations: int = 25,
     newton_steps: int = 50,
 ) -> Minimum:
@@ -127,10 +126,9 @@ def solve_convex(
     start : ndarray, shape (G,)
     tolerance : float
         L1 norm of the gradient to reach.
-    first : {"newton", "l-bfgs-b"}
-        The minimiser to begin with; the other goes on from its best point if that is not enough.
     max_iterations : int
-        Limit on the iterations of L-BFGS-B; 0 leaves it out.
+        Limit on the iterations of L-BFGS-B, which goes on from the best point of the Newton steps
+        if that is not enough; 0 leaves it out.
     newton_steps : int
         Limit on the Newton steps; 0 leaves them out.
 
@@ -144,11 +142,11 @@ def solve_convex(
     An iteration of L-BFGS-B costs about one gradient, a Newton step a Hessian and O(G^3).
     """
     best = _Best(function, tolerance, start)
-    methods = [(_newton, newton_steps), (_lbfgsb, max_iterations)]
     try:
-        for method, limit in methods if first == "newton" else methods[::-1]:
-            if limit:
-                method(best, limit)
+        if newton_steps:
+            _newton(best, newton_steps)
+        if max_iterations:
+            _lbfgsb(best, max_iterations)
     except _ConvergedError:
         pass
     return Minimum(best.alpha, best.norm, best.iterations, best.newton_steps)

@@ -9,26 +9,24 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from otlp.certificate import Answer
-from otlp.checks import check_choice, check_count, check_number
+from otlp.checks import check_choice, check_number, whole_number
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import IID
 from otlp.drafts.token_sets import MOST_DRAFTS, list_sets, set_count
 from otlp.errors import Capability, InvalidInputError
 from otlp.numerics.compiled import compiled
 from otlp.plan import Plan
-from otlp.plan.plan import residual_distribution
 from otlp.plan.slackness import SlacknessPlan
 from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
-from otlp.reductions.complementary_slackness import Side, Split, split
+from otlp.reductions.complementary_slackness import Side, Sides, split
 from otlp.reductions.outer_residuals import level_masses, outer_masses
 from otlp.reductions.subset_selection import iid_drafts, not_iid
 from otlp.reductions.truncation import (
     Buckets,
-    inner_truncation,
     into_buckets,
-    outer_truncation,
     singletons,
+    truncation,
 )
 from otlp.solution import Guarantee, Status
 from otlp.solvers.global_resolution.convex_solver import (
@@ -66,7 +64,6 @@ SPARED, QUICK_STEPS = 0.1, 3
 """Part of what the inner system rejects that it may waste on buckets, and Newton steps for that."""
 
 PLANS = ("lossless", "published")
-MINIMISERS = ("newton", "l-bfgs-b")
 
 
 class SolvedSystem(NamedTuple):
@@ -99,12 +96,10 @@ class GlobalResolution(SystemSolver):
     limits : mapping of int to int, optional
         Most variables of a system by n, such as `PAPER_LIMITS`; an n that is not listed takes
         the limit of the nearest smaller one.  By default 800 for every n.
-    minimiser : {"newton", "l-bfgs-b"}
-        The minimiser to begin with; the other goes on where it stalls.
     max_iterations : int
-        Limit on the iterations of L-BFGS-B in a system; 0 leaves it out.
+        Limit on the iterations of L-BFGS-B in a system, where Newton steps stall; 0 leaves it out.
     newton_steps : int
-        Limit on the Newton steps in a system; 0 leaves them out.
+        Limit on the Newton steps in a system; 0 leaves them out, as the paper does.
     fallback : Solver, optional
         What solves the problem if this method terminates early (the paper's Table 2).  Where the
         solver is named, as in `otlp.solve`, its fallback may be named too.
@@ -134,7 +129,6 @@ class GlobalResolution(SystemSolver):
     tau: float = 1e-3
     plan: str = "lossless"
     limits: Mapping[int, int] | None = field(default=None, hash=False)
-    minimiser: str = "newton"
     max_iterations: int = 25
     newton_steps: int = 50
     fallback: Solver | None = None
@@ -143,7 +137,6 @@ class GlobalResolution(SystemSolver):
     def __post_init__(self) -> None:
         check_number("tau", self.tau, lambda tau: 0.0 < tau < 1.0, "lie in (0, 1), such as 1e-3")
         check_choice("plan", self.plan, PLANS)
-        check_choice("minimiser", self.minimiser, MINIMISERS)
         if self.limits is not None:
             if not isinstance(self.limits, Mapping) or not self.limits:
                 raise InvalidInputError(
@@ -151,10 +144,10 @@ class GlobalResolution(SystemSolver):
                     "most variables of a system, as in {2: 50}"
                 )
             for n, limit in self.limits.items():
-                check_count("an n of limits", n, 1)
-                check_count(f"limits[{n}]", limit, 1)
-        check_count("max_iterations", self.max_iterations, 0)
-        check_count("newton_steps", self.newton_steps, 0)
+                whole_number(n, "an n of limits", 1)
+                whole_number(limit, f"limits[{n}]", 1)
+        whole_number(self.max_iterations, "max_iterations", 0)
+        whole_number(self.newton_steps, "newton_steps", 0)
         if self.max_iterations + self.newton_steps == 0:
             raise InvalidInputError(
                 "max_iterations and newton_steps are both 0: nothing would be minimised"
@@ -168,7 +161,7 @@ class GlobalResolution(SystemSolver):
     @classmethod
     def published(cls, tau: float = 1e-3, fallback: Solver | None = None) -> GlobalResolution:
         """The method as the paper ran it: its plan, its limits, 25 iterations of L-BFGS-B."""
-        return cls(tau, "published", PAPER_LIMITS, "l-bfgs-b", 25, 0, fallback)
+        return cls(tau, "published", PAPER_LIMITS, 25, 0, fallback)
 
     def supports(self, problem: Problem) -> Capability:
         """Accept at most 1,000 i.i.d. drafts."""
@@ -186,23 +179,26 @@ class GlobalResolution(SystemSolver):
         """Solve both systems, or hand over to the fallback."""
         support = Support()
         small, inverse = support.apply(problem)
-        parts = self.divide(small)
+        sides = self.divide(small)
         clock.lap("reduce")
         plan, details = None, {"tau": self.tau, "plan": self.plan}
         stopped = Stopped(Status.SOLVED, "")
         try:
-            outer, inner = self._solve(parts.outer), self._solve(parts.inner)
+            outer, inner = self._solve(sides.outer), self._solve(sides.inner)
         except Stopped as error:
             stopped = error
         else:
-            plan = SlacknessPlan(small, parts.subset, outer.plan, inner.plan)
+            plan = SlacknessPlan(small, sides.outer.subset, outer.plan, inner.plan)
             details |= outer.details | inner.details | self._guarantee(outer, inner)
         clock.lap("solve")
-        plan, subset = support.invert(PrimalDual(plan, parts.subset), inverse)
+        plan, subset = support.invert(PrimalDual(plan, sides.outer.subset), inverse)
         if plan is None and self.fallback is not None:
             capability = self.fallback.supports(problem)
             if capability:
-                return self._handed_over(self.fallback.answer(problem, clock), stopped, details)
+                answer, name = self.fallback.answer(problem, clock), self.fallback.name
+                message = f"{stopped.message} Handed over to the fallback {name}. {answer.message}"
+                details |= {"fallback": name, **answer.details}
+                return replace(answer, message=message.rstrip(), details=details)
             stopped.message += (
                 f" Nor does the fallback {self.fallback.name} take it: {capability.reason}."
             )
@@ -211,7 +207,7 @@ class GlobalResolution(SystemSolver):
         claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
         return Answer(plan, claim, subset, stopped.status, stopped.message, details)
 
-    def divide(self, problem: Problem) -> Split:
+    def divide(self, problem: Problem) -> Sides:
         """Find H*, and fix what each system has to put out; see `SystemSolver`."""
         return split(problem, level_masses if self.plan == "lossless" else outer_masses)
 
@@ -242,12 +238,6 @@ class GlobalResolution(SystemSolver):
             return MOST_VARIABLES
         below = [listed for listed in self.limits if listed <= n]
         return self.limits[max(below) if below else min(self.limits)]
-
-    def _handed_over(self, answer: Answer, stopped: Stopped, details: dict[str, Any]) -> Answer:
-        name = "" if self.fallback is None else self.fallback.name
-        message = f"{stopped.message} Handed over to the fallback {name}. {answer.message}"
-        details = details | {"fallback": name, **answer.details}
-        return replace(answer, message=message.rstrip(), details=details)
 
     def _guarantee(self, outer: SolvedSystem, inner: SolvedSystem) -> dict[str, Any]:
         """Lemma 6.6, with the deviations reached and with the worst ones that tau allows."""
@@ -310,8 +300,7 @@ class GlobalResolution(SystemSolver):
         """Solve one system over its truncation set (Theorems 6.4 and 6.5)."""
         drafts = iid_drafts(side.problem)
         draft, n = drafts.draft, drafts.n
-        truncate = inner_truncation if side.inside else outer_truncation
-        tokens, left_out = truncate(draft, n, side.subset, self.tau)
+        tokens, left_out = truncation(draft, n, side.accepting, side.ignored, self.tau)
         limit = self.limit(n)
         if tokens.size > limit:
             raise Stopped(
@@ -320,30 +309,13 @@ class GlobalResolution(SystemSolver):
                 f"for n = {n} by {tokens.size - limit}.",
             )
         buckets = singletons(draft, side.wanted, tokens)
-        ignored = 0.0 if side.inside else float(draft[side.subset].sum())
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
         limits = self.max_iterations, self.newton_steps
         minimum, _, _, details = self._minimise(
-            side, buckets, ignored, 5.0 * self.tau - 3.0 * left_out, limits
+            side, buckets, side.ignored, 5.0 * self.tau - 3.0 * left_out, limits
         )
-        alpha = np.zeros(draft.size)
-        alpha[tokens] = minimum.alpha
-        target = side.problem.target
-        left = side.wanted if side.inside else target - side.wanted
-        outer_residuals = np.where(side.subset, 0.0, left)
-        plan = PublishedSystem(
-            side.problem,
-            draft,
-            side.accepting,
-            ignored,
-            side.mass,
-            alpha,
-            float(side.inside),
-            residual_distribution(outer_residuals, 0.0) if outer_residuals.any() else target,
-            tokens,
-            left_out,
-        )
+        plan = PublishedSystem(side, minimum.alpha, tokens, left_out)
         details[f"{side.name}_left_out"] = left_out
         return SolvedSystem(plan, 3.0 * left_out + minimum.gradient_norm, details)
 
@@ -387,12 +359,11 @@ class GlobalResolution(SystemSolver):
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)
-            minimum = solve_convex(rough, start, tolerance - COARSE, self.minimiser, *limits)
+            minimum = solve_convex(rough, start, tolerance - COARSE, *limits)
         else:
-            minimum = solve_convex(function, start, tolerance, self.minimiser, *limits)
+            minimum = solve_convex(function, start, tolerance, *limits)
         given = function.given(minimum.alpha)
-        gradient_norm = l1_norm(given - buckets.wanted)
-        minimum = Minimum(minimum.alpha, gradient_norm, minimum.iterations, minimum.newton_steps)
+        minimum = replace(minimum, gradient_norm=l1_norm(given - buckets.wanted))
         if minimum.gradient_norm > max(tolerance, worst):
             raise Stopped(
                 Status.ITERATION_LIMIT,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import list_sets, set_count
 from otlp.plan import Marginals, Plan
-from otlp.problem import Problem
-from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
+from otlp.plan.plan import residual_distribution
+from otlp.reductions.complementary_slackness import Side
+from otlp.reductions.subset_selection import iid_drafts
+from otlp.solvers.global_resolution.softmax import accepted_shares, softmax_by_set
 
 ENUMERATED_SETS = 500_000
 """Up to so many token sets the marginals are enumerated; beyond, they are a bound."""
@@ -23,52 +25,33 @@ class PublishedSystem(Plan):
 
     Parameters
     ----------
-    problem : Problem
-    draft : ndarray, shape (V,)
-        q.
-    side : ndarray of bool, shape (V,)
-        The tokens that the system accepts: those outside H*, or those inside.
-    ignored : float
-        Draft probability of the tokens that its tuples may hold beside.
-    mass : float
-        Probability of the system's tuples.
-    alpha : ndarray, shape (V,)
-        The variables; 0 for tokens left out by the truncation.
-    slack : float
-        0 for the outer system, 1 for the inner.
-    residual : ndarray, shape (V,)
-        Distribution of the replacement.
-    truncated : ndarray of int64
+    side : Side
+        The system: its problem, and the tokens that it accepts.
+    alpha : ndarray, shape (m,)
+        The variables of the tokens of T; those of all others are 0.
+    truncated : ndarray of int64, shape (m,)
         The truncation set T.
     left_out : float
         Mass of the tuples that leave T: epsilon_T or gamma_T.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        draft: FloatArray,
-        side: Mask,
-        ignored: float,
-        mass: float,
-        alpha: FloatArray,
-        slack: float,
-        residual: FloatArray,
-        truncated: IntArray,
-        left_out: float,
-    ) -> None:
-        super().__init__(problem)
-        self.draft, self.side, self.ignored, self.mass = draft, side, ignored, mass
-        self.alpha, self.slack, self.residual = alpha, slack, residual
+    def __init__(self, side: Side, alpha: FloatArray, truncated: IntArray, left_out: float) -> None:
+        super().__init__(side.problem)
+        self.side, self.slack = side, float(side.inside)
+        self.draft, self.alpha = iid_drafts(side.problem).draft, np.zeros(side.subset.size)
+        self.alpha[truncated] = alpha
         self.truncated, self.left_out = truncated, left_out
+        left = side.wanted if side.inside else side.problem.target - side.wanted
+        left = np.where(side.subset, 0.0, left)
+        self.residual = residual_distribution(left, 0.0) if left.any() else side.problem.target
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan, C(., tuple) normalised; see `Plan.conditional`."""
-        shown = np.unique(self._check(draft_tokens))
-        shown = shown[self.side[shown]]
-        share = softmax_shares(self.alpha[shown], self.slack)
-        law = max(0.0, 1.0 - float(share.sum())) * self.residual
-        law[shown] += share
+        tokens = self._check(draft_tokens)
+        labels = np.where(self.side.accepting[tokens], tokens, -1)
+        accepted, rest = accepted_shares(labels, self.alpha, self.slack, np.ones(tokens.size))
+        law: FloatArray = rest * self.residual
+        np.add.at(law, tokens, accepted)
         return law
 
     def marginals(self) -> Marginals:
@@ -77,13 +60,14 @@ class PublishedSystem(Plan):
         In the second case the rest of the mass is known to be at most `left_out`, and where it
         goes is not; the acceptance is then a lower bound.
         """
-        drafted = np.flatnonzero(self.side & (self.draft > 0.0)).astype(np.int64)
+        side = self.side
+        drafted = np.flatnonzero(side.accepting & (self.draft > 0.0)).astype(np.int64)
         every = set_count(drafted.size, self.problem.n)[0] <= ENUMERATED_SETS
         tokens, unknown = (drafted, 0.0) if every else (self.truncated, self.left_out)
-        sets = list_sets(self.draft[tokens], self.problem.n, self.ignored)
+        sets = list_sets(self.draft[tokens], self.problem.n, side.ignored)
         sets = TokenSets(tokens[sets.members], sets.offsets, sets.mass)
         share = softmax_by_set(sets, self.alpha, self.slack)
         given = sum_by(sets.members, share * sets.mass[sets.rows], self.draft.size)
-        rejected = max(0.0, self.mass - unknown - float(given.sum()))
+        rejected = max(0.0, side.mass - unknown - float(given.sum()))
         method = "enumerated" if every else "bound"
         return Marginals(given, given + rejected * self.residual, method, unknown)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.distribution import FloatArray
-from otlp.drafts.token_sets import pascal
+from otlp.drafts.token_sets import pascal, powers_of
 from otlp.numerics.compiled import REASSOCIATE, compiled
 
 TAIL = 3.8
@@ -103,16 +103,6 @@ def _nodes(alpha: FloatArray, slack: float, step: float) -> tuple[float, FloatAr
     return fastest, nodes
 
 
-@compiled
-def _powers(draft: FloatArray, n: int) -> FloatArray:
-    """The series of exp(q_j x), one a row, as d! times the coefficient of x^d: powers of q_j."""
-    powers = np.ones((draft.size, n + 1))
-    for j in range(draft.size):
-        for d in range(1, n + 1):
-            powers[j, d] = powers[j, d - 1] * draft[j]
-    return powers
-
-
 @compiled(fastmath=REASSOCIATE)
 def _times(
     series: FloatArray, alive: FloatArray, powers: FloatArray, binomial: FloatArray, out: FloatArray
@@ -152,12 +142,12 @@ def _evaluate(
     """Sum of the LogSumExp terms, and its gradient."""
     size, width = draft.size, nodes.shape[2]  # a loop of fixed length would not be vectorised
     given = np.zeros(size)
-    powers, binomial = _powers(draft, n), pascal(n)
+    powers, binomial = powers_of(draft, n), pascal(n)
     # [j]: the product over the variables before j
     before, after = np.empty((size + 1, n + 1, width)), np.empty((n + 1, width))
     rates, alive = np.empty((2, size, width))
     others, first = np.empty(width), np.empty(width)
-    nothing = _powers(np.array([ignored]), n)[0]
+    nothing = powers_of(np.array([ignored]), n)[0]
     empty = nothing[n]
     every = (ignored + draft.sum()) ** n - empty
     # log w = log w0 + integral of (exp(-w0 t) - exp(-w t)) dt / t
@@ -203,8 +193,8 @@ def _hessian(
     """Hessian of the LogSumExp terms."""
     size, width = draft.size, nodes.shape[2]
     hessian = np.zeros((size, size))
-    powers, binomial = _powers(draft, n), pascal(n)
-    nothing = _powers(np.array([ignored]), n)[0]
+    powers, binomial = powers_of(draft, n), pascal(n)
+    nothing = powers_of(np.array([ignored]), n)[0]
     # [j, d]: the series of "j is drafted and alive" over that of "j is not drafted, or alive"
     odds, rest = np.zeros((size, n + 1, width)), np.zeros((size, n + 1, width))
     rates, alive = np.empty((2, size, width))

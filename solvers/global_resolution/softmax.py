@@ -58,7 +58,7 @@ class SoftmaxSystem(Plan):
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         labels = self.labels[tokens]
-        accepted, rest = _accepted(labels, self.alpha, self.slack, self._factors(tokens))
+        accepted, rest = accepted_shares(labels, self.alpha, self.slack, self._factors(tokens))
         result: FloatArray = rest * self.residual
         for token, given in zip(tokens.tolist(), accepted.tolist(), strict=True):
             result[token] += given
@@ -109,7 +109,7 @@ def _scaled(
 
 
 @compiled
-def _accepted(
+def accepted_shares(
     labels: IntArray, alpha: FloatArray, slack: float, factors: FloatArray
 ) -> tuple[FloatArray, float]:
     """Chance that each draft of a tuple is accepted, shape (n,), and that none is.
@@ -134,18 +134,8 @@ def _accepted(
     return accepted, max(0.0, 1.0 - taken)
 
 
-def softmax_shares(alpha: FloatArray, slack: float) -> FloatArray:
-    """e^alpha / (slack + sum of e^alpha), shape (m,), without overflow."""
-    if alpha.size == 0:
-        return alpha
-    peak = max(float(alpha.max()), 0.0) if slack else float(alpha.max())
-    weight: FloatArray = np.exp(alpha - peak)
-    weight /= weight.sum() + (slack * np.exp(-peak) if slack else 0.0)
-    return weight
-
-
 def softmax_by_set(sets: TokenSets, alpha: FloatArray, slack: float) -> FloatArray:
-    """The same for each of many sets, shape (nnz,)."""
+    """e^alpha / (slack + sum of e^alpha) in each of many sets, shape (nnz,), without overflow."""
     if len(sets) == 0:
         return np.empty(0)
     peak = np.maximum.reduceat(alpha[sets.members], sets.offsets[:-1])

@@ -190,7 +190,7 @@ def check_plan(solution: otlp.Solution, true: Truth, rng: np.random.Generator) -
     expect(within, "another acceptance than certified", said)
     if low < high:
         return
-    worst = float(np.abs(accepted - plan.acceptance_vector).max())
+    worst = float(np.abs(accepted - plan.marginals().acceptance).max())
     expect(worst <= LOSSLESS, "acceptance vector wrong", f"off by {worst:.3g}")
 
 

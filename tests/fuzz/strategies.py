@@ -58,7 +58,6 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "global-resolution": {
         "tau": st.sampled_from([1e-6, 1e-4, 1e-3, 0.1]),
         "plan": st.sampled_from(["lossless", "published"]),
-        "minimiser": st.sampled_from(["newton", "l-bfgs-b"]),
         "fallback": st.sampled_from([None, "max-flow"]),
         "max_iterations": st.sampled_from([25, 200]),
         "newton_steps": st.sampled_from([0, 50]),

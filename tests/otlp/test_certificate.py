@@ -131,7 +131,7 @@ def test_slices_alone_make_a_plan(problem: otlp.Problem) -> None:
     assert solution.guarantee >= Guarantee.LOSSLESS and solution.marginal_method == "enumerated"
     reference = ignore_drafts(problem).marginals()
     np.testing.assert_allclose(
-        solution.plan.acceptance_vector, reference.acceptance, rtol=0.0, atol=1e-15
+        solution.plan.marginals().acceptance, reference.acceptance, rtol=0.0, atol=1e-15
     )
 
 

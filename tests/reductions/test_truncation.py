@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otlp.reductions.complementary_slackness import split
-from otlp.reductions.truncation import inner_truncation, into_buckets, outer_truncation, singletons
+from otlp.reductions.truncation import into_buckets, singletons, truncation
 from tests.instances import iid_problems
 
 taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
@@ -15,12 +15,12 @@ taus = st.sampled_from([0.3, 1e-1, 1e-2, 1e-3, 1e-6])
 @given(iid_problems(), taus)
 @settings(max_examples=150)
 def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
-    q, n, subset = problem.drafts.draft, problem.n, split(problem).subset
-    sides = [(outer_truncation, ~subset, subset, 1.0), (inner_truncation, subset, None, None)]
-    for truncate, side, beside, total in sides:
-        tokens, error = truncate(q, n, subset, tau)
-        base = q[beside].sum() if beside is not None else 0.0
-        whole = total if total is not None else q[subset].sum()
+    q, n = problem.drafts.draft, problem.n
+    for one in split(problem):
+        side, base = one.accepting, one.ignored
+        whole = q[one.subset].sum() if one.inside else 1.0
+        assert base == (0.0 if one.inside else pytest.approx(q[one.subset].sum(), abs=1e-15))
+        tokens, error = truncation(q, n, side, base, tau)
         assert error <= tau
         assert error == pytest.approx(whole**n - (base + q[tokens].sum()) ** n, abs=1e-12)
         assert side[tokens].all()
@@ -35,8 +35,7 @@ def test_truncation_is_the_smallest_that_keeps_tau(problem, tau):
 @given(iid_problems(max_vocab=6), taus, st.integers(1, 6))
 @settings(max_examples=150)
 def test_buckets_partition_and_say_their_mismatch(problem, tau, limit):
-    q, parts = problem.drafts.draft, split(problem)
-    wanted = parts.outer_wanted
+    q, wanted = problem.drafts.draft, split(problem).outer.wanted
     tokens = np.flatnonzero((q > 0.0) & (wanted > 0.0)).astype(np.int64)
     if not tokens.size:
         return

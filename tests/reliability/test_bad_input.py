@@ -250,13 +250,13 @@ def design_calls() -> Calls:
 HOOKS = frozenset(
     {"answer", "write", "divide", "system", "flow", "run"}  # of a solver, by `solve` and `prepare`
     # of a plan, by its `sample` and `sample_many`
-    | {"select", "select_many", "selection", "scores", "realised_selection_distribution"}
+    | {"select", "select_many", "selection", "realised_selection_distribution"}
     | {"selection_order"}  # of a scheme, by `subset_selection`
 )
 """What a method writes for its base class, which calls it with what it has checked."""
 
 
-MANY = frozenset({"sample_many", "possible_each", "check_draft_tuples"})
+MANY = frozenset({"sample_many", "check_draft_tuples"})
 """Methods that take a tuple a row."""
 
 
@@ -285,7 +285,6 @@ def method_calls() -> Calls:
         "subset": [True, False, True], "order": [0, 2, 1], "target": P, "problem": iid,
         "rng": rng, "size": 3, "k": 2, "n": 2, "row": 0, "temperature": 1.0, "top_k": 2,
         "draft_temperature": 0.5, "top_p": 0.9, "memory_limit": 10**6,
-        "shares": [1.0, 1.0, 1.0],
     }  # fmt: skip
     calls: dict[str, partial[Any]] = {}
     for found in objects:

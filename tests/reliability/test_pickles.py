@@ -82,7 +82,7 @@ def test_solutions_and_plans(name: str, way: str) -> None:
             np.testing.assert_array_equal(one, two)
             one, two = (plan.sample(row, np.random.default_rng(0)) for plan in plans)
             assert one == two
-        np.testing.assert_array_equal(*(plan.acceptance_vector for plan in plans))
+        np.testing.assert_array_equal(*(plan.marginals().acceptance for plan in plans))
         assert not other.plan.problem.target.flags.writeable
 
 

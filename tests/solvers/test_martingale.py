@@ -20,7 +20,7 @@ from otlp.errors import UnsupportedProblemError, ZeroProbabilityError
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Solution, Status
 from otlp.solvers.martingale import Martingale
-from otlp.solvers.score_plan import ScorePlan
+from otlp.solvers.score_plan import ScorePlan, _cell
 from otlp.timing import Stopwatch
 from tests.instances import IID_CASES, brute_force_optimum, check_solution, exact_best, iid_problems
 
@@ -126,7 +126,12 @@ def test_drawn_scores_are_uniform(seed: int) -> None:
     p, q = uneven(8, seed)
     _, plan = solve(otlp.Problem(p, IID(q, 3)))
     tokens = drafted(q, 1, 100_000, seed).ravel()
-    cells, places = plan.scores(tokens, np.random.default_rng(seed))
+    uniform, places = np.random.default_rng(seed).random((tokens.size, 2)).T
+    swaps = plan.swaps
+    rows = swaps.low, swaps.high, swaps.low_share, swaps.high_share
+    cells = np.array(
+        [_cell(g, u, *rows) for g, u in zip(swaps.group[tokens], uniform, strict=True)]
+    )
     length = sum_by(plan.swaps.group.astype(np.int64), q, plan.swaps.groups)
     scores = np.cumsum(length)[cells] - (1.0 - places) * length[cells]
     counts = np.bincount((scores * 64).astype(np.int64), minlength=64)

@@ -58,7 +58,7 @@ OUT_OF_RANGE: list[tuple[str, dict[str, object], str]] = [
     ("global-resolution", {"tau": None}, "tau is None"),
     ("global-resolution", {"plan": "exact"}, "known: lossless, published"),
     ("global-resolution", {"plan": 3}, "plan is 3"),
-    ("global-resolution", {"minimiser": "newtons"}, "did you mean 'newton'"),
+    ("global-resolution", {"plan": "lossles"}, "did you mean 'lossless'"),
     ("global-resolution", {"limits": {2: 0}}, r"limits\[2\] is 0"),
     ("global-resolution", {"limits": {}}, r"limits is \{\}: it must be None"),
     ("global-resolution", {"limits": 3}, "limits is 3"),

@@ -47,7 +47,7 @@ def test_larger_problems_are_certified(seed):
         assert solution.status is Status.SOLVED
         assert solution.guarantee is Guarantee.OPTIMAL
         assert 0.0 <= solution.gap + 1e-12 <= 1e-6 + 1e-12
-        assert solution.plan.acceptance_vector.sum() == pytest.approx(
+        assert solution.plan.marginals().acceptance.sum() == pytest.approx(
             solution.acceptance, abs=1e-13
         )
 

@@ -118,10 +118,17 @@ def test_an_estimate_of_large_drafts_without_replacement() -> None:
     assert high - low < 0.02
     assert found.marginal_error <= 1e-12
     np.testing.assert_allclose(
-        found.plan.acceptance_vector, exact.plan.acceptance_vector, rtol=0.0, atol=0.01
+        found.plan.marginals().acceptance, exact.plan.marginals().acceptance, rtol=0.0, atol=0.01
     )
     assert rough.solve(problem).acceptance == found.acceptance
     assert RecursiveRejection(max_sequences=1, seed=1).solve(problem).acceptance != found.acceptance
+
+
+def test_more_sequences_than_memory_end_with_the_time() -> None:
+    problem = otlp.Problem(P, otlp.WithoutReplacement(Q, 3))
+    found = RecursiveRejection(max_sequences=1, samples=10**15, time_limit=0.01).solve(problem)
+    low, high = found.acceptance_interval
+    assert low <= found.acceptance <= high
 
 
 def test_an_estimate_is_never_called_optimal() -> None:

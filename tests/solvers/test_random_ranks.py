@@ -40,7 +40,7 @@ def test_chances_of_any_ranks_by_enumeration(problem, seed, rounds):
             if token in members:
                 wanted[step] += mass * np.prod(below[members[members != token]])
             below[token] += shares[step]
-    assert drafts.rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-12)
+    assert drafts._rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize(("size", "n"), [(17, 16), (20, 18), (33, 32), (50, 48), (66, 64)])
@@ -58,7 +58,7 @@ def test_nearly_all_tokens_are_drafted(size: int, n: int) -> None:
             sums[1:] += other * sums[:-1]
         wanted[step] = sums[-1] / comb(size, n)
         below[token] += shares[step]
-    assert drafts.rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-13)
+    assert drafts._rank_chances(tokens, shares) == pytest.approx(wanted, abs=1e-13)
     assert drafts.inclusion == pytest.approx(np.full(size, n / size), abs=1e-13)
 
 

@@ -123,7 +123,7 @@ def test_spechub_takes_the_hub_as_often_as_the_target():
     for _ in range(50):
         problem = otlp.Problem(rng.dirichlet(np.ones(8)), otlp.Hub(rng.dirichlet(np.ones(8))))
         hub = problem.drafts.hub
-        accepted = HubSolver().solve(problem).plan.acceptance_vector
+        accepted = HubSolver().solve(problem).plan.marginals().acceptance
         assert accepted[hub] == pytest.approx(problem.target[hub], abs=1e-13)
 
 

@@ -93,7 +93,7 @@ def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> N
         assert report.repetitions > 2_000
         assert report.sample_error < 1e-15
         np.testing.assert_allclose(report.output, P, atol=1e-15)
-        accepted = table(PROBLEM).acceptance_vector.sum()
+        accepted = table(PROBLEM).marginals().acceptance.sum()
         assert report.acceptance == pytest.approx(accepted, abs=1e-14)
     else:
         assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")

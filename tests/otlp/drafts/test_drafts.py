@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,24 @@ from otlp.errors import (
 )
 from tests.instances import explicit_problems, iid_problems
 from tests.otlp.drafts.test_draft_schemes import by_set
+
+
+@settings(max_examples=80)
+@given(one=explicit_problems(), two=explicit_problems())
+def test_listed_drafts_are_equal_where_their_tuples_are(
+    one: otlp.Problem, two: otlp.Problem
+) -> None:
+    listed = one.drafts.enumerate_tuples()
+    same = otlp.Explicit(listed.tokens[::-1], listed.mass[::-1], one.vocab_size)
+    one.drafts.mean_draft, one.drafts.probability(listed.tokens)  # what is derived does not count
+    assert (same == one.drafts) == np.array_equal(same.enumerate_tuples().mass, listed.mass)
+    again = pickle.loads(pickle.dumps(one.drafts))
+    assert again == one.drafts and hash(again) == hash(one.drafts)
+    other = two.drafts.enumerate_tuples()
+    alike = one.vocab_size == two.vocab_size
+    alike &= np.array_equal(listed.tokens, other.tokens)
+    assert (one.drafts == two.drafts) == (alike and np.array_equal(listed.mass, other.mass))
+    assert otlp.Explicit([[0, 1]], [1.0], 3) != otlp.Explicit([[1, 2]], [1.0], 3)
 
 
 @settings(max_examples=80)

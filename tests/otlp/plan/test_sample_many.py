@@ -137,7 +137,7 @@ def test_each_tuple_is_possible_or_not(kind: str) -> None:
             (drafts.sample(rng, 5), rng.integers(0, drafts.vocab_size, (20, drafts.n)))
         )
         expected = [drafts.possible(row) for row in rows]
-        assert drafts.possible_each(rows).tolist() == expected
+        assert drafts._possible_each(rows).tolist() == expected
 
     check()
 

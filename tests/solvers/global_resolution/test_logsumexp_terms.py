@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from otlp.drafts.token_sets import list_sets
 from otlp.errors import SizeLimitError
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
-from otlp.solvers.global_resolution.softmax import softmax_by_set, softmax_shares
+from otlp.solvers.global_resolution.softmax import accepted_shares, softmax_by_set
 from tests.instances import distributions
 
 
@@ -162,8 +162,10 @@ def test_convex_and_finite_for_variables_of_any_size(slack):
         assert np.linalg.eigvalsh(function.hessian(alpha)).min() >= -1e-15
         for j, members in enumerate(sets_of(function.terms)):
             at = slice(function.terms.offsets[j], function.terms.offsets[j + 1])
-            own = softmax_shares(alpha[list(members)], slack)
-            np.testing.assert_allclose(share[at], own, rtol=1e-12)
+            tokens, ones = np.array(members), np.ones(len(members))
+            own, rest = accepted_shares(tokens, alpha, slack, ones)
+            np.testing.assert_allclose(share[at], own, rtol=1e-12, atol=1e-300)
+            assert own.sum() + rest == pytest.approx(1.0, abs=1e-15)
 
 
 def test_no_variables_at_all():
