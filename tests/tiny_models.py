@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from functools import partial
 from typing import Any
 
@@ -135,8 +134,3 @@ def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: A
         torch.manual_seed(0)
         found.append(target.generate(prompt, **copy.deepcopy(given), **more))
     return found
-
-
-def name_of(value: object) -> str:
-    """Name a drafting in a test's id: without the address of a function, which each process has."""
-    return re.sub(r", adjust=<.*?>", "", str(value))

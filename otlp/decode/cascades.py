@@ -17,10 +17,16 @@ from typing import Protocol
 import numpy as np
 
 from otlp.checks import number
-from otlp.decode.drafting import greedy_distribution
 from otlp.distribution import FloatArray, entropy, total_variation
 from otlp.errors import InvalidInputError
 from otlp.plan import residual_distribution
+
+
+def greedy_distribution(q: FloatArray) -> FloatArray:
+    """A point mass on the most likely token, shape (V,); ties go to the lowest id."""
+    point = np.zeros(q.shape)
+    point[int(np.argmax(q))] = 1.0
+    return point
 
 
 class Rule(Protocol):
@@ -141,7 +147,7 @@ class GreedyCascade(_ByPrefix):
 
     T is a point mass on the most likely token of the model that the rule follows.  The rule sees
     the distributions at the models' own temperatures, so give the models a positive one and draft
-    with ``adjust=greedy_distribution``.
+    the likeliest tokens for certain, ``mixed_tree([(1, 0)] * L)``.
     """
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from otlp.checks import token_ids, whole_number
 from otlp.decode.models.model import Model, check_pair
-from otlp.decode.tree import ROOT, TokenTree
+from otlp.decode.tree import TokenTree
 from otlp.distribution import FloatArray, IntArray
 
 
@@ -114,7 +114,7 @@ def list_decoding(
     while len(written) < tokens:
         depth = min(length, tokens - len(written) - 1)
         stream = [times(len(written) + at) for at in range(depth + 1)]
-        tree = _paths(draft, stream[:-1])
+        tree = _paths(draft, stream[:-1], paths)
         laws = target.distributions(tree, np.arange(len(tree)))
         calls += 1
         node, below = 0, {(int(tree.parents[n]), int(tree.tokens[n])): n for n in range(len(tree))}
@@ -129,9 +129,9 @@ def list_decoding(
     return ListRun(np.array(written, dtype=np.int64), calls)
 
 
-def _paths(draft: Model, stream: Sequence[FloatArray]) -> TokenTree:
+def _paths(draft: Model, stream: Sequence[FloatArray], paths: int) -> TokenTree:
     """The tree of K paths, each the winners of its own lists."""
-    tokens, parents, ends = [-1], [-1], [0] * (len(stream[0]) if stream else 1)
+    tokens, parents, ends = [-1], [-1], [0] * paths
     for times in stream:
         so_far = TokenTree(np.array(tokens), np.array(parents))
         asked = sorted(set(ends))
@@ -144,4 +144,4 @@ def _paths(draft: Model, stream: Sequence[FloatArray]) -> TokenTree:
                 tokens.append(token)
                 parents.append(end)
             ends[path] = made[end, token]
-    return TokenTree(np.array(tokens), np.array(parents)) if stream else ROOT
+    return TokenTree(np.array(tokens), np.array(parents))

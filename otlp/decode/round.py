@@ -128,11 +128,9 @@ def aim(
     """
     if transform is None:
         return targets
-    missing = np.array(
-        [n for n in range(len(tree)) if n not in tree.model_distributions], dtype=np.int64
-    )
+    missing = np.array([n for n in range(len(tree)) if n not in tree.distributions], dtype=np.int64)
     found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
-    found_q = {**tree.model_distributions, **dict(zip(missing.tolist(), found, strict=True))}
+    found_q = {**tree.distributions, **dict(zip(missing.tolist(), found, strict=True))}
     nodes = range(len(tree))
     return np.stack([transformed(transform, found_q[node], targets[node]) for node in nodes])
 

@@ -106,16 +106,15 @@ class Slots:
 
 @dataclass(frozen=True, eq=False)
 class DraftTree(TokenTree):
-    """What was drafted, and the distributions it was drafted from.
+    """What was drafted, and the distributions that it was drafted from.
 
     Attributes
     ----------
     schemes : mapping from node to DraftScheme
         How the children of each inner node were drawn.
     distributions : mapping from node to ndarray of shape (V,)
-        The next-token distribution q that the children of each inner node were drawn from.
-    model_distributions : mapping from node to ndarray of shape (V,)
-        The draft model's own at these nodes: the same, unless the drafting adjusts it.
+        The draft's next-token distribution q wherever it was asked, so at each inner node: the one
+        that its children were drawn from.
     draws : mapping from node to ndarray of int64
         The children of each inner node in the order drawn.  I.i.d. draws may repeat a child.
     slots : Slots
@@ -135,7 +134,6 @@ class DraftTree(TokenTree):
 
     schemes: Mapping[int, DraftScheme]
     distributions: Mapping[int, FloatArray]
-    model_distributions: Mapping[int, FloatArray]
     draws: Mapping[int, IntArray]
     slots: Slots
 

@@ -243,7 +243,9 @@ class DeviceLoop:
             )
             text = torch.zeros(batch, context, dtype=torch.long, device=self.device)
             done = torch.zeros((), dtype=torch.bool, device=self.device)
-            numbers = self._numbers(batch)
+            numbers = torch.zeros(
+                batch, self.numbers_a_round, dtype=torch.float64, device=self.device
+            )
             caches = [model.new_cache(batch, slots) for model in self.models]
             state = RoundState(
                 Progress(text, held, goal, calls, done, self.ends),
@@ -370,10 +372,6 @@ class DeviceLoop:
         else:
             verify = partial(verify_on_device, self.branching, p, q, tokens, verifying)
         return Drafted(tokens, q, p, drawing, verify)
-
-    def _numbers(self, batch: int) -> Tensor:
-        shape = (batch, self.numbers_a_round)
-        return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     def _random(self, state: RoundState, generator: torch.Generator | None) -> Iterator[Tensor]:
         if generator is not None:

@@ -183,7 +183,7 @@ def observe(
                 model.start(text[:place])
             tree = drafting.draft(draft, chooser)
             drafts.append(tree.tokens[1:])
-            along[0].append(np.stack([tree.model_distributions[node] for node in range(length)]))
+            along[0].append(np.stack([tree.distributions[node] for node in range(length)]))
             along[1].append(target.distributions(tree, np.arange(length)))
         progress()
     return Observed(

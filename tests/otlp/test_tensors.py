@@ -71,7 +71,6 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
     "lp_arrays": lambda p, q: lp_arrays(otlp.Problem(p, otlp.IID(q, 2))).optimum,
     "Sampling": lambda p, q: decode.Sampling(0.5, 2).distributions([p, q]),
     "TabularModel": lambda p, q: np.asarray(decode.TabularModel([p, [p, q, p]]).tables[1]),
-    "greedy_distribution": lambda p, q: decode.greedy_distribution(p),
     **{f"solve with {name}": solved(name) for name in SOLVERS},
 }
 """Everything that takes probabilities or logits and has a number, or numbers, to show for it."""

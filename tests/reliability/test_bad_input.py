@@ -189,7 +189,6 @@ def decode_calls() -> Calls:
         partial(decode.TabularModel, tables=[P, [P, P, P]], name="x"),
         partial(decode.TopDown, solver="auto", fallback=None),
         partial(decode.generate, model=target, input_ids=[[0]], draft_model=draft),
-        partial(decode.greedy_distribution, q=np.array(P)),
         partial(decode.hub_pairs, length=1),
         partial(decode.iid_paths, paths=2, length=2),
         partial(decode.without_replacement, branching=[2]),

@@ -123,7 +123,6 @@ def design(
     most = np.inf if nodes is None else whole_number(nodes, "the number of nodes N")
     most = min(most, np.inf if costs is None else costs.nodes)
     fitting = _fitting(statistics, _known(families), most)
-
     return max(fitting, key=lambda one: (worth(one, costs), -one.nodes))
 
 

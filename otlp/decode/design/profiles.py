@@ -78,7 +78,7 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
         level: dict[tuple[Any, NodeState], float] = {(rule.root(), root): 1.0}
         for depth in range(drafting.length):
             place = start + depth
-            q = grown.adjust(text.drafts[place])
+            q = text.drafts[place]
             token, p = int(text.tokens[place]), text.targets[place]
             deeper: defaultdict[tuple[Any, NodeState], float] = defaultdict(float)
             for (state, known), mass in level.items():

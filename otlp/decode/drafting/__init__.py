@@ -9,7 +9,6 @@ from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.decode.drafting.shaped import (
     ShapedDrafting,
     delayed_paths,
-    greedy_distribution,
     hub_pairs,
     iid_paths,
     no_draft,
@@ -28,7 +27,6 @@ __all__ = [
     "adaptive_branching",
     "adaptive_depth",
     "delayed_paths",
-    "greedy_distribution",
     "hub_pairs",
     "iid_paths",
     "mixed_shape",

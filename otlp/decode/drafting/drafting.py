@@ -7,13 +7,7 @@ from abc import ABC, abstractmethod
 from otlp.decode.choosing import Chooser
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
-from otlp.distribution import FloatArray
 from otlp.drafts import DraftScheme
-
-
-def same_distribution(q: FloatArray) -> FloatArray:
-    """Draft from the draft model's own distribution."""
-    return q
 
 
 class Drafting(ABC):

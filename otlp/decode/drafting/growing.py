@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting.drafting import same_distribution
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, Slots, TokenTree
 from otlp.distribution import FloatArray, IntArray, renormalise_without
@@ -162,7 +161,6 @@ def grow(
     chooser: Chooser,
     rule: ShapeRule[Any],
     kind: str | SchemeMaker = "iid",
-    adjust: Callable[[FloatArray], FloatArray] = same_distribution,
     roots: Sequence[Any] | None = None,
 ) -> DraftTree:
     """Grow one tree by a rule; see `Drafting.draft`.
@@ -174,8 +172,6 @@ def grow(
     rule : ShapeRule
     kind : str or callable
         How the children of a node are drawn where none is certain; see `ShapedDrafting`.
-    adjust : callable
-        From the draft model's next-token distribution to the one drafted from.
     roots : sequence of states, optional
         Of the slots that the first node fills; by default one, with the rule's root.
 
@@ -191,20 +187,17 @@ def grow(
     slots: list[list[int]] = [list(range(len(states)))]
     schemes: dict[int, DraftScheme] = {}
     distributions: dict[int, FloatArray] = {}
-    model_distributions: dict[int, FloatArray] = {}
     draws: dict[int, IntArray] = {}
     level = [0]
     while inner := [n for n in level if any(states[slot] is not None for slot in slots[n])]:
         so_far = TokenTree(np.array(tokens), np.array(parents))
         found = model.distributions(so_far, np.array(inner))
-        for node, own in zip(inner, found, strict=True):
-            model_distributions[node] = own
-            q = adjust(own)
+        for node, q in zip(inner, found, strict=True):
+            distributions[node] = q
             asking = _asking(rule, {slot: states[slot] for slot in slots[node]}, q)
             if not asking:
                 continue
             check_slots(len(states) + sum(siblings.places for _, siblings in asking))
-            distributions[node] = q
             scheme = schemes[node] = _together([siblings for _, siblings in asking], q, kind)
             drawn = iter(_draw(scheme, q, chooser).tolist())
             made: dict[int, int] = {}
@@ -233,7 +226,6 @@ def grow(
         np.array(parents, dtype=np.int64),
         schemes,
         distributions,
-        model_distributions,
         draws,
         Slots(np.array(homes), np.array(above), np.array(certain), np.array(last)),
     )

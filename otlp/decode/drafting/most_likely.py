@@ -130,13 +130,12 @@ class TopTree(Drafting):
         draws = {
             node: below for node in sorted(found) if (below := np.flatnonzero(above == node)).size
         }
-        inner = {node: found[node] for node in draws}
         schemes: dict[int, DraftScheme] = {
-            node: CertainAndDrawn(tokens[draws[node]], q, 0) for node, q in inner.items()
+            node: CertainAndDrawn(tokens[below], found[node], 0) for node, below in draws.items()
         }
         certain = np.arange(kept.size) > 0
         slots = Slots(np.arange(kept.size), above, certain, np.zeros(kept.size, dtype=bool))
-        return DraftTree(tokens, above, schemes, inner, found, draws, slots)
+        return DraftTree(tokens, above, schemes, found, draws, slots)
 
 
 def _most_likely(worth: list[float] | FloatArray, count: int) -> IntArray:

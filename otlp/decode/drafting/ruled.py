@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from otlp.checks import is_a
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting.drafting import Drafting, same_distribution
+from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule, grow
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
@@ -27,8 +26,6 @@ class RuledDrafting(Drafting):
     ----------
     rule : ShapeRule
         Sees the draft's distributions along a slot's own path, and nothing else.
-    adjust : callable
-        From the draft model's next-token distribution to the one drafted from; what the rule sees.
 
     Raises
     ------
@@ -44,7 +41,6 @@ class RuledDrafting(Drafting):
     """
 
     rule: ShapeRule[Any]
-    adjust: Callable[[FloatArray], FloatArray] = field(default=same_distribution, repr=False)
 
     def __post_init__(self) -> None:
         is_a(self.rule, ShapeRule, "rule")
@@ -82,7 +78,7 @@ class RuledDrafting(Drafting):
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Let the rule decide below every slot; see `Drafting.draft`."""
-        return grow(model, chooser, self.rule, adjust=self.adjust)
+        return grow(model, chooser, self.rule)
 
 
 @dataclass(frozen=True)

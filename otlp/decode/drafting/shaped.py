@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 
 import numpy as np
 
-from otlp.checks import real_array, whole_number
+from otlp.checks import whole_number
 from otlp.decode.choosing import Chooser
-from otlp.decode.drafting.drafting import Drafting, same_distribution
+from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.fixed_shape import fixed_shape
 from otlp.decode.drafting.growing import ShapeRule, check_slots, grow
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, children_of, depths_of
-from otlp.distribution import FloatArray
 from otlp.drafts import IID, DraftScheme
 from otlp.drafts.by_name import SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
-
-
-def greedy_distribution(q: FloatArray) -> FloatArray:
-    """Draft the most likely token, whatever the model's temperature; ties go to the lowest id.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from otlp import decode
-    >>> decode.greedy_distribution(np.array([0.3, 0.5, 0.2])).tolist()
-    [0.0, 1.0, 0.0]
-    """
-    given = real_array(q, "q", 1)
-    point = np.zeros(given.shape)
-    point[int(np.argmax(given))] = 1.0
-    return point
 
 
 @dataclass(frozen=True)
@@ -54,8 +37,6 @@ class ShapedDrafting(Drafting):
         How the n children of a node are drawn: the name of a draft scheme (`otlp.drafts.by_name`),
         or a function from a distribution and n to a `DraftScheme`.  Where the distribution has
         fewer than n tokens to draw without replacement, there are fewer children.
-    adjust : callable
-        From the draft model's next-token distribution to the one drafted from.
 
     Raises
     ------
@@ -73,7 +54,6 @@ class ShapedDrafting(Drafting):
 
     shape: tuple[int, ...]
     kind: str | SchemeMaker = "iid"
-    adjust: Callable[[FloatArray], FloatArray] = field(default=same_distribution, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _whole_numbers(self.shape, "shape"))
@@ -143,7 +123,7 @@ class ShapedDrafting(Drafting):
 
     def draft(self, model: Model, chooser: Chooser) -> DraftTree:
         """Fill every slot; see `Drafting.draft`."""
-        return grow(model, chooser, self.rule, self.kind, self.adjust)
+        return grow(model, chooser, self.rule, self.kind)
 
 
 def iid_paths(paths: int, length: int) -> ShapedDrafting:

@@ -196,7 +196,7 @@ def _prefixes(
         yield one
         if len(one.path) == drafting.length:
             continue
-        p, q = target.distribution(one.path), drafting.adjust(draft.distribution(one.path))
+        p, q = target.distribution(one.path), draft.distribution(one.path)
         below = Consecutive(one.state, p, q)
         for token in np.flatnonzero(q).tolist():
             drawn, skewed = float(q[token]), float(q[token]) * below.ratio(token)
@@ -231,7 +231,7 @@ def _star_lister(
         draft.start(np.array(prefix, dtype=np.int64))
 
         def one(chooser: Chooser) -> DraftTree:
-            return grow(draft, chooser, one_level, drafting.kind, drafting.adjust, roots)
+            return grow(draft, chooser, one_level, drafting.kind, roots)
 
         for star, chance in enumerate_choices(one):
             under: dict[int, States] = {

@@ -65,11 +65,9 @@ class Tally:
         self.law.tokens[tuple(accepted)] += after * (mass * correction).reshape(shape)
 
 
-def draft_trees(
-    draft: TabularModel, drafting: Drafting, context: Sequence[int] = ()
-) -> Iterator[tuple[DraftTree, float]]:
-    """All draft trees that a drafting can make after a context, with probabilities."""
-    draft.start(np.array(context, dtype=np.int64))
+def draft_trees(draft: TabularModel, drafting: Drafting) -> Iterator[tuple[DraftTree, float]]:
+    """All draft trees that a drafting can make, with probabilities."""
+    draft.start(np.empty(0, dtype=np.int64))
     return enumerate_choices(lambda chooser: drafting.draft(draft, chooser))
 
 

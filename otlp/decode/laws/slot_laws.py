@@ -123,7 +123,7 @@ def _places(
     def ends(prefix: tuple[int, ...], state: Any) -> bool:
         if state is None:
             return True
-        q = drafting.adjust(draft.distribution(prefix))
+        q = draft.distribution(prefix)
         return not siblings_below(rule.children(state, q), q).places
 
     root = _Place((), 1.0, (1.0,), (), ends((), rule.root()))
@@ -134,7 +134,7 @@ def _places(
         if place.ends or known.score is None:
             continue
         path = place.prefix
-        p, q = target.distribution(path), drafting.adjust(draft.distribution(path))
+        p, q = target.distribution(path), draft.distribution(path)
 
         def ending(token: int, below: Any, path: tuple[int, ...] = path) -> bool:
             return ends((*path, token), below)

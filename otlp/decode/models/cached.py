@@ -189,9 +189,10 @@ class CachedModel(Model):
         sees[rest:, self._cached : self._cached + rest] = True
         for row, node in enumerate(new, start=rest):
             sees[row, [slots[member] for member in tree.ancestry(node)[1:]]] = True
+        behind = len(self._context) - 1 + tree.depths[new]
         logits = self._forward(
             [pending + tree.tokens[new].tolist()],
-            [list(range(self._cached, self._cached + rest)), *self._places(tree, new)],
+            [*range(self._cached, self._cached + rest), *behind.tolist()],
             torch.from_numpy(sees)[None, None],
             slice(max(rest - 1, 0), None),
         )[0]
@@ -199,10 +200,6 @@ class CachedModel(Model):
         self._rows.update(zip([*first, *new], logits, strict=True))
         self._slots = slots
         self._cached += rest
-
-    def _places(self, tree: TokenTree, new: list[int]) -> list[list[int]]:
-        """Position of each new node, as lists to be joined: behind the whole context."""
-        return [[len(self._context) - 1 + int(tree.depths[node])] for node in new]
 
     def _score_paths(self, tree: TokenTree, new: list[int]) -> None:
         """Feed the rest of the context and, from its end, all paths to the new nodes as a batch."""
@@ -224,7 +221,7 @@ class CachedModel(Model):
         places = list(range(self._cached, self._cached + len(ids[0])))
         if len(paths) > 1:
             self._cache.batch_repeat_interleave(len(paths))
-        logits = self._forward(ids, [places], None, slice(len(pending) - 1, None))
+        logits = self._forward(ids, places, None, slice(len(pending) - 1, None))
         if len(paths) > 1:
             self._cache.batch_select_indices(self.tensor([0]))
         if longest:
@@ -234,19 +231,18 @@ class CachedModel(Model):
             self._rows.update(zip([0, *path], rows, strict=False))
 
     def _forward(
-        self, ids: list[list[int]], places: list[list[int]], sees: Any, wanted: slice
+        self, ids: list[list[int]], places: list[int], sees: Any, wanted: slice
     ) -> npt.NDArray[np.float32]:
         """One call of the model; logits of shape (batch, wanted positions, V)."""
         import torch
 
-        positions = self.tensor([place for part in places for place in part])
         given = {self._cache_name: self._cache}
         if sees is not None:
             given["attention_mask"] = self._additive(sees)
         with torch.inference_mode():
             logits = self.model(
                 input_ids=self.tensor(ids),
-                position_ids=positions.expand(len(ids), -1),
+                position_ids=self.tensor(places).expand(len(ids), -1),
                 use_cache=True,
                 **given,
             ).logits[:, wanted]

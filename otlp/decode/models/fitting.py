@@ -48,19 +48,13 @@ def has_sliding_windows(model: CachedModel) -> bool:
     return "DynamicSlidingWindowLayer" in layers
 
 
-def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
+def choose_tree_attention(model: CachedModel) -> bool:
     """Find out whether trees go through a model at once, or as a batch of paths.
-
-    Parameters
-    ----------
-    model : CachedModel
-    wanted : bool or None
-        None tries the tree first.
 
     Raises
     ------
     UnsupportedProblemError
-        If what is wanted, or neither, gives the logits of the plain forward.
+        If neither gives the logits of the plain forward.
 
     Notes
     -----
@@ -68,14 +62,14 @@ def choose_tree_attention(model: CachedModel, wanted: bool | None) -> bool:
     by node: no short probe would show that, so such models always take the batch of paths.
     A model is tried again only when something else than its weights has changed.
     """
-    made_of = _made_of(model.model, wanted)
+    made_of = _made_of(model.model)
     known = _TRIED.get(model.model)
     if known is None or known[0] != made_of:
-        known = _TRIED[model.model] = made_of, _try(model, wanted)
+        known = _TRIED[model.model] = made_of, _try(model)
     return known[1]
 
 
-def _made_of(model: Any, wanted: bool | None) -> object:
+def _made_of(model: Any) -> object:
     """What decides how a model is to be called; holds no reference to it."""
     modules = [
         (type(part), id(vars(part).get("forward")), *part._forward_hooks, *part._forward_pre_hooks)
@@ -83,18 +77,11 @@ def _made_of(model: Any, wanted: bool | None) -> object:
     ]
     config = model.config
     attention = getattr(config, "_attn_implementation", None)
-    return wanted, model.dtype, model.device, attention, config.to_dict(), modules
+    return model.dtype, model.device, attention, config.to_dict(), modules
 
 
-def _try(model: CachedModel, wanted: bool | None) -> bool:
+def _try(model: CachedModel) -> bool:
     """Whether trees go through the model at once; see `choose_tree_attention`."""
-    windows = _windows(model.model.config.get_text_config())
-    if windows and wanted:
-        raise UnsupportedProblemError(
-            f"{model.name} attends within {windows}, so a tree cannot go through it at once: "
-            "leave tree_attention out"
-        )
-    wanted = False if windows else wanted
     try:
         plain = _plain_logits(model)
     except Exception as error:  # any code may be behind a model, and raise anything
@@ -106,7 +93,8 @@ def _try(model: CachedModel, wanted: bool | None) -> bool:
     size = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
     tolerance = size * torch.finfo(model.model.dtype).eps ** 0.5
     reason: object = None
-    for model.tree_attention in (True, False) if wanted is None else (wanted,):
+    local = _is_local(model.model.config.get_text_config())
+    for model.tree_attention in (False,) if local else (True, False):
         try:
             found = _round_logits(model)
         except SizeLimitError:
@@ -124,20 +112,19 @@ def _try(model: CachedModel, wanted: bool | None) -> bool:
     raise _misfit(model, reason)
 
 
-def _windows(config: Any) -> str:
-    """What in a configuration says that attention is local; empty if nothing does."""
+def _is_local(config: Any) -> bool:
+    """Whether something in a configuration says that attention is local."""
     local = "local" in str(getattr(config, "attention_types", ""))
-    sizes = [
-        f"{name} = {value}"
-        for name, value in vars(config).items()
-        if any(word in name for word in ("window", "chunk"))
+    sized = any(
+        any(word in name for word in ("window", "chunk"))
         and name != "max_window_layers"
         and isinstance(value, int)
         and value > 0
         and not isinstance(value, bool)
-    ]
+        for name, value in vars(config).items()
+    )
     sliding = any("sliding" in str(kind) for kind in getattr(config, "layer_types", None) or ())
-    return ", ".join(sizes) or ("local layers" if local or sliding else "")
+    return local or sized or sliding
 
 
 def _misfit(model: CachedModel, reason: object) -> UnsupportedProblemError:

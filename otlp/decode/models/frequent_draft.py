@@ -26,9 +26,6 @@ from otlp.errors import InvalidInputError
 KIND = "otlp-frequent-draft"
 """The `model_type` in config.json that says that a folder holds such a draft."""
 
-APART = ("back", "kept")
-"""Tensors of the file that belong to none of the layers."""
-
 
 class FrequentHead(torch.nn.Module):
     """A linear layer that gives logits to some tokens, and minus infinity to all others.
@@ -135,7 +132,7 @@ def load_frequent_draft(
         tokenizer = said.pop("tokenizer_sha256")
         config = LlamaConfig(**{**said, "model_type": "llama", "tie_word_embeddings": False})
         tensors = load_file(Path(folder) / "model.safetensors")
-        back, kept = (tensors.pop(name) for name in APART)
+        back, kept = tensors.pop("back"), tensors.pop("kept").long()
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).strip()
         raise InvalidInputError(
@@ -152,7 +149,6 @@ def load_frequent_draft(
             f"the draft in {folder} reads an embedding of width {config.hidden_size}, and that of "
             f"{target.name} has {embedding.shape[1]}: give the target that it was made for"
         )
-    kept = kept.long()
     if len(kept) > target.vocab_size or not bool(((kept >= 0) & (kept < target.vocab_size)).all()):
         raise InvalidInputError(
             f"the head of the draft in {folder} knows {len(kept)} tokens up to {int(kept.max())}, "

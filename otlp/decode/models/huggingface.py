@@ -30,9 +30,6 @@ class HuggingFaceModel(CachedModel):
         From logits to next-token distributions.
     name : str, optional
         What to call it; by default where it was loaded from.
-    tree_attention : bool, optional
-        Whether a tree goes through the model at once.  Left out, that is tried, and a batch of
-        paths is used if it does not give the logits of the plain forward.
 
     Raises
     ------
@@ -56,7 +53,6 @@ class HuggingFaceModel(CachedModel):
         tokenizer: Any = None,
         sampling: Sampling | None = None,
         name: str | None = None,
-        tree_attention: bool | None = None,
     ) -> None:
         super().__init__(model, name or model.config._name_or_path or type(model).__name__)
         self.tokenizer = tokenizer
@@ -66,7 +62,7 @@ class HuggingFaceModel(CachedModel):
                 f"{self.name} is in training mode, where it drops out at random: call model.eval()"
             )
         self.slides = has_sliding_windows(self)
-        self.tree_attention = choose_tree_attention(self, tree_attention)
+        self.tree_attention = choose_tree_attention(self)
         self.calls = 0
         self.reset()
 

@@ -34,7 +34,6 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
     sampling: Sampling | None = None,
-    tree_attention: bool | None = None,
 ) -> HuggingFaceModel:
     """Load a causal language model and its tokenizer.
 
@@ -50,8 +49,6 @@ def load_model(
         precision of the stored weights elsewhere.
     sampling : Sampling, optional
         From logits to next-token distributions.
-    tree_attention : bool, optional
-        See `HuggingFaceModel`.
 
     Raises
     ------
@@ -97,7 +94,7 @@ def load_model(
         raise InvalidInputError(
             f"cannot run {source} on {device!r}: {reason}; give cpu, cuda or auto"
         ) from error
-    return HuggingFaceModel(model, tokenizer, sampling, source, tree_attention)
+    return HuggingFaceModel(model, tokenizer, sampling, source)
 
 
 def load_pair(
@@ -107,7 +104,6 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     sampling: Sampling | None = None,
-    draft_sampling: Sampling | None = None,
 ) -> tuple[Model, HuggingFaceModel]:
     """Load a target and a draft for it; by default the trained pair.
 
@@ -120,9 +116,7 @@ def load_pair(
     device, dtype : str
         For both.
     sampling : Sampling, optional
-        Of the target, and of the draft unless `draft_sampling` is given.
-    draft_sampling : Sampling, optional
-        Of the draft.
+        Of both.
 
     Raises
     ------
@@ -130,8 +124,7 @@ def load_pair(
         If their vocabularies or tokenizers differ, and whatever `load_model` raises.
     """
     found = load_model(target, device=device, dtype=dtype, sampling=sampling)
-    wanted = draft_sampling or sampling
-    return load_draft(draft, found, device=device, dtype=dtype, sampling=wanted), found
+    return load_draft(draft, found, device=device, dtype=dtype, sampling=sampling), found
 
 
 def load_draft(

@@ -26,8 +26,6 @@ class PromptLookup(TextModel):
         How many last tokens are looked for at most.
     sampling : Sampling, optional
         What becomes of the distribution, whose logarithms are the logits.
-    name : str
-        What to call it.
 
     Raises
     ------
@@ -48,13 +46,9 @@ class PromptLookup(TextModel):
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        longest: int = 10,
-        sampling: Sampling | None = None,
-        name: str = "lookup",
+        self, vocab_size: int, longest: int = 10, sampling: Sampling | None = None
     ) -> None:
-        super().__init__(vocab_size, name, sampling)
+        super().__init__(vocab_size, "lookup", sampling)
         self.longest = whole_number(longest, "longest")
 
     def distribution(self, text: IntArray) -> FloatArray:

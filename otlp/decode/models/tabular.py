@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import is_a, number, real_array, token_ids, whole_number
-from otlp.decode.models.model import Model, Sampling
+from otlp.decode.models.text_model import TextModel
 from otlp.decode.tree import TokenTree
 from otlp.distribution import SUM_TOLERANCE, FloatArray, IntArray, as_distribution
 from otlp.errors import InvalidInputError
 
 
-class TabularModel(Model):
+class TabularModel(TextModel):
     """Next-token distributions listed for every prefix of fewer than `length` tokens.
 
     Parameters
@@ -41,37 +41,25 @@ class TabularModel(Model):
     """
 
     def __init__(self, tables: Sequence[npt.ArrayLike], name: str = "tabular") -> None:
-        self.sampling = Sampling()
-        self._name = name
         if not isinstance(tables, Sequence) or not len(tables):
             raise InvalidInputError("a tabular model needs a list of tables, tables[0] of (V,)")
         self.tables: list[FloatArray] = []
         for depth, given in enumerate(tables):
             table = real_array(given, f"tables[{depth}]", depth + 1)
-            size = self.vocab_size if depth else table.size
+            size = self.tables[0].size if depth else table.size
             if table.shape != (size,) * (depth + 1):
                 raise InvalidInputError(
                     f"tables[{depth}] has shape {table.shape}: it must be {(size,) * (depth + 1)}"
                 )
             self.tables.append(_distributions(table.astype(np.float64), f"tables[{depth}]"))
-        self.context: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self._name
-
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size V."""
-        return int(self.tables[0].size)
+        super().__init__(self.tables[0].size, name)
 
     @property
     def length(self) -> int:
         """How many tokens the tables cover."""
         return len(self.tables)
 
-    def distribution(self, prefix: Sequence[int]) -> FloatArray:
+    def distribution(self, prefix: Sequence[int] | IntArray) -> FloatArray:
         """Next-token distribution after a prefix, shape (V,).
 
         Raises
@@ -97,27 +85,9 @@ class TabularModel(Model):
             joint = joint[..., None] * table
         return joint
 
-    def start(self, context: IntArray) -> None:
-        """Begin a text."""
-        self.context = tuple(token_ids(context, "the context", self.vocab_size).tolist())
-
-    def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Logarithms of the distributions after the given nodes, shape (m, V)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.distributions(tree, nodes))
-
     def distributions(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
-        """Distributions after the given nodes, shape (m, V)."""
-        return np.stack(
-            [
-                self.distribution(self.context + tuple(tree.path(int(node)).tolist()))
-                for node in nodes
-            ]
-        )
-
-    def advance(self, tree: TokenTree, node: int, token: int) -> None:
-        """Append the path to `node`, then `token`."""
-        self.context += (*tree.path(node).tolist(), token)
+        """Distributions after the given nodes as they stand in the tables, shape (m, V)."""
+        return self._after(tree, nodes)
 
 
 def _distributions(rows: FloatArray, name: str) -> FloatArray:

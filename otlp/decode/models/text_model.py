@@ -28,6 +28,11 @@ class TextModel(Model):
     sampling : Sampling, optional
         What becomes of the distribution, whose logarithms are the logits.
 
+    Attributes
+    ----------
+    context : ndarray of int64, shape (T,)
+        Token ids so far.
+
     Raises
     ------
     InvalidInputError
@@ -54,7 +59,7 @@ class TextModel(Model):
         self._name = name
         self.sampling = Sampling() if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
-        self._context = np.empty(0, dtype=np.int64)
+        self.context = np.empty(0, dtype=np.int64)
 
     @property
     def name(self) -> str:
@@ -72,14 +77,17 @@ class TextModel(Model):
 
     def start(self, context: IntArray) -> None:
         """Begin a text."""
-        self._context = token_ids(context, "the context", self.vocab_size)
+        self.context = token_ids(context, "the context", self.vocab_size)
 
     def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
         """Logarithms of the distributions after the given nodes, shape (m, V)."""
-        texts = (np.append(self._context, tree.path(int(node))) for node in nodes)
         with np.errstate(divide="ignore"):
-            return np.log([self.distribution(text) for text in texts])
+            return np.log(self._after(tree, nodes))
 
     def advance(self, tree: TokenTree, node: int, token: int) -> None:
         """Append the path to `node`, then `token`."""
-        self._context = np.concatenate([self._context, tree.path(node), [token]])
+        self.context = np.concatenate([self.context, tree.path(node), [token]])
+
+    def _after(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        texts = (np.append(self.context, tree.path(int(node))) for node in nodes)
+        return np.array([self.distribution(text) for text in texts])

@@ -36,7 +36,7 @@ class BottomUp(PostOrder):
     Parameters
     ----------
     step : TopDown
-        Its solver, fallback and guarantee make the plan at a node.
+        Its solver and fallback make the plan at a node.
 
     Notes
     -----

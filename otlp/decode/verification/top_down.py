@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp import Guarantee, Plan, Problem, SolveError, Solver
+from otlp import Plan, Problem, SolveError, Solver
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
@@ -51,11 +51,9 @@ class TopDown(Verification):
     solver : str or Solver
         The single-step solver or rule, by name or as an object.
     fallback : str, Solver or None
-        Used at a node that `solver` does not take, or where it finds no plan, or none that holds
-        `guarantee`; without one that is an error.
-    guarantee : Guarantee
-        What a plan must be, by what the solver promises or else by its certificate.  The default
-        refuses plans that change the target's distribution.
+        Used at a node that `solver` does not take, or where it finds no plan, or none that keeps
+        the target's distribution by the solver's promise or else by its certificate; without one
+        that is an error.
     drafts : callable
         From K and L to the drafting that the rule is made for.
 
@@ -80,7 +78,6 @@ class TopDown(Verification):
     name: ClassVar[str] = "top-down"
     solver: str | Solver = "auto"
     fallback: str | Solver | None = None
-    guarantee: Guarantee = Guarantee.LOSSLESS
     drafts: Callable[[int, int], Drafting] = field(default=iid_paths, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,20 +107,20 @@ class TopDown(Verification):
         Raises
         ------
         SolveError
-            If neither the solver nor the fallback finds a plan with the guarantee.
+            If neither the solver nor the fallback finds a lossless plan.
         UnsupportedProblemError
             If there is no fallback and the solver does not take the problem.
         """
         problem, solver = Problem(target_distribution, drafts), self._solver
         if self.fallback is None:
-            return solver.prepare(problem, self.guarantee)
+            return solver.prepare(problem)
         if solver.supports(problem):
             try:
                 # One plan for all tuples: the fallback must not stand in for some of them.
-                return solver.prepare(problem, self.guarantee).finished()
+                return solver.prepare(problem).finished()
             except SolveError:
                 pass
-        return make_solver(self.fallback).prepare(problem, self.guarantee)
+        return make_solver(self.fallback).prepare(problem)
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""

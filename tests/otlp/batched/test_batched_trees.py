@@ -39,7 +39,6 @@ from tests.otlp.decode.tabular_rounds import (
     hardly_wanted,
 )
 from tests.otlp.decode.test_decode_tournament import GRID, LARGE
-from tests.tiny_models import name_of
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
@@ -80,7 +79,7 @@ def drafted(pair: Pair, drafting: Drafting, count: int, seed: int = 0) -> list[D
 # --- the exact law ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("drafting", "size"), GRID, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), GRID, ids=str)
 def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
     rng = np.random.default_rng(size)
     pair = random_pair(size, drafting.length + 1, rng)
@@ -88,7 +87,7 @@ def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("drafting", "size"), [*GRID, *LARGE], ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), [*GRID, *LARGE], ids=str)
 def test_the_target_is_kept_on_more_trees(drafting: Drafting, size: int) -> None:
     pair = random_pair(size, drafting.length + 1, np.random.default_rng(size))
     assert_lossless(pair, drafting)
@@ -103,7 +102,7 @@ EXTREMES = [
 @pytest.mark.parametrize(
     ("drafting", "name"),
     [*product(EXTREMES, EXTREME), *product([prefix_tree([2, 2]), UNWANTED[0]], TINY)],
-    ids=name_of,
+    ids=str,
 )
 def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, name: str) -> None:
     lengths = assert_lossless((EXTREME | TINY)[name], drafting)
@@ -111,7 +110,7 @@ def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, n
         assert lengths[-1] == pytest.approx(1.0, abs=1e-12)
 
 
-@pytest.mark.parametrize(("drafting", "tiny"), HARDLY_WANTED, ids=name_of)
+@pytest.mark.parametrize(("drafting", "tiny"), HARDLY_WANTED, ids=str)
 def test_certain_tokens_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
     assert_lossless(hardly_wanted(*tiny), drafting)
 
@@ -140,7 +139,7 @@ def test_tokens_that_the_draft_never_gives_may_be_certain(
 # --- what is drawn ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("drafting", "size"), SOME, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), SOME, ids=str)
 def test_scores_follow_their_distribution_functions(drafting: Drafting, size: int) -> None:
     pair = random_pair(size, drafting.length + 1, np.random.default_rng(2))
     trees = pack(drafted(pair, drafting, 3), pair[1])
@@ -182,7 +181,7 @@ def test_scores_of_tiny_powers_are_drawn_by_inversion(power: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "drafting", [mixed_tree([(1, 2), (1, 1)]), adaptive_depth(3, 2, 0.4)], ids=name_of
+    "drafting", [mixed_tree([(1, 2), (1, 1)]), adaptive_depth(3, 2, 0.4)], ids=str
 )
 def test_sampled_rounds(drafting: Drafting) -> None:
     """Rows of many trees at once; G-tests of false-alarm rate 1e-7 each."""

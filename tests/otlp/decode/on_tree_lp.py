@@ -76,6 +76,6 @@ def _looks(pair: Pair, drafting: Drafting) -> dict[Look, float]:
     found: defaultdict[Look, float] = defaultdict(float)
     for tree, mass in draft_trees(draft, drafting):
         nodes = [tuple(tree.path(node).tolist()) for node in range(len(tree))]
-        asked = {nodes[node]: q.tobytes() for node, q in tree.model_distributions.items()}
+        asked = {nodes[node]: q.tobytes() for node, q in tree.distributions.items()}
         found[frozenset((x, target.distribution(x).tobytes(), asked.get(x)) for x in nodes)] += mass
     return found

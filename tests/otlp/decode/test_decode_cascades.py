@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from otlp.decode import (
     ALGORITHMS,
     Block,
-    ShapedDrafting,
     Speculative,
+    TargetOnly,
     Traversal,
     TwoSlicePaths,
-    greedy_distribution,
     iid_paths,
+    mixed_tree,
     play_round,
     random_pair,
 )
@@ -31,6 +31,7 @@ from otlp.decode.cascades import (
     TokenV1,
     TokenV2,
     TokenV3,
+    greedy_distribution,
 )
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import aimed_model, round_law
@@ -141,10 +142,10 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
 
 def test_greedy_decoding_follows_the_transformed_law():
     transform = GreedyCascade(Opt(0.2))
-    drafting = ShapedDrafting(iid_paths(1, 3).shape, adjust=greedy_distribution)
+    drafting = mixed_tree([(1, 0)] * 3)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
-        law = round_law(*pair, drafting, Block(), transform)
+        law = round_law(*pair, drafting, TargetOnly(), transform)
         assert_law_of(aimed_model(*pair, transform), law)
         assert sorted(set(law.tokens.ravel().round(12))) == [0.0, 1.0]
 

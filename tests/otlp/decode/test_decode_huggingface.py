@@ -57,7 +57,8 @@ def expected(model, context, tree):
 @pytest.mark.parametrize("tree_attention", [True, False])
 def test_a_tree_call_gives_the_logits_of_the_plain_forward(trained, tree_attention):
     for source in trained:
-        model = HuggingFaceModel(source.model, tree_attention=tree_attention)
+        model = HuggingFaceModel(source.model)
+        model.tree_attention = tree_attention
         tree = random_tree(np.random.default_rng(5), 12, model.vocab_size)
         model.start(CONTEXT)
         found = model.logits(tree, np.arange(12))
@@ -71,7 +72,8 @@ def test_the_trained_pair_takes_a_tree_at_once(trained):
 
 @pytest.mark.parametrize("tree_attention", [True, False])
 def test_a_rolled_back_cache_equals_a_fresh_forward(trained, tree_attention):
-    model = HuggingFaceModel(trained[0].model, tree_attention=tree_attention)
+    model = HuggingFaceModel(trained[0].model)
+    model.tree_attention = tree_attention
     rng = np.random.default_rng(6)
     context = list(CONTEXT)
     model.start(CONTEXT)
@@ -185,11 +187,6 @@ def test_a_tried_model_is_not_kept_alive():
     del model
     gc.collect()
     assert kept() is None
-
-
-def test_windows_do_not_take_trees():
-    with pytest.raises(UnsupportedProblemError, match="sliding_window = 6"):
-        HuggingFaceModel(tiny("mistral"), tree_attention=True)
 
 
 @pytest.mark.parametrize("name", ["two-slice", "traversal", "k-seq", "optimal"])

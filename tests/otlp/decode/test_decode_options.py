@@ -27,7 +27,7 @@ from otlp.decode import (  # noqa: E402
 from otlp.decode.generated_row import ProcessedModel, RowPlace, decode_row  # noqa: E402
 from otlp.decode.generation_options import HONOURED, IDLE, PROCESSORS, check_options  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import SIZE, generated, name_of, tiny_pair  # noqa: E402
+from tests.tiny_models import SIZE, generated, tiny_pair  # noqa: E402
 
 PROMPT = torch.tensor([[3, 9, 4, 9, 7]])
 NEW = 10
@@ -343,7 +343,7 @@ class Watching(Tournament):
 @pytest.mark.parametrize(
     "wanted",
     [prefix_tree([3, 2]), iid_paths(2, 3), tree_shape([-1, 0, 0, 0, 1, 1, 2, 4], "iid")],
-    ids=name_of,
+    ids=str,
 )
 def test_near_the_end_a_drafting_is_shortened_as_itself(
     pair: tuple[Any, Any], wanted: ShapedDrafting

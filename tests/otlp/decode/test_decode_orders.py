@@ -25,7 +25,6 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.tabular_rounds import cut
-from tests.tiny_models import name_of
 
 SLACK = 1e-10
 OPTIMUM_SLACK = 1e-6
@@ -153,7 +152,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.parametrize("drafting", EVERY_KIND, ids=name_of)
+@pytest.mark.parametrize("drafting", EVERY_KIND, ids=str)
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_tournament_is_at_least_target_only(size, drafting):
     """On every pair of models, whatever is certain or drawn; 144 of them."""

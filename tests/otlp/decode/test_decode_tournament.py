@@ -58,7 +58,6 @@ from tests.otlp.decode.tabular_rounds import (
     hard_laws,
     hardly_wanted,
 )
-from tests.tiny_models import name_of
 
 # with each drafting the V that few enough trees are drafted for, and those for the slow tests
 SIZES: list[tuple[Drafting, tuple[int, ...], tuple[int, ...]]] = [
@@ -106,7 +105,7 @@ def check_tournament(pair: Pair, drafting: Drafting) -> float:
     return found
 
 
-@pytest.mark.parametrize(("drafting", "size"), GRID, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), GRID, ids=str)
 def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
     rng = np.random.default_rng(size)
     pair = random_pair(size, drafting.length + 1, rng)
@@ -115,7 +114,7 @@ def test_the_target_is_kept(drafting: Drafting, size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("drafting", "size"), LARGE, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), LARGE, ids=str)
 def test_the_target_is_kept_on_larger_trees(drafting: Drafting, size: int) -> None:
     check_tournament(random_pair(size, drafting.length + 1, np.random.default_rng(size)), drafting)
 
@@ -125,7 +124,7 @@ FOR_TINY = [prefix_tree([2, 2]), UNWANTED[0], adaptive_branching(4, 2), top_tree
 
 
 @pytest.mark.parametrize(
-    ("drafting", "name"), [*product(EXTREMES, EXTREME), *product(FOR_TINY, TINY)], ids=name_of
+    ("drafting", "name"), [*product(EXTREMES, EXTREME), *product(FOR_TINY, TINY)], ids=str
 )
 def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, name: str) -> None:
     found = check_tournament((EXTREME | TINY)[name], drafting)
@@ -133,7 +132,7 @@ def test_equal_models_disjoint_ones_and_tiny_probabilities(drafting: Drafting, n
         assert found == pytest.approx(3.0, abs=1e-12)
 
 
-@pytest.mark.parametrize(("drafting", "tiny"), HARDLY_WANTED, ids=name_of)
+@pytest.mark.parametrize(("drafting", "tiny"), HARDLY_WANTED, ids=str)
 def test_certain_tokens_that_are_hardly_wanted(drafting: Drafting, tiny: tuple[float, ...]) -> None:
     """Shares are powers so small that places of scores lie e^-1e13 and less beside others."""
     assert_lossless(hardly_wanted(*tiny), drafting, Tournament())
@@ -182,7 +181,7 @@ DEEP: list[tuple[Drafting, int]] = [
 
 
 @pytest.mark.parametrize("name", ["tournament", "target-only"])
-@pytest.mark.parametrize(("drafting", "size"), DEEP, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), DEEP, ids=str)
 def test_the_target_is_kept_where_trees_are_too_many(
     drafting: Drafting, size: int, name: str
 ) -> None:
@@ -195,7 +194,7 @@ def test_the_target_is_kept_where_trees_are_too_many(
 @pytest.mark.parametrize(
     "drafting",
     [mixed_tree([(1, 2), (1, 1)]), adaptive_depth(2, 2, 0.4), top_tree(4, 2)],
-    ids=name_of,
+    ids=str,
 )
 def test_other_algorithms_on_these_trees(drafting: Drafting, name: str) -> None:
     pair = random_pair(3, 3, np.random.default_rng(5))
@@ -204,7 +203,7 @@ def test_other_algorithms_on_these_trees(drafting: Drafting, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tournament", "traversal", "target-only", "optimal"])
 @pytest.mark.parametrize(
-    "drafting", [mixed_tree([(2, 1)]), mixed_tree([(3, 0)]), top_tree(3, 1)], ids=name_of
+    "drafting", [mixed_tree([(2, 1)]), mixed_tree([(3, 0)]), top_tree(3, 1)], ids=str
 )
 def test_tokens_that_the_draft_never_gives_may_be_certain(drafting: Drafting, name: str) -> None:
     law = assert_lossless(ONE_TOKEN, drafting, ALGORITHMS[name])
@@ -232,7 +231,7 @@ def test_the_optimum_of_a_drafting_is_that_of_iid_paths() -> None:
     assert found == pytest.approx(multipath_optimum(*pair, 2, 2), abs=2e-5)
 
 
-@pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=name_of)
+@pytest.mark.parametrize("drafting", [without_replacement([2]), hub_pairs(1)], ids=str)
 def test_dependent_siblings_are_refused(drafting: Drafting) -> None:
     pair = random_pair(3, 3, np.random.default_rng(0))
     with pytest.raises(UnsupportedProblemError, match=f"{drafting.kind_name} draws"):

@@ -23,7 +23,6 @@ from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from tests.otlp.decode.on_tree_lp import on_tree_optimum
 from tests.otlp.decode.tabular_rounds import Pair
-from tests.tiny_models import name_of
 
 SLACK = 1e-9
 DRAFTINGS: list[tuple[Drafting, int]] = [
@@ -60,7 +59,7 @@ def random_family(size: int, rng: np.random.Generator) -> list[Pair]:
     return family_of([tuple(random_pair(size, 1, rng) for _ in range(c)) for c in counts])
 
 
-@pytest.mark.parametrize(("drafting", "size"), DRAFTINGS, ids=name_of)
+@pytest.mark.parametrize(("drafting", "size"), DRAFTINGS, ids=str)
 def test_every_pair_reaches_its_bound_whatever_others_there_are(
     drafting: Drafting, size: int
 ) -> None:
