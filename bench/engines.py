@@ -27,18 +27,18 @@ def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[st
         version = f"{engine.package} {engine.version}"
     except EngineNotFoundError:
         return engine.package, "not installed", "", ""
-    work = audit_engine(
-        name,
-        samples=samples,
-        false_alarm_rate=1e-6,
-        tolerance=1e-6,
-        max_paths=100_000 if engine.batch is None else 0,
-        **models,
-    )
 
     def timed(progress: Any) -> Any:
         begin = process_time()
-        report, _ = work(progress)
+        report, _ = audit_engine(
+            name,
+            progress=progress,
+            samples=samples,
+            false_alarm_rate=1e-6,
+            tolerance=1e-6,
+            max_paths=100_000 if engine.batch is None else 0,
+            **models,
+        )
         return report, process_time() - begin
 
     try:

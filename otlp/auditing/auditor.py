@@ -192,15 +192,16 @@ def _judge(subject: Subject, *how: Any) -> AuditReport:
     try:
         if settings.max_paths == 0:
             raise NotEnumerableError("max_paths is 0")
-        if subject.tuples > settings.max_paths:
-            raise NotEnumerableError(
-                f"there are {subject.tuples:,.0f} tuples, more than max_paths = "
-                f"{settings.max_paths:,}"
-            )
-        if isinstance(subject, TokenSubject) and subject.plan and subject.drafts:
-            stated = audit_conditionals(subject, settings)
-            if not stated.passed:
-                return stated
+        if isinstance(subject, TokenSubject) and subject.drafts:
+            count, most = subject.drafts.tuple_count(), settings.max_paths
+            if count > most:
+                raise NotEnumerableError(
+                    f"there are {count:,.0f} tuples, more than max_paths = {most:,}"
+                )
+            if subject.plan:
+                stated = audit_conditionals(subject, settings)
+                if not stated.passed:
+                    return stated
         return audit_exactly(subject, settings)
     except NotEnumerableError as reason:
         sampled = audit_by_sampling(subject, settings, str(reason))

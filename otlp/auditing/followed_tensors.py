@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -179,9 +179,7 @@ class FollowedTensors(TorchFunctionMode):
         if in_place:
             return self._remember(args[0], numbers)
         kinds = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
-        kind = kinds[0] if kinds else torch.get_default_dtype()
-        for other in kinds[1:]:
-            kind = torch.promote_types(kind, other)
+        kind = reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
         return self._remember(torch.empty(numbers.shape, dtype=kind), numbers)
 
     # What leaves PyTorch, or chooses among numbers.
@@ -192,11 +190,10 @@ class FollowedTensors(TorchFunctionMode):
     def _of_tolist(self, tensor: Tensor) -> Any:
         return self._numbers(tensor).tolist()
 
-    def _of_numpy(self, tensor: Tensor, **_: Any) -> Any:
+    def _of_numpy(self, tensor: Tensor, *_: Any, **__: Any) -> Any:
         return self._numbers(tensor)
 
-    def _of_array(self, tensor: Tensor, *_: Any) -> Any:
-        return self._numbers(tensor)
+    _of_array = _of_numpy
 
     def _of_argmax(self, tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         return self._chosen(np.argmax, tensor, dim, keepdim)

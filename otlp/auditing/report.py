@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from enum import Enum
 from typing import Any
 
@@ -17,6 +18,9 @@ from otlp.checks import check_number, whole_number
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 from otlp.showing.html import html_bar, html_table
+
+UPWARDS = Context(prec=2, rounding=ROUND_CEILING)
+"""Rounds what a test promises to find, so that the promise stays true."""
 
 
 class Verdict(Enum):
@@ -349,15 +353,8 @@ def describe_power(test: GTest) -> str:
     """Say what a test would have found."""
     if test.detectable >= 1.0:
         return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
+    least = float(UPWARDS.create_decimal(test.detectable))
     return (
-        f"A total variation of {_ceil(test.detectable):.2g} or more would have been found with "
+        f"A total variation of {least:.2g} or more would have been found with "
         f"probability {test.power:.0%}."
     )
-
-
-def _ceil(value: float) -> float:
-    """Round up to two figures, so that a promise stays true."""
-    if value <= 0.0:
-        return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / unit) * unit

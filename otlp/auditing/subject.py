@@ -120,11 +120,6 @@ class Subject(ABC):
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
 
-    @property
-    def tuples(self) -> float:
-        """How many tuples are listed to follow the drafts; 0 where their draws are followed."""
-        return 0.0
-
     def draft(self, rounds: int, rng: Any) -> IntArray:
         """Draft the tokens of rounds, shape (rounds, N), also from a source that is followed."""
         if self.sampler is None:
@@ -172,8 +167,8 @@ class Subject(ABC):
         return law
 
     def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
-        """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
-        return np.nan
+        """Whether the output is one of the drafted tokens; NaN for a rule over several tokens."""
+        return float(output[0] in tokens) if len(self.target) == 1 else np.nan
 
     def texts(self) -> FloatArray:
         """The target's law of texts, as one vector."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -81,11 +81,6 @@ class TokenSubject(Subject):
             ratio = np.divide(mean, target, out=np.zeros(size), where=target > 0.0)
         return np.append(np.argsort(ratio, kind="stable"), size).astype(np.int64)
 
-    @property
-    def tuples(self) -> float:
-        """How many tuples are listed to follow the drafts; 0 where their draws are followed."""
-        return 0.0 if self.drafts is None else self.drafts.tuple_count()
-
     @cached_property
     def listed(self) -> DraftTuples:
         """All tuples of the scheme."""
@@ -119,10 +114,6 @@ class TokenSubject(Subject):
     def test_drafts(self, tokens: IntArray, rate: float, rng: np.random.Generator) -> DraftCheck:
         """Hold sampled drafts against the declaration."""
         return check_drafts(tokens, self.problem.drafts, rate, rng)
-
-    def accepted(self, tokens: Sequence[int], output: tuple[int, ...]) -> float:
-        """Whether the output is one of the drafted tokens; NaN if there are several outputs."""
-        return float(output[0] in tokens)
 
 
 def token_subject(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -152,11 +152,14 @@ def command(
     }
     if serving["server"] is not None:
         how = {"time_limit": time_limit, "false_alarm_rate": judged["false_alarm_rate"]}
-        _audit_server(serving, settings["temperature"], seed, json_path, **how)
+        found = _judge(audit_of_server(serving, settings["temperature"], seed, **how), math.inf)
+        _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
+        if found.stopped:
+            fail("not judged to the end: with --journal FILE the same command goes on from there")
         return
     if engine is not None:
-        work_of_engine = audit_engine(engine, length, vocab_size or 3, seed, **judged)
-        report, candidates = _judge(work_of_engine, time_limit)
+        of_engine = partial(audit_engine, engine, length, vocab_size or 3, seed, **judged)
+        report, candidates = _judge(of_engine, time_limit)
         _tell(report, {"audited": engine, **_NO_DRAFTS}, json_path, candidates=candidates)
         return
     assert rule is not None
@@ -190,15 +193,6 @@ def command(
         "n": n,
     }
     _tell(report, asked, json_path, optimum)
-
-
-def _audit_server(
-    serving: Mapping[str, Any], temperature: float, seed: int, json_path: Path | None, **how: float
-) -> None:
-    found = _judge(audit_of_server(serving, temperature, seed, **how), math.inf)
-    _tell(found, {"audited": serving["server"], **_NO_DRAFTS}, json_path)
-    if found.stopped:
-        fail("not judged to the end: with --journal FILE the same command goes on from there")
 
 
 def _check(context: click.Context) -> None:

@@ -18,29 +18,27 @@ def audit_engine(
     length: int,
     vocab_size: int,
     seed: int,
+    progress: Callable[..., None],
+    *,
     samples: int,
     false_alarm_rate: float,
     **settings: Any,
-) -> Callable[[Callable[..., None]], tuple[AuditReport, tuple[CandidateReport, ...]]]:
-    """The work of auditing an engine's verifier and drafting, for `run_in_child`."""
+) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
+    """Audit an engine's verifier on random models, and its drafting."""
     engine = ENGINES[name]
-
-    def work(progress: Callable[..., None]) -> tuple[AuditReport, tuple[CandidateReport, ...]]:
-        rule, rng = engine.rule(), np.random.default_rng(seed)
-        draft, target = random_pair(vocab_size, length + 1, rng)
-        report = audit_rounds(
-            rule,
-            target.tables,
-            draft.tables,
-            DraftedPaths(1, length),
-            batch=engine.batch,
-            samples=samples,
-            false_alarm_rate=false_alarm_rate,
-            name=engine.label,
-            rng=rng,
-            progress=progress,
-            **settings,
-        )
-        return report, engine.candidates(samples, seed, false_alarm_rate)
-
-    return work
+    rule, rng = engine.rule(), np.random.default_rng(seed)
+    draft, target = random_pair(vocab_size, length + 1, rng)
+    report = audit_rounds(
+        rule,
+        target.tables,
+        draft.tables,
+        DraftedPaths(1, length),
+        batch=engine.batch,
+        samples=samples,
+        false_alarm_rate=false_alarm_rate,
+        name=engine.label,
+        rng=rng,
+        progress=progress,
+        **settings,
+    )
+    return report, engine.candidates(samples, seed, false_alarm_rate)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import click
@@ -40,7 +40,7 @@ def _field_option(flag: str, help: str) -> Any:
     return click.option(flag, multiple=True, metavar="FIELD=VALUE", callback=_fields, help=help)
 
 
-_SERVER_OPTIONS = (
+server_options = options.several(
     click.option("--server", metavar="URL", help="In place of RULE: a running server."),
     click.option("--baseline", metavar="URL", help="The server that is right. [default: --server]"),
     _field_option("--toggle", "A field of requests to the baseline alone; repeatable."),
@@ -68,12 +68,7 @@ SERVER = (
     "server baseline toggle request tokens texts parallel timeout key_variable plant journal limit "
     "prompt_file".split()
 )
-"""Their names."""
-
-
-def server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of ``--server``, which `audit_of_server` takes."""
-    return reduce(lambda made, option: option(made), reversed(_SERVER_OPTIONS), command)
+"""Names of these options, which `audit_of_server` takes."""
 
 
 def audit_of_server(

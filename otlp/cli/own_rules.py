@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def measure_own(
     for done, setting in enumerate(grid.settings, 1):
         try:
             limit = grid.time_limit * (1 + len(source.numbers))
-            work = _work(rule, source, grid, setting)
+            work = partial(_audit_and_sample, rule, source, grid, setting)
             report, accepted = run_in_child(work, limit, lambda *told: None)
             reason = _reason(report)
         except ChildError as error:
@@ -64,25 +65,23 @@ def measure_own(
         progress(f"{rule}, {setting.scheme}, n = {setting.n}", done)
 
 
-def _work(
-    rule: str, source: CaptureRows, grid: Grid, setting: SweepSetting
-) -> Callable[[Callable[..., None]], tuple[AuditReport, list[float]]]:
-    def work(progress: Callable[..., None]) -> tuple[AuditReport, list[float]]:
-        sys.stdout = sys.stderr  # what a rule prints is no part of the table
-        function = load_function(rule, "--rules")
-        p, q = np.random.default_rng(0).dirichlet(np.ones(TINY), size=2)
-        report = audit(function, p, make_scheme(setting.scheme, q, setting.n))
-        accepted = []
-        for _, capture in source.part(0, len(source.numbers)):
-            p, q = capture.distributions(
-                0, setting.temperature, grid.draft_temperature, setting.top_k, grid.top_p
-            )
-            scheme = make_scheme(setting.scheme, q, setting.n)
-            found = audit(function, p, scheme, max_paths=0, samples=SAMPLES)
-            accepted.append(found.acceptance)
-        return report, accepted
-
-    return work
+def _audit_and_sample(
+    rule: str, source: CaptureRows, grid: Grid, setting: SweepSetting, progress: Callable[..., None]
+) -> tuple[AuditReport, list[float]]:
+    """The audit of a rule, and its sampled acceptance on each row."""
+    sys.stdout = sys.stderr  # what a rule prints is no part of the table
+    function = load_function(rule, "--rules")
+    p, q = np.random.default_rng(0).dirichlet(np.ones(TINY), size=2)
+    report = audit(function, p, make_scheme(setting.scheme, q, setting.n))
+    accepted = []
+    for _, capture in source.part(0, len(source.numbers)):
+        p, q = capture.distributions(
+            0, setting.temperature, grid.draft_temperature, setting.top_k, grid.top_p
+        )
+        scheme = make_scheme(setting.scheme, q, setting.n)
+        found = audit(function, p, scheme, max_paths=0, samples=SAMPLES)
+        accepted.append(found.acceptance)
+    return report, accepted
 
 
 def _reason(report: AuditReport) -> str:

@@ -16,7 +16,7 @@ Apart: TypeAlias = "tuple[int, str, float, float]"
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What `otlp.auditing.audit_server` found.
+    """What `otlp.auditing.servers.audit_server` found.
 
     Attributes
     ----------
