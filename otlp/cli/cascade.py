@@ -11,8 +11,8 @@ from rich.table import Table
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
-from otlp.cli.prompt_files import Prompt, passages
-from otlp.cli.prompts import Models, encode_prompts, model_options
+from otlp.cli.prompt_files import passages
+from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.model import Sampling
 from otlp.studies.cascade_curve import METHODS, Point, curve, observe
 from otlp.studies.figures import draw_cascades
@@ -66,12 +66,10 @@ def command(
     for method in cascades:
         for alpha in threshold or ():
             METHODS[method](alpha)  # refuses a threshold that is none
+    texts = None
     if models.prompt_file is None:
-        texts: Sequence[Prompt] = [whole for _, whole in passages()][: models.limit]
-    else:
-        texts = models.texts()
-    pair = models.open(Sampling(temperature))
-    encoded = encode_prompts(pair[1], texts)
+        texts = [whole for _, whole in passages()][: models.limit]
+    pair, encoded = models.ready(Sampling(temperature), texts)
     with progress("reading texts", len(encoded)) as step:
         observed = observe(*pair, encoded, length=length, seed=seed, progress=step)
     points: list[Point] = []

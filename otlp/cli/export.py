@@ -72,7 +72,8 @@ def command(
     single = ChosenRows.single(capture, row)
     with progress("building", None):
         lp = lp_arrays(single.problem(row, n, scheme=scheme, **cut), form, memory_limit)
-    settings = {"capture": single.source["capture"], "row": row, "n": n, "scheme": scheme, **cut}
+    asked = {"row": row, "n": n, "scheme": scheme, **cut}
+    settings = {"capture": single.source["capture"], **asked}
     said = [f"{name} = {value}" for name, value in settings.items() if value is not None]
     write_whole(path, lambda temporary: _write(lp, temporary, ", ".join(said)))
     content = {
@@ -89,7 +90,6 @@ def command(
         "equations": len(lp.rows_eq),
         "optimum": lp.optimum,
     }
-    asked = {"row": row, "n": n, "scheme": scheme, **cut}
     write_result(json_path, "export", {**single.source, **asked, **sizes})
     facts(str(path), content)
 

@@ -32,15 +32,13 @@ def command(capture: str | None, json_path: Path | None) -> None:
     data = open_capture(capture)
     described = ChosenRows(capture, data, spread_rows(len(data), SAMPLE_ROWS) if len(data) else [])
     rows = described.numbers
-    entropies: tuple[list[float], list[float]] = ([], [])
-    overlap = []
+    found = []
     with progress("reading rows", len(rows)) as step:
         for row in rows:
-            pair = data.distributions(row)
-            for distribution, found in zip(pair, entropies, strict=True):
-                found.append(entropy(distribution))
-            overlap.append(float(np.minimum(*pair).sum()))
+            p, q = data.distributions(row)
+            found.append((entropy(p), entropy(q), np.minimum(p, q).sum()))
             step()
+    target, draft, overlap = np.reshape(found, (-1, 3)).T.tolist()
     left_open = described.truncations() if data.kept is not None else []
     content: dict[str, Any] = {
         **described.source,
@@ -53,13 +51,12 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "kept_tokens": data.kept,
         "described_rows": len(rows),
         "row_choice": described.choice,
-        "target_entropy_nats": _quantiles(entropies[0]),
-        "draft_entropy_nats": _quantiles(entropies[1]),
+        "target_entropy_nats": _quantiles(target),
+        "draft_entropy_nats": _quantiles(draft),
         "acceptance_of_one_draft": _quantiles(overlap),
         "left_open": _quantiles(left_open),
     }
     write_result(json_path, "info", content)
-    entropy_words = "target {} nats, draft {} nats".format(*map(_words, entropies))
     printed = {
         "data": "synthetic, from a seeded generator" if data.synthetic else "real models",
         "target": data.target_model,
@@ -69,7 +66,7 @@ def command(capture: str | None, json_path: Path | None) -> None:
         "rows": f"{len(data):,}",
         "vocabulary": f"{content['vocab_size']:,}",
         "stored as": data.dtype if data.kept is None else f"the {data.kept} likeliest tokens",
-        "entropy": entropy_words,
+        "entropy": f"target {_words(target)} nats, draft {_words(draft)} nats",
         "acceptance, n = 1": _words(overlap),
         "left open": _words(left_open) if data.kept is not None else "",
         "note": data.note,

@@ -33,11 +33,6 @@ class Models:
     dtype: str
     limit: int | None
 
-    def open(self, sampling: Sampling) -> tuple[Model, HuggingFaceModel]:
-        """Load draft and target."""
-        with progress("loading models", None):
-            return open_pair(self.draft, self.target, self.device, self.dtype, sampling)
-
     def said(self) -> dict[str, Any]:
         """What was chosen, for `write_result`."""
         return {
@@ -49,14 +44,13 @@ class Models:
             "dtype": self.dtype,
         }
 
-    def texts(self) -> Sequence[Prompt]:
-        """Read the prompts, by default those that ship."""
-        return read_prompts(self.prompt_file, self.limit)
-
-    def ready(self, sampling: Sampling) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
-        """Read the prompts, load draft and target, and encode."""
-        texts = self.texts()
-        pair = self.open(sampling)
+    def ready(
+        self, sampling: Sampling, texts: Sequence[Prompt] | None = None
+    ) -> tuple[tuple[Model, HuggingFaceModel], list[IntArray]]:
+        """Load draft and target, and encode texts: by default the prompts, which are read first."""
+        texts = read_prompts(self.prompt_file, self.limit) if texts is None else texts
+        with progress("loading models", None):
+            pair = open_pair(self.draft, self.target, self.device, self.dtype, sampling)
         return pair, encode_prompts(pair[1], texts)
 
 

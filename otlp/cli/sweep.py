@@ -129,15 +129,11 @@ def command(
 def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
     """The most that each row leaves open at a setting; nothing for whole rows."""
     widest = None if None in grid.top_k else max(k for k in grid.top_k if k)
-    cut: dict[str, Any] = {
-        "draft_temperature": grid.draft_temperature,
-        "top_k": widest,
-        "top_p": grid.top_p,
-    }
+    cut = grid.draft_temperature, widest, grid.top_p
     found = []
     for row in rows.numbers if rows.capture.kept else ():
         with suppress(OTLPError):  # a row that cannot be used has its reason
-            found.append(max(rows.capture.truncation(row, t, **cut) for t in grid.temperature))
+            found.append(max(rows.capture.truncation(row, t, *cut) for t in grid.temperature))
     return found
 
 

@@ -13,7 +13,7 @@ Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -117,8 +117,7 @@ class Point:
 
     def record(self) -> dict[str, object]:
         """Everything about the point, as JSON takes it: estimates as mean, low and high."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v.record() if isinstance(v, Estimate) else v for k, v in found.items()}
+        return {k: v.record() if isinstance(v, Estimate) else v for k, v in vars(self).items()}
 
 
 def observe(

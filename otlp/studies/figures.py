@@ -119,13 +119,13 @@ def draw_block_efficiency(path: Path, found: Sequence[Measurement], title: str) 
         canvas.suptitle(title, parse_math=False)
 
 
-def _legend(canvas: Any, panels: Iterable[Any]) -> None:
+def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
     """One legend for all panels, each name once."""
     handles: dict[str, Any] = {}
     for panel in panels:
         lines, names = panel.get_legend_handles_labels()
         handles |= dict(zip(names, lines, strict=True))
-    canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+    canvas.legend(handles.values(), handles.keys(), **{"loc": "outside right center", **place})
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
@@ -153,8 +153,7 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
             apart.set(title="sequential, oracles")
         for panel in grid[-1]:
             panel.set_xlabel("target calls a token")
-        (handles, labels), (more, names) = (one.get_legend_handles_labels() for one in grid[0])
-        canvas.legend([*handles, *more], [*labels, *names], loc="outside lower center", ncols=4)
+        _legend(canvas, grid[0], loc="outside lower center", ncols=4)
         canvas.suptitle(title, fontsize="small", parse_math=False)
 
 
@@ -174,10 +173,7 @@ def _line(panel: Any, axis: str, found: Sequence[Measurement]) -> None:
     panel.errorbar(
         [getattr(one.setting, axis) for one in found],
         [estimate.mean for estimate in estimates],
-        [
-            [estimate.mean - estimate.low for estimate in estimates],
-            [estimate.high - estimate.mean for estimate in estimates],
-        ],
+        [estimate.high - estimate.mean for estimate in estimates],
         label=found[0].setting.algorithm,
         **look(found[0].setting.algorithm),
     )
