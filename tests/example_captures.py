@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otlp.data.capture_file import join_files, open_capture_file, write
-from otlp.data.captures import Capture
+from otlp.data.capture_file import read_capture_file
+from otlp.data.captures import Capture, save
+from otlp.data.tensor_file import NewTensor, write_tensors
 
 LABELS = {
     "target_model": "large",
@@ -76,21 +78,33 @@ def check_same(found: Capture, wanted: Capture) -> None:
         assert (one.position, one.next_token) == (other.position, other.next_token)
 
 
+def save_simply(capture: Capture, path: Path) -> None:
+    """In the layout that any tool can write, whose texts are a label."""
+    kinds = {
+        "target_logits": "F32",
+        "draft_logits": "F32",
+        "positions": "I64",
+        "next_tokens": "I64",
+    }
+    columns = {
+        name: NewTensor(kind, getattr(capture, name).shape, [getattr(capture, name)])
+        for name, kind in kinds.items()
+    }
+    texts = json.dumps(capture.contexts)
+    said = {"format": "otlp-capture-1", "synthetic": "false", "contexts": texts}
+    write_tensors(path, columns, LABELS | said)
+
+
 ROWS, V = 7, 5
-"""Of `example`, in files."""
+"""Of `example`, in a file."""
 
 
-def in_files(folder: Path, capture: Capture | None = None, rows_each: int = 3) -> Capture:
-    """A capture whose rows stay in files of so many, as while it is being made."""
-    given = example() if capture is None else capture
-    parts = []
-    for start in range(0, max(len(given), 1), rows_each):
-        part = folder / f"{len(parts)}.safetensors"
-        write(part, given[start : start + rows_each])
-        parts.append(part)
-    return opened(parts)
+def in_file(folder: Path, capture: Capture | None = None) -> Capture:
+    """A capture whose rows stay in the file ``mine.safetensors``."""
+    save(example() if capture is None else capture, folder / "mine.safetensors")
+    return opened(folder / "mine.safetensors")
 
 
-def opened(parts: list[Path]) -> Capture:
-    """The rows of some files, which stay there."""
-    return join_files([open_capture_file(str(part)) for part in parts])
+def opened(path: Path) -> Capture:
+    """The rows of a file, which stay there."""
+    return read_capture_file(str(path), most=0)

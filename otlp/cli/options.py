@@ -284,5 +284,5 @@ def row_options(top_k: int = 0) -> Decorator:
 
 
 def open_capture(path: str | None) -> Capture:
-    """Load a capture, the built-in one by default: of a file, an index or a folder."""
+    """Load a capture, the built-in one by default."""
     return builtin() if path is None else load(path)

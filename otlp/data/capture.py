@@ -11,6 +11,7 @@ import numpy as np
 
 from otlp.checks import precision, whole_number
 from otlp.data.columns import (
+    LazyArray,
     LogitArray,
     as_logits,
     as_rows,
@@ -18,7 +19,7 @@ from otlp.data.columns import (
     check_next_tokens,
     row_integers,
 )
-from otlp.data.stored_rows import LazyArray, StoredRows, StoredTexts
+from otlp.data.stored_rows import StoredRows, StoredTexts
 from otlp.distribution import FloatArray, IntArray, ReadOnly, softmax
 from otlp.distribution import top_k as keep_top_k
 from otlp.distribution import top_p as keep_top_p

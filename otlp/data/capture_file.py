@@ -1,15 +1,16 @@
 """A capture in one safetensors file: which tensors and labels it has.
 
-There are two layouts.  `FORMAT` keeps the texts before the rows in the metadata, and is what any
-tool can write.  `LARGE` keeps them as tensors, so that they need not be read with the header; its
-tensors may be those of a `TopCapture`.
+Texts before the rows are tensors, so that they need not be read with the header; rows are whole,
+or those of a `TopCapture`.  Of whole rows there is a simpler layout, `SIMPLE`, which is read too:
+its texts are a label, so that any tool can write it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,13 @@ import numpy.typing as npt
 
 from otlp.data.capture import LABELS, Capture
 from otlp.data.columns import check_logits
-from otlp.data.stored_rows import FileTexts, StoredRows, StoredTexts
-from otlp.data.tensor_file import (
-    FileTensor,
-    NewTensor,
-    open_file,
-    read_header,
-    write_tensors,
-)
+from otlp.data.stored_rows import StoredRows, StoredTexts
+from otlp.data.tensor_file import FileTensor, NewTensor, open_file, read_header, write_tensors
 from otlp.data.top_capture import TopCapture
 from otlp.data.top_rows import TopRows, check_rows
-from otlp.errors import CaptureError, InvalidInputError, OTLPError
+from otlp.errors import CaptureError, OTLPError
 
-FORMAT, LARGE = "otlp-capture-1", "otlp-capture-2"
+FORMAT, SIMPLE = "otlp-capture-2", "otlp-capture-1"
 
 PRECISIONS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
@@ -47,45 +42,6 @@ PIECE = 2**24
 """Bytes that are written at a time, or one row."""
 
 
-@dataclass(frozen=True, eq=False)
-class CaptureFile:
-    """What the header of a capture file says.
-
-    Attributes
-    ----------
-    path : str
-    labels : dict
-        Of the labels of a capture, ``synthetic`` and, for a `TopCapture`, ``vocab_size``.
-    tensors : dict
-        By name.
-    contexts : tuple of str, or None
-        None if they are tensors.
-    """
-
-    path: str
-    labels: dict[str, str]
-    tensors: dict[str, FileTensor]
-    contexts: tuple[str, ...] | None
-
-    @property
-    def rows(self) -> int:
-        """How many rows the file has."""
-        return self.tensors["positions"].shape[0] if self.tensors["positions"].shape else 0
-
-
-def open_capture_file(path: str) -> CaptureFile:
-    """Read and check a header.
-
-    Raises
-    ------
-    CaptureError
-        If the file cannot be read, is truncated, or is no capture.
-    """
-    with open_file(path) as file:
-        header = read_header(path, file)
-    return _parse(path, header.metadata, header.tensors)
-
-
 def read_capture_file(path: str, most: int) -> Capture:
     """Read a capture into memory and check every value; larger than `most` bytes, open it only.
 
@@ -97,63 +53,49 @@ def read_capture_file(path: str, most: int) -> Capture:
         If the file cannot be read, is truncated, or is no capture.
     """
     with open_file(path) as file:
-        header = read_header(path, file)
-        found = _parse(path, header.metadata, header.tensors)
-        size = found.tensors["positions"].stamp[0]
-        if size > most:
-            return join_files([found])
-        content = header.content + file.read()
-    if len(content) != size:
-        raise CaptureError(f"{path}: was cut while it was read; copy or write it again")
-    tensors = {name: replace(tensor, content=content) for name, tensor in found.tensors.items()}
-    return join_files([replace(found, tensors=tensors)], in_memory=True)
-
-
-def join_files(files: Sequence[CaptureFile], in_memory: bool = False) -> Capture:
-    """Make one capture of files, whose rows stay there; their labels are those of the first.
-
-    Parameters
-    ----------
-    files : sequence of CaptureFile
-        At least one.
-    in_memory : bool
-        Read all rows and texts.
-
-    Raises
-    ------
-    CaptureError
-        If shapes or types do not fit together.
-    """
-    first = files[0]
-    names = [name for name in first.tensors if name not in TEXTS]
-    for file in files:
-        for name in names:
-            shape, wanted = file.tensors[name].shape, first.tensors[name].shape[1:]
-            if shape != (file.rows, *wanted):
-                raise CaptureError(
-                    f"{file.path}: its {name} has shape {shape} and must have "
-                    f"{(file.rows, *wanted)}, as its positions and {first.path} say; write it again"
-                )
+        metadata, tensors = read_header(path, file)
+        _check_layout(path, metadata, tensors)
+        size = tensors["positions"].stamp[0]
+        content = None
+        if size <= most:
+            file.seek(0)
+            content = file.read()
+    if content is not None:
+        if len(content) != size:
+            raise CaptureError(f"{path}: was cut while it was read; copy or write it again")
+        tensors = {name: replace(tensor, content=content) for name, tensor in tensors.items()}
     columns: dict[str, Any] = {
-        name: StoredRows.of(file.tensors[name] for file in files) for name in names
+        name: StoredRows(range(tensor.shape[0]), tensor)
+        for name, tensor in tensors.items()
+        if name not in TEXTS
     }
-    if in_memory:
-        columns = {name: np.asarray(column) for name, column in columns.items()}
-    contexts: tuple[str, ...] | StoredTexts
-    if not in_memory and all(file.contexts is None for file in files):
-        contexts = StoredTexts.of(
-            FileTexts(file.tensors["context_ends"], file.tensors["contexts"]) for file in files
-        )
+    contexts: Sequence[str]
+    if metadata["format"] == SIMPLE:
+        contexts = _listed(path, metadata["contexts"])
     else:
-        contexts = tuple(text for file in files for text in _contexts(file))
-    kinds = {file.tensors["target_logits"].kind for file in files if "target_logits" in names}
-    return _made(
-        first, columns, contexts, PRECISIONS[kinds.pop()] if len(kinds) == 1 else "float32"
-    )
+        ends = tensors["context_ends"]
+        contexts = StoredTexts(range(ends.shape[0]), ends, tensors["contexts"])
+    if content is not None:
+        columns = {name: np.asarray(column) for name, column in columns.items()}
+        contexts = tuple(contexts)
+    given = columns | {label: metadata[label] for label in LABELS}
+    given |= {"synthetic": metadata["synthetic"] == "true", "contexts": contexts}
+    try:
+        if "target_logits" in given:
+            return Capture(**given, dtype=PRECISIONS[tensors["target_logits"].kind])
+        vocab_size = int(metadata["vocab_size"])
+        for model in ("target", "draft"):
+            ids, logprobs, rest = (given.pop(f"{model}_{x}") for x in ("ids", "logprobs", "rest"))
+            given[f"{model}_logits"] = TopRows(ids, logprobs, rest, vocab_size)
+        return TopCapture(**given)
+    except (OTLPError, ValueError) as error:
+        raise _no_capture(path, error) from error
 
 
-def write(path: Path, capture: Capture, layout: str = LARGE) -> None:
-    """Write a capture to a new file, piece by piece.
+def write(path: Path, parts: Sequence[Capture]) -> None:
+    """Write captures of rows of one kind to a new file, one behind the other, piece by piece.
+
+    The labels are those of the first; precisions that differ become float32.
 
     Raises
     ------
@@ -162,68 +104,75 @@ def write(path: Path, capture: Capture, layout: str = LARGE) -> None:
     InvalidInputError
         If rows that lie in files are no logits.
     """
-    metadata = {label: getattr(capture, label) for label in LABELS}
-    metadata |= {"format": layout, "synthetic": "true" if capture.synthetic else "false"}
-    if isinstance(capture, TopCapture):
-        metadata["vocab_size"] = str(capture.vocab_size - 1)
-    columns = _columns(capture)
-    if layout == LARGE:
-        columns = _texts(capture) | columns
-    else:
-        metadata["contexts"] = json.dumps(tuple(capture.contexts))
-    write_tensors(path, columns, metadata)
+    first = parts[0]
+    metadata = {label: getattr(first, label) for label in LABELS}
+    metadata |= {"format": FORMAT, "synthetic": "true" if first.synthetic else "false"}
+    if isinstance(first, TopCapture):
+        metadata["vocab_size"] = str(first.vocab_size - 1)
+    write_tensors(path, _texts(parts) | _columns(parts), metadata)
 
 
-def _columns(capture: Capture) -> dict[str, NewTensor]:
-    """The columns of a capture, but for the texts."""
+def _columns(parts: Sequence[Capture]) -> dict[str, NewTensor]:
+    """The columns of captures, but for the texts."""
+    rows = sum(map(len, parts))
     columns = {
-        name: NewTensor("I64", (len(capture),), _pieces(getattr(capture, name), 8))
-        for name in ("positions", "next_tokens")
+        name: NewTensor("I64", (rows,), _pieces([getattr(part, name) for part in parts]))
+        for name in NUMBERS
     }
-    kind = {name: kind for kind, name in PRECISIONS.items()}[capture.dtype]
-    for name in ("target_logits", "draft_logits"):
-        logits = getattr(capture, name)
-        if isinstance(logits, TopRows):
-            model = name.removesuffix("_logits")
-            shape, row_bytes = (len(capture), logits.k), 4 * logits.k
+    precisions = {part.dtype for part in parts}
+    precision = precisions.pop() if len(precisions) == 1 else "float32"
+    kind = {name: kind for kind, name in PRECISIONS.items()}[precision]
+    for model in ("target", "draft"):
+        name = f"{model}_logits"
+        logits = [getattr(part, name) for part in parts]
+        if isinstance(logits[0], TopRows):
+            shape = rows, logits[0].k
+            logprobs, rest = ([one.logprobs for one in logits], [one.rest for one in logits])
             columns |= {
-                f"{model}_ids": NewTensor("I32", shape, _ids(logits, row_bytes)),
-                f"{model}_logprobs": NewTensor("F32", shape, _pieces(logits.logprobs, row_bytes)),
-                f"{model}_rest": NewTensor("F32", shape[:1], _pieces(logits.rest, 4)),
+                f"{model}_ids": NewTensor("I32", shape, _ids(logits)),
+                f"{model}_logprobs": NewTensor("F32", shape, _pieces(logprobs)),
+                f"{model}_rest": NewTensor("F32", shape[:1], _pieces(rest)),
             }
         else:
-            pieces = _pieces(logits, 4 * capture.vocab_size, name)
-            columns[name] = NewTensor(kind, logits.shape, pieces)
+            columns[name] = NewTensor(kind, (rows, parts[0].vocab_size), _pieces(logits, name))
     return columns
 
 
-def _parse(path: str, metadata: Mapping[str, str], tensors: dict[str, FileTensor]) -> CaptureFile:
+def _check_layout(
+    path: str, metadata: Mapping[str, str], tensors: Mapping[str, FileTensor]
+) -> None:
+    """Refuse a file whose tensors and labels are not those of a capture."""
     layout = metadata.get("format")
-    if layout not in (FORMAT, LARGE):
+    if layout not in (SIMPLE, FORMAT):
         raise CaptureError(
             f"{path}: a safetensors file, but its metadata has format {layout!r} instead of "
-            f"{FORMAT!r} or {LARGE!r}; write it with captures.save"
+            f"{FORMAT!r} or {SIMPLE!r}; write it with captures.save"
         )
-    top = layout == LARGE and "target_ids" in tensors
-    expected = (TOP if top else WHOLE) | (TEXTS if layout == LARGE else {})
-    labels = [*LABELS, "synthetic", *(["vocab_size"] if top else [])]
-    if layout == FORMAT:
-        labels.append("contexts")
-    absent = sorted((expected.keys() - tensors.keys()) | (set(labels) - metadata.keys()))
+    top = layout == FORMAT and "target_ids" in tensors
+    expected = (TOP if top else WHOLE) | (TEXTS if layout == FORMAT else {})
+    labels = {*LABELS, "synthetic", *(["vocab_size"] if top else [])}
+    if layout == SIMPLE:
+        labels.add("contexts")
+    absent = sorted((expected.keys() - tensors.keys()) | (labels - metadata.keys()))
     if absent or metadata["synthetic"] not in ("true", "false"):
         missing = ", ".join(absent) or "synthetic, as true or false"
         raise CaptureError(f"{path}: lacks {missing}; write it with captures.save")
+    rows = next(iter(tensors["positions"].shape), 0)
     for name, tensor in tensors.items():
         if name not in expected or tensor.kind not in expected[name]:
             raise CaptureError(
                 f"{path}: its tensor {name!r} of type {tensor.kind} is no part of a capture, which "
                 f"has {_described(expected)}; write it with captures.save"
             )
-    for name in TEXTS.keys() & tensors.keys():
-        if len(tensors[name].shape) != 1:
+        if name in TEXTS and len(tensor.shape) != 1:
             raise CaptureError(
-                f"{path}: its tensor {name!r} has shape {tensors[name].shape}: it must have one "
+                f"{path}: its tensor {name!r} has shape {tensor.shape}: it must have one "
                 "axis; write it with captures.save"
+            )
+        if name not in TEXTS and tensor.shape != (rows, *tensor.shape[1:]):
+            raise CaptureError(
+                f"{path}: its {name} has shape {tensor.shape} and must have "
+                f"{(rows, *tensor.shape[1:])}, as its positions say; write it again"
             )
     kinds = {tensors[name].kind for name in ("target_logits", "draft_logits") if name in tensors}
     if len(kinds) > 1:
@@ -231,91 +180,61 @@ def _parse(path: str, metadata: Mapping[str, str], tensors: dict[str, FileTensor
             f"{path}: target_logits is {tensors['target_logits'].kind} and draft_logits "
             f"{tensors['draft_logits'].kind}; store both in one precision"
         )
-    contexts = None
-    if layout == FORMAT:
-        try:
-            contexts = _listed(metadata["contexts"])
-        except (ValueError, RecursionError) as error:
-            raise CaptureError(
-                f"{path}: holds values that are no capture: {error}; capture the rows again"
-            ) from error
-    kept = {label: metadata[label] for label in labels if label != "contexts"}
-    return CaptureFile(path, kept, tensors, contexts)
 
 
 def _described(expected: Mapping[str, tuple[str, ...]]) -> str:
     return ", ".join(f"{name} ({' or '.join(kinds)})" for name, kinds in expected.items())
 
 
-def _made(
-    file: CaptureFile,
-    columns: Mapping[str, Any],
-    contexts: tuple[str, ...] | StoredTexts,
-    dtype: str,
-) -> Capture:
-    given: dict[str, Any] = dict(columns)
-    given |= {label: file.labels[label] for label in LABELS}
-    given |= {"synthetic": file.labels["synthetic"] == "true", "contexts": contexts}
-    try:
-        if "target_ids" not in given:
-            return Capture(**given, dtype=dtype)
-        vocab_size = int(file.labels["vocab_size"])
-        for model in ("target", "draft"):
-            ids, logprobs, rest = (given.pop(f"{model}_{x}") for x in ("ids", "logprobs", "rest"))
-            given[f"{model}_logits"] = TopRows(ids, logprobs, rest, vocab_size)
-        return TopCapture(**given)
-    except (OTLPError, ValueError, RecursionError) as error:
-        raise CaptureError(
-            f"{file.path}: holds values that are no capture: {error}; capture the rows again"
-        ) from error
-
-
-def _contexts(file: CaptureFile) -> Sequence[str]:
-    if file.contexts is not None:
-        return file.contexts
-    return tuple(
-        StoredTexts.of([FileTexts(file.tensors["context_ends"], file.tensors["contexts"])])
+def _no_capture(path: str, error: Exception) -> CaptureError:
+    return CaptureError(
+        f"{path}: holds values that are no capture: {error}; capture the rows again"
     )
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    contexts = json.loads(text)
-    if not isinstance(contexts, list) or not all(isinstance(item, str) for item in contexts):
-        raise InvalidInputError("contexts must be a JSON list of strings")
+def _listed(path: str, text: str) -> tuple[str, ...]:
+    """The texts of a label."""
+    try:
+        contexts = json.loads(text)
+        if not isinstance(contexts, list) or not all(isinstance(item, str) for item in contexts):
+            raise ValueError("contexts must be a JSON list of strings")
+    except (ValueError, RecursionError) as error:
+        raise _no_capture(path, error) from error
     return tuple(contexts)
 
 
-def _texts(capture: Capture) -> dict[str, NewTensor]:
-    ends = np.cumsum(
-        [len(text.encode("utf-8", "surrogatepass")) for text in capture.contexts], dtype=np.int64
-    )
-    content = (
-        np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) for text in capture.contexts
-    )
+def _texts(parts: Sequence[Capture]) -> dict[str, NewTensor]:
+    def encoded() -> Iterator[bytes]:
+        return (text.encode("utf-8", "surrogatepass") for part in parts for text in part.contexts)
+
+    ends = np.cumsum([len(text) for text in encoded()], dtype=np.int64)
+    content = (np.frombuffer(text, np.uint8) for text in encoded())
     return {
         "context_ends": NewTensor("I64", ends.shape, [ends]),
         "contexts": NewTensor("U8", (int(ends[-1]) if ends.size else 0,), content),
     }
 
 
-def _pieces(column: Any, row_bytes: int, name: str = "") -> Iterator[npt.NDArray[Any]]:
-    """Pieces of a column; of logits, which have a name, checked where they come from a file."""
-    step = max(1, PIECE // row_bytes)
-    for start in range(0, column.shape[0], step):
-        part = column[start : start + step]
-        piece = np.asarray(part)
-        if name and isinstance(part, StoredRows):
-            check_logits(piece, name, part.where)
-        yield piece
+def _pieces(columns: Sequence[Any], name: str = "") -> Iterator[npt.NDArray[Any]]:
+    """Pieces of columns; of logits, which have a name, checked where they come from a file."""
+    for column in columns:
+        step = max(1, PIECE // (math.prod(column.shape[1:]) * column.dtype.itemsize))
+        for start in range(0, column.shape[0], step):
+            part = column[start : start + step]
+            piece = np.asarray(part)
+            if name and isinstance(part, StoredRows):
+                check_logits(piece, name, part.where)
+            yield piece
 
 
-def _ids(rows: TopRows, row_bytes: int) -> Iterator[npt.NDArray[Any]]:
+def _ids(columns: Sequence[TopRows]) -> Iterator[npt.NDArray[Any]]:
     """Pieces of ids, checked with all else of their rows where these come from a file."""
-    start = 0
-    for piece in _pieces(rows.ids, row_bytes):
-        part = rows[start : start + len(piece)]
-        if isinstance(rows.ids, StoredRows):
-            logprobs, rest = np.asarray(part.logprobs), np.asarray(part.rest)
-            check_rows(piece, logprobs, rest, rows.vocab_size, part.where)
-        yield piece
-        start += len(piece)
+    for rows in columns:
+        start = 0
+        for piece in _pieces([rows.ids]):
+            part = rows[start : start + len(piece)]
+            if isinstance(rows.ids, StoredRows):
+                logprobs, rest = np.asarray(part.logprobs), np.asarray(part.rest)
+                check_rows(piece, logprobs, rest, rows.vocab_size, part.where)
+            yield piece
+            start += len(piece)

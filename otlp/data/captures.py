@@ -1,15 +1,18 @@
 """Captured logits of a target and a draft model: real rows to solve, without running a model.
 
-A capture is one safetensors file, which any tool that writes that format can make, of tensors:
+A capture is one safetensors file of tensors:
 
 - ``target_logits``, (rows, V), F16, BF16 or F32: logits of the target at temperature 1
 - ``draft_logits``, (rows, V), the same type: logits of the draft for the same contexts
 - ``positions``, (rows,), I64: tokens before the row in its passage; -1 if unknown
 - ``next_tokens``, (rows,), I64: the token that the text goes on with; -1 if unknown
+- ``contexts``, (bytes,), U8: the texts before the rows, their UTF-8 bytes one behind the other
+- ``context_ends``, (rows,), I64: where each of these texts ends
 
-The file's metadata holds ``format`` (``otlp-capture-1``), ``target_model``, ``draft_model``,
-``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``), ``note``, and ``contexts``, a
-JSON list with the text before each row.
+The file's metadata holds ``format`` (``otlp-capture-2``), ``target_model``, ``draft_model``,
+``tokenizer``, ``source``, ``synthetic`` (``true`` or ``false``) and ``note``.  With the format
+``otlp-capture-1``, which any tool can write, the texts are a JSON list in the metadata,
+``contexts``.
 
 A capture may be of any size: a large file is opened, and its rows are read when they are used.  For
 captures of the k likeliest tokens only see `otlp.data.top_capture`.
@@ -49,9 +52,6 @@ __all__ = [
 
 IN_MEMORY = 2**28
 """Bytes; a larger file stays where it is, and its rows are read when they are used."""
-
-MOST_TEXT = 2**24
-"""Characters before the rows that are read with the header; more are tensors of their own."""
 
 
 def load(path: str | os.PathLike[str]) -> Capture:
@@ -125,10 +125,8 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
     if not isinstance(capture, Capture):
         raise InvalidInputError(f"capture is a {type(capture).__name__}: it must be a Capture")
     name = _name(path)
-    small = capture.kept is None and sum(map(len, capture.contexts)) < MOST_TEXT
-    layout = capture_file.FORMAT if small else capture_file.LARGE
     with writing_to(name), whole_file(name) as temporary:
-        capture_file.write(temporary, capture, layout)
+        capture_file.write(temporary, [capture])
 
 
 def builtin() -> Capture:

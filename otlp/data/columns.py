@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import as_array
-from otlp.data.stored_rows import LazyArray, StoredRows
+from otlp.data.stored_rows import StoredRows
+from otlp.data.top_rows import TopRows
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
@@ -23,6 +24,8 @@ Examples
 'float32'
 """
 
+LazyArray: TypeAlias = StoredRows | TopRows
+"""Serves as an array of logits, and becomes one where it is asked for; ``np.asarray`` reads it."""
 
 UNKNOWN = -1
 MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {

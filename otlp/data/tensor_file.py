@@ -71,11 +71,6 @@ class FileTensor:
         """Type of the arrays that are read, float32 for bfloat16."""
         return np.dtype(np.float32 if self.kind == "BF16" else NUMBERS[self.kind])
 
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return math.prod(self.shape) * np.dtype(NUMBERS[self.kind]).itemsize
-
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Read some rows, shape (stop - start, ...).
 
@@ -106,15 +101,6 @@ class FileTensor:
         return frozen(stored)
 
 
-@dataclass(frozen=True)
-class FileHeader:
-    """What a safetensors file says before its numbers."""
-
-    content: bytes
-    metadata: dict[str, str]
-    tensors: dict[str, FileTensor]
-
-
 @contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
     """Open an ordinary file, or say why it cannot be read.
@@ -142,8 +128,8 @@ def open_file(path: str) -> Iterator[BinaryIO]:
         ) from error
 
 
-def read_header(path: str, file: BinaryIO) -> FileHeader:
-    """Read the header of a file, and see that its tensors fill the file to the last byte.
+def read_header(path: str, file: BinaryIO) -> tuple[dict[str, str], dict[str, FileTensor]]:
+    """Read metadata and tensors, and see that these fill the file to the last byte.
 
     Raises
     ------
@@ -155,8 +141,7 @@ def read_header(path: str, file: BinaryIO) -> FileHeader:
     try:
         if not 0 < length <= min(MOST_HEADER, stamp[0] - 8):
             raise ValueError(f"{stamp[0]:,} bytes with a header of {length:,}")
-        text = file.read(length)
-        found = json.loads(text)
+        found = json.loads(file.read(length))
         metadata = found.pop("__metadata__", {})
         if not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("its metadata holds more than text")
@@ -180,7 +165,7 @@ def read_header(path: str, file: BinaryIO) -> FileHeader:
             f"{path}: not a complete safetensors file ({error}); it is truncated or something "
             "else: copy or write it again"
         ) from None
-    return FileHeader(length.to_bytes(8, "little") + text, metadata, tensors)
+    return metadata, tensors
 
 
 def write_tensors(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import as_array, whole_number
-from otlp.data.stored_rows import LazyArray, StoredRows
+from otlp.data.stored_rows import StoredRows
 from otlp.distribution import FloatArray, IntArray, ReadOnly, frozen
 from otlp.errors import InvalidInputError, RowOutOfRangeError
 
@@ -36,7 +36,7 @@ class TopRow(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TopRows(ReadOnly, LazyArray):
+class TopRows(ReadOnly):
     """Log-probabilities of which only the largest were kept.
 
     Serves as an array (rows, V + 1) of float32: the kept ones in their places, the log of the
@@ -73,7 +73,12 @@ class TopRows(ReadOnly, LazyArray):
     vocab_size: int
 
     def __post_init__(self) -> None:
-        vocab_size = check_vocab_size(self.vocab_size)
+        vocab_size = whole_number(self.vocab_size, "vocab_size")
+        if vocab_size > MOST_TOKENS:
+            raise InvalidInputError(
+                f"vocab_size is {reprlib.repr(vocab_size)}: rows have at most {MOST_TOKENS:,} "
+                "tokens"
+            )
         object.__setattr__(self, "vocab_size", vocab_size)
         columns = {}
         for name, kinds in (("ids", "iu"), ("logprobs", "f"), ("rest", "f")):
@@ -166,21 +171,6 @@ class TopRows(ReadOnly, LazyArray):
     def where(self, row: int) -> str:
         """Say where a row lies."""
         return self.ids.where(row) if isinstance(self.ids, StoredRows) else "in memory"
-
-
-def check_vocab_size(vocab_size: int) -> int:
-    """Validate V.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is no whole number of at least 1, or too large for a row to be made.
-    """
-    if whole_number(vocab_size, "vocab_size") > MOST_TOKENS:
-        raise InvalidInputError(
-            f"vocab_size is {reprlib.repr(vocab_size)}: rows have at most {MOST_TOKENS:,} tokens"
-        )
-    return int(vocab_size)
 
 
 def stack(rows: Sequence[TopRow], k: int, vocab_size: int) -> TopRows:

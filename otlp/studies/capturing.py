@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import whole_number
-from otlp.data.capture_file import join_files, open_capture_file, write
+from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -188,13 +188,25 @@ def capture(
             rng = np.random.default_rng([seed, index])
             passage = capture_passage(draft, target, prompt, steps, rng)
             kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
-            with writing_to(part), whole_file(part) as temporary:
-                write(temporary, kept)  # so that its texts need not be read with its header
+            save(kept, part)
         progress()
-    files = [open_capture_file(os.path.abspath(part)) for part in parts]
-    save(join_files(files), path)
+    passages = [read_capture_file(os.path.abspath(part), most=0) for part in parts]
+    for part, rows in zip(parts, passages, strict=True):
+        if _widths(rows) != _widths(passages[0]):
+            raise CaptureError(
+                f"{part}: its rows have other numbers of tokens than those of {parts[0].name}; "
+                "delete what is wrong, and give the same again"
+            )
+    with writing_to(path), whole_file(path) as temporary:
+        write(temporary, passages)
     _remove(folder, parts)
     return load(path)
+
+
+def _widths(rows: Capture) -> list[tuple[int, int | None]]:
+    """How many tokens the rows of both models are over, and how many were kept."""
+    both = rows.target_logits, rows.draft_logits
+    return [(logits.shape[1], getattr(logits, "k", None)) for logits in both]
 
 
 def _plan(

@@ -78,7 +78,6 @@ TAKE_TWO: dict[str, Callable[[Any, Any], Any]] = {
 BATCHED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "softmax": lambda p, q, drawn: batched.softmax(p, 0.5),
     "acceptance": lambda p, q, drawn: batched.acceptance(p, q, drawn).acceptance,
-    "conditional": lambda p, q, drawn: batched.conditional(p, q, drawn),
     **{
         name: lambda p, q, drawn, name=name: getattr(batched, name)(
             p, q, drawn, torch.Generator().manual_seed(1)
@@ -177,6 +176,10 @@ def test_the_safetensors_package_reads_and_writes_captures(tmp_path: Path, dtype
     tensors = load_file(tmp_path / "ours")
     assert tensors["draft_logits"].dtype == getattr(torch, dtype)
     assert np.array_equal(tensors["draft_logits"].float().numpy(), capture.draft_logits)
-    metadata = {**LABELS, "format": "otlp-capture-1", "synthetic": "false"}
-    save_file(tensors, tmp_path / "theirs", metadata | {"contexts": json.dumps(capture.contexts)})
+    metadata = {**LABELS, "format": "otlp-capture-2", "synthetic": "false"}
+    save_file(tensors, tmp_path / "theirs", metadata)
     check_same(captures.load(tmp_path / "theirs"), capture)
+    del tensors["contexts"], tensors["context_ends"]
+    simple = {"format": "otlp-capture-1", "contexts": json.dumps(capture.contexts)}
+    save_file(tensors, tmp_path / "simple", metadata | simple)
+    check_same(captures.load(tmp_path / "simple"), capture)

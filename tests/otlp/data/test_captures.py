@@ -17,7 +17,15 @@ from otlp.data import capture_file
 from otlp.data.captures import load, save
 from otlp.errors import CaptureError, InvalidInputError, OTLPError, TokenOutOfRangeError
 from tests.damaged_files import change_header, files_of_at_most
-from tests.example_captures import DTYPES, MEMORY, bfloat16_values, check_same, example, make
+from tests.example_captures import (
+    DTYPES,
+    MEMORY,
+    bfloat16_values,
+    check_same,
+    example,
+    make,
+    save_simply,
+)
 
 
 @st.composite
@@ -72,23 +80,38 @@ def test_logits_are_stored_in_their_precision(tmp_path, dtype):
         (lambda header: header.pop("__metadata__"), "format None"),
         (lambda header: header["__metadata__"].pop("tokenizer"), "lacks tokenizer"),
         (lambda header: header["__metadata__"].update(synthetic="perhaps"), "synthetic"),
-        (lambda header: header["__metadata__"].update(contexts="3"), "JSON list of strings"),
-        (lambda header: header["__metadata__"].update(contexts="["), "no capture"),
-        (lambda header: header["__metadata__"].update(contexts="[" * 99999), "no capture"),
-        (lambda header: header["__metadata__"].update(contexts='["a"]'), "1 entries for 3 rows"),
         (lambda header: header["target_logits"].update(dtype="I32"), "type I32"),
         (lambda header: header["target_logits"].update(shape=[5, 3]), "must have"),
         (lambda header: header.update(logits=header.pop("draft_logits")), "lacks draft_logits"),
         (lambda header: header.update(other=header.pop("positions")), "lacks positions"),
     ],
 )
-def test_a_wrong_layout_is_named(tmp_path, edit, message):
+@pytest.mark.parametrize("write", [save, save_simply])
+def test_a_wrong_layout_is_named(tmp_path, write, edit, message):
     path = tmp_path / "edited"
-    save(example(rows=3), path)
+    write(example(rows=3), path)
     change_header(path, edit)
     with pytest.raises(CaptureError, match=message) as caught:
         load(path)
     assert "edited" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("3", "JSON list of strings"),
+        ("[", "no capture"),
+        ("[" * 99999, "no capture"),
+        ('["a"]', "1 entries for 3 rows"),
+    ],
+)
+def test_texts_of_the_simple_layout_are_a_list(tmp_path, texts, message):
+    path = tmp_path / "edited"
+    save_simply(example(rows=3), path)
+    check_same(load(path), example(rows=3))
+    change_header(path, lambda header: header["__metadata__"].update(contexts=texts))
+    with pytest.raises(CaptureError, match=rf"edited.*{message}"):
+        load(path)
 
 
 def test_a_missing_file_and_a_folder_are_capture_errors(tmp_path):

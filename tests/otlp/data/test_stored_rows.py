@@ -11,28 +11,44 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data import captures
-from otlp.data.captures import load, save
+from otlp.data.capture_file import write
+from otlp.data.captures import keep_top, load, save
 from otlp.data.stored_rows import StoredRows
 from otlp.errors import CaptureError
-from tests.example_captures import DTYPES, LABELS, ROWS, V, check_same, example, in_files, opened
+from tests.example_captures import DTYPES, LABELS, ROWS, V, check_same, example, in_file, opened
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows_each", [1, 3, 7])
-def test_files_hold_the_capture(tmp_path: Path, dtype: str, rows_each: int) -> None:
+def test_a_file_holds_the_capture(tmp_path: Path, dtype: str) -> None:
     capture = example(dtype=dtype)
-    found = in_files(tmp_path, capture, rows_each)
-    assert len(list(tmp_path.iterdir())) == -(-ROWS // rows_each)
+    found = in_file(tmp_path, capture)
     assert isinstance(found.target_logits, StoredRows)
     check_same(found, capture)
     for row in range(ROWS):
         np.testing.assert_array_equal(found.distributions(row), capture.distributions(row))
 
 
+@pytest.mark.parametrize("kept", [0, 3])
+@pytest.mark.parametrize("rows_each", [1, 3, 7])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_captures_are_written_one_behind_the_other(
+    tmp_path: Path, dtype: str, rows_each: int, kept: int
+) -> None:
+    whole = example(dtype=dtype)
+    if kept:
+        whole = keep_top(whole, kept)
+    starts = range(0, ROWS, rows_each)
+    for start in starts:
+        save(whole[start : start + rows_each], tmp_path / f"{start}")
+    parts = [opened(tmp_path / f"{start}") for start in starts]
+    write(tmp_path / "joined", parts)
+    save(whole, tmp_path / "whole")
+    assert (tmp_path / "joined").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
 def test_every_slice_is_that_of_the_rows(tmp_path: Path) -> None:
     capture = example()
-    found = in_files(tmp_path, capture)
+    found = in_file(tmp_path, capture)
     places = [None, *range(-ROWS - 1, ROWS + 2)]
     for start in places:
         for stop in places:
@@ -46,36 +62,25 @@ def test_every_slice_is_that_of_the_rows(tmp_path: Path) -> None:
         check_same(found[1:][cut], capture[1:][cut])
 
 
-def test_a_pickle_holds_paths_and_only_those_it_needs(tmp_path: Path) -> None:
+def test_a_pickle_holds_a_path_and_no_rows(tmp_path: Path) -> None:
     capture = example(rows=40, vocab_size=1000)
-    found = in_files(tmp_path, capture, rows_each=2)
+    found = in_file(tmp_path, capture)
     one = pickle.dumps(found[10:12])
     assert len(one) < 2000
-    assert b"/5.safetensors" in one and b"/4.safetensors" not in one
     check_same(pickle.loads(one), capture[10:12])
     check_same(pickle.loads(pickle.dumps(found)), capture)
 
 
 def test_no_rows_are_a_capture(tmp_path: Path) -> None:
-    found = in_files(tmp_path, example()[:0])
+    found = in_file(tmp_path, example()[:0])
     assert len(found) == 0 and list(found) == [] and found.vocab_size == V
 
 
-def test_what_was_in_files_makes_the_same_file(tmp_path: Path) -> None:
+def test_what_was_in_a_file_makes_the_same_file(tmp_path: Path) -> None:
     capture = example(dtype="bfloat16")
     save(capture, tmp_path / "one")
-    save(in_files(tmp_path, capture, 2), tmp_path / "again")
+    save(in_file(tmp_path, capture), tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "one").read_bytes()
-
-
-def test_much_text_is_not_read_with_the_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(captures, "MOST_TEXT", 10)
-    save(example(), tmp_path / "mine")
-    length = int.from_bytes((tmp_path / "mine").read_bytes()[:8], "little")
-    assert b"before" not in (tmp_path / "mine").read_bytes()[: 8 + length]
-    check_same(load(tmp_path / "mine"), example())
 
 
 def sparse(path: Path, rows: int, vocab_size: int, layout: str) -> None:
@@ -98,16 +103,15 @@ def sparse(path: Path, rows: int, vocab_size: int, layout: str) -> None:
 
 
 def test_five_hundred_gigabytes_take_the_memory_of_a_row(tmp_path: Path) -> None:
-    rows, vocab_size = 500_000, 128_256
-    parts = [tmp_path / "0", tmp_path / "1"]
-    for part in parts:
-        try:
-            sparse(part, rows, vocab_size, "otlp-capture-2")
-        except OSError:
-            pytest.skip("this file system has no files of 256 GB")
+    rows, vocab_size = 1_000_000, 128_256
+    path = tmp_path / "large"
+    try:
+        sparse(path, rows, vocab_size, "otlp-capture-2")
+    except OSError:
+        pytest.skip("this file system has no files of 512 GB")
     tracemalloc.start()
     try:
-        capture = opened(parts)
+        capture = opened(path)
         for row in (0, 499_999, 500_000, -1):
             p, _ = capture.distributions(row)
             assert p[0] == pytest.approx(1 / vocab_size)
@@ -115,7 +119,7 @@ def test_five_hundred_gigabytes_take_the_memory_of_a_row(tmp_path: Path) -> None
         assert tracemalloc.get_traced_memory()[1] < 10 * 8 * vocab_size
     finally:
         tracemalloc.stop()
-    assert len(capture) == 1_000_000
+    assert len(capture) == rows
 
 
 def test_a_large_file_is_opened_and_not_read(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from otlp.data.synthetic import generate
 from otlp.drafts.scheme import DraftScheme
 from otlp.errors import CaptureError, InvalidInputError
 from tests import example_captures
-from tests.example_captures import LABELS, in_files, opened
+from tests.example_captures import LABELS, in_file, opened
 
 ROUNDING = 1e-5
 """Of log-probabilities in float32."""
@@ -163,7 +163,7 @@ def test_a_top_capture_is_a_capture() -> None:
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path, in_memory: bool) -> None:
     top = keep_top(example_captures.example(6, 4096, "float16"), 7)
     save(top, tmp_path / "top")
-    found = load(tmp_path / "top") if in_memory else in_files(tmp_path, top, 2)
+    found = load(tmp_path / "top") if in_memory else in_file(tmp_path, top)
     assert isinstance(found, TopCapture)
     assert tuple(found.contexts) == top.contexts
     for part, wanted in ((found, top), (found[4:1:-1], top[4:1:-1])):
@@ -218,21 +218,19 @@ def test_rows_that_cannot_be_are_named(wrong: dict[str, Any], message: str) -> N
 def test_a_row_that_cannot_be_is_named_when_it_is_met(tmp_path: Path) -> None:
     rows = TopRows(**GOOD)
     top = TopCapture(target_logits=rows, draft_logits=rows, synthetic=True, **LABELS)
-    save(top, tmp_path / "one")
-    in_files(tmp_path, top, 1)
-    for name in ("one", "1.safetensors"):
-        path = tmp_path / name
-        content = bytearray(path.read_bytes())
-        where = content.rindex(np.float32(math.log(0.25)).tobytes())  # the draft's rest
-        content[where : where + 4] = np.float32(0.0).tobytes()
-        path.write_bytes(content)
-    with pytest.raises(CaptureError, match=r"one.*row 1 holds masses"):
-        load(tmp_path / "one")
-    found = opened([tmp_path / "0.safetensors", tmp_path / "1.safetensors"])
+    path = tmp_path / "mine"
+    save(top, path)
+    content = bytearray(path.read_bytes())
+    where = content.rindex(np.float32(math.log(0.25)).tobytes())  # the draft's rest
+    content[where : where + 4] = np.float32(0.0).tobytes()
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=r"mine.*row 1 holds masses"):
+        load(path)
+    found = opened(path)
     assert np.isfinite(found.distributions(0)).all()
-    with pytest.raises(InvalidInputError, match=r"row 1 \(row 0 of .*1.safetensors.* holds masses"):
-        found.distributions(1)
-    with pytest.raises(InvalidInputError, match=r"row 0 of .*1.safetensors.* holds masses"):
+    with pytest.raises(InvalidInputError, match=r"row 0 \(row 1 of .*mine.* holds masses"):
+        found[1:].distributions(0)
+    with pytest.raises(InvalidInputError, match=r"row 1 of .*mine.* holds masses"):
         save(found, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.data.capture_file import join_files, open_capture_file
-from otlp.data.captures import load, save
+from otlp.data.capture_file import write
+from otlp.data.captures import keep_top, load, save
 from otlp.errors import CaptureError, InvalidInputError
-from tests.example_captures import make
+from tests.example_captures import example, make, opened
 from tests.otlp.cli.command import run
 
 pytest.importorskip("torch")
@@ -60,6 +60,19 @@ def test_a_capture_deletes_only_what_it_made(trained: Any, tmp_path: Path) -> No
     (folder / ".00001.0a1b2c3d.safetensors").write_text("left by a process that was killed")
     assert len(capture(*trained, prompts, path, steps=2)) == 4
     assert sorted(entry.name for entry in folder.iterdir()) == ["00007.safetensors", "notes.txt"]
+
+
+def test_passages_of_other_widths_are_not_joined(trained: Any, tmp_path: Path) -> None:
+    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
+    part = parts_folder(path) / "00001.safetensors"
+    _interrupt(trained, prompts, path)
+    for other in (example(), keep_top(load(parts_folder(path) / "00000.safetensors"), 5)):
+        save(other, part)
+        with pytest.raises(CaptureError, match=r"00001\.safetensors: its rows have other numbers"):
+            capture(*trained, prompts, path, steps=2)
+        assert not path.exists()
+    part.unlink()
+    assert len(capture(*trained, prompts, path, steps=2)) == 4
 
 
 def test_a_capture_interrupted_at_its_end_is_done(trained: Any, tmp_path: Path) -> None:
@@ -138,7 +151,8 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     large = np.array([[1e6, 2.0]], dtype=np.float32)
     for index, one in enumerate((small, large)):
         save(make(one), tmp_path / str(index))
-    joined = join_files([open_capture_file(str(tmp_path / str(index))) for index in (0, 1)])
+    write(tmp_path / "both", [opened(tmp_path / str(index)) for index in (0, 1)])
+    joined = load(tmp_path / "both")
     assert joined.dtype == "float32"
     np.testing.assert_array_equal(np.asarray(joined.target_logits), [[1.0, 2.0], [1e6, 2.0]])
     np.testing.assert_array_equal(joined[0].target_logits, np.array([1.0, 2.0], dtype=np.float32))
