@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +9,14 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from otlp.checks import check_n, whole_number
+from otlp.checks import check_n
 from otlp.data.capture import Capture
-from otlp.data.synthetic import LEAST_TOKENS, generate
+from otlp.data.synthetic import generate
 from otlp.distribution import softmax, top_k, top_p
 from otlp.drafts.by_name import SCHEMES, SchemeMaker, make_scheme
 from otlp.errors import InvalidInputError
 from otlp.problem import Problem
-from otlp.sweeps.rows import row_numbers
+from otlp.sweeps.rows import SyntheticRows, row_numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -221,15 +220,8 @@ class SyntheticProblems(RowProblems):
     def __post_init__(self) -> None:
         """Check all arguments."""
         super().__post_init__()
-        if not isinstance(self.rows, range):
-            rows = whole_number(self.rows, "rows")
-            if rows > sys.maxsize:
-                raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
-            object.__setattr__(self, "rows", range(rows))
-        elif self.rows and min(self.rows[0], self.rows[-1]) < 0:
-            raise InvalidInputError(f"rows is {self.rows}: rows are counted from 0")
-        whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
-        whole_number(self.seed, "seed", 0)
+        made_up = SyntheticRows(self.rows, self.vocab_size, self.seed)
+        object.__setattr__(self, "rows", made_up.numbers)
 
     @property
     def numbers(self) -> range:

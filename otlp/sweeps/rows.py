@@ -6,10 +6,11 @@ number alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,28 +21,6 @@ from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
 FINGERPRINT_ROWS = 16
-
-
-@runtime_checkable
-class RowSource(Protocol):
-    """A sequence of numbered rows."""
-
-    @property
-    def numbers(self) -> Sequence[int]:
-        """The number of each row."""
-
-    @property
-    def passages(self) -> IntArray:
-        """Which passage each row is of, shape (rows,)."""
-
-    def part(self, start: int, stop: int) -> Iterable[tuple[int, Capture]]:
-        """The number of each row from `start` to `stop`, and a capture of that row alone.
-
-        Can be pickled, and then holds what its rows need and no more.
-        """
-
-    def heading(self) -> dict[str, Any]:
-        """Say what the rows are, as JSON takes it: the same for equal rows, else not."""
 
 
 def row_numbers(capture: Capture, rows: Sequence[int] | None) -> Sequence[int]:
@@ -106,7 +85,7 @@ class CaptureRows:
         return self.capture.passages[np.asarray(self.numbers, dtype=np.int64)]
 
     def part(self, start: int, stop: int) -> list[tuple[int, Capture]]:
-        """See `RowSource.part`."""
+        """The number of each row from `start` to `stop`, and a capture of that row alone."""
         return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
 
     def heading(self) -> dict[str, Any]:
@@ -134,7 +113,8 @@ class SyntheticRows:
 
     Parameters
     ----------
-    rows : int
+    rows : int or range
+        How many, or the numbers of the rows.
     vocab_size : int
         At least 1,000.
     seed : int
@@ -145,25 +125,28 @@ class SyntheticRows:
         If a number is out of its range.
     """
 
-    rows: int
+    rows: int | range
     vocab_size: int = 4096
     seed: int = 0
-    first: int = field(default=0, repr=False)
+    numbers: range = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        whole_number(self.rows, "rows")
+        if not isinstance(self.rows, range):
+            numbers = range(whole_number(self.rows, "rows"))
+            if numbers.stop > sys.maxsize:
+                raise InvalidInputError(f"rows is above {sys.maxsize:,}: give fewer")
+        elif self.rows and min(self.rows[0], self.rows[-1]) < 0:
+            raise InvalidInputError(f"rows is {self.rows}: rows are counted from 0")
+        else:
+            numbers = self.rows
+        object.__setattr__(self, "numbers", numbers)
         whole_number(self.vocab_size, "vocab_size", LEAST_TOKENS)
         whole_number(self.seed, "seed", 0)
 
     @property
-    def numbers(self) -> range:
-        """The number of each row."""
-        return range(self.first, self.first + self.rows)
-
-    @property
     def passages(self) -> IntArray:
         """Each row is a passage of its own."""
-        return np.arange(self.rows)
+        return np.arange(len(self.numbers))
 
     def __iter__(self) -> Iterator[tuple[int, Capture]]:
         """Generate row after row."""
@@ -171,15 +154,18 @@ class SyntheticRows:
             yield number, generate(1, self.vocab_size, seed=self.seed, first=number)
 
     def part(self, start: int, stop: int) -> SyntheticRows:
-        """See `RowSource.part`."""
-        stop = min(stop, self.rows)
-        return SyntheticRows(stop - start, self.vocab_size, self.seed, self.first + start)
+        """The rows from `start` to `stop`; a pickle holds three numbers."""
+        return replace(self, rows=self.numbers[start:stop])
 
     def heading(self) -> dict[str, Any]:
         """The three numbers that fix every row."""
         return {
             "synthetic": True,
             "vocab_size": self.vocab_size,
-            "rows": self.rows,
+            "rows": str(self.rows) if isinstance(self.rows, range) else self.rows,
             "seed": self.seed,
         }
+
+
+RowSource: TypeAlias = CaptureRows | SyntheticRows
+"""Numbered rows in order; the heading is the same for equal rows, else not."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, islice, repeat, tee
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
@@ -230,9 +229,11 @@ def _in_chunks(
     if threads or plans or not (isinstance(problems, RowProblems) and problems.named):
         most = max(1, CHUNK_TOKENS // vocab_size)
     chunks = _Chunks(problems, chunk, most)
+    asked, given = tee(chunks)
     solve = partial(_solve_chunk, solver=solver, plans=plans)
     prefer: Literal["threads", "processes"] = "threads" if threads else "processes"
-    return _rows(in_order(solve, chunks, jobs, executor=executor, prefer=prefer), chunks, solve)
+    results = in_order(solve, asked, jobs, executor=executor, prefer=prefer)
+    return _rows(zip(results, given, strict=True), chunks, solve)
 
 
 def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
@@ -255,25 +256,13 @@ def _places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], in
 
 
 class _Chunks:
-    """Problems in chunks, of a size that follows from the time that the last ones took.
-
-    Attributes
-    ----------
-    sent : deque
-        Chunks whose results are to come, in order.
-    """
+    """Problems in chunks, of a size that follows from the time that the last ones took."""
 
     def __init__(self, problems: Iterable[Problem], fixed: int | None, most: int) -> None:
         self.problems, self.fixed, self.most = problems, fixed, most
         self.size = fixed or 1
-        self.sent: deque[Sequence[Problem]] = deque()
 
     def __iter__(self) -> Iterator[Sequence[Problem]]:
-        for chunk in self._cut():
-            self.sent.append(chunk)
-            yield chunk
-
-    def _cut(self) -> Iterator[Sequence[Problem]]:
         if isinstance(self.problems, Sequence):
             start = 0
             while start < len(self.problems):
@@ -309,13 +298,12 @@ def _solve(problems: Sequence[Problem], place: int, solver: Solver, plans: bool)
 
 
 def _rows(
-    results: Iterable[Solved | TaskError],
+    results: Iterable[tuple[Solved | TaskError, Sequence[Problem]]],
     chunks: _Chunks,
     solve: Callable[[Sequence[Problem]], Solved],
 ) -> Iterator[Row]:
     row = 0
-    for result in results:
-        chunk = chunks.sent.popleft()
+    for result, chunk in results:
         outcomes: Iterable[Outcome]
         if isinstance(result, TaskError):
             outcomes = _one_by_one(chunk, result, solve)

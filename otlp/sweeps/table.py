@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.sweeps.solve_many import Row
-
-if TYPE_CHECKING:
-    import pandas
 
 COLUMNS: dict[str, type] = {
     "row": int,
@@ -34,7 +31,7 @@ MISSING = {int: None, float: math.nan, str: ""}
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Collect the certificates of many rows, column by column; plans are let go.
 
-    Other libraries make frames of it: ``polars.DataFrame(columns(rows))``.
+    Other libraries make frames of it: ``pandas.DataFrame(columns(rows))``, and so polars.
 
     Parameters
     ----------
@@ -73,32 +70,6 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
         for name, kind in COLUMNS.items():
             table[name].append(known.get(name, MISSING[kind]))
     return table
-
-
-def to_pandas(rows: Iterable[Row]) -> pandas.DataFrame:
-    """Collect the certificates of many rows in a pandas data frame; see `columns`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``subset_size`` is of the nullable type ``Int64``.
-
-    Raises
-    ------
-    EngineNotFoundError
-        If pandas is not installed; before any row is solved.
-    InvalidInputError
-        See `columns`.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise EngineNotFoundError(
-            "pandas is not installed: pip install pandas, or take columns(rows)"
-        ) from None
-    types = {int: "Int64", float: "float64", str: "object"}
-    frame = pandas.DataFrame(columns(rows))
-    return frame.astype({name: types[kind] for name, kind in COLUMNS.items()} | {"row": "int64"})
 
 
 def _known(row: Row) -> dict[str, Any]:

@@ -113,11 +113,8 @@ def in_this_process(jobs: int | None = None, executor: Executor | None = None) -
 def _in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int
 ) -> Iterator[Result | TaskError]:
-    executor = ThreadPoolExecutor(jobs)
-    try:
+    with ThreadPoolExecutor(jobs) as executor:
         yield from _windowed(executor, function, iter(tasks), deque(), THREAD_WINDOW * jobs)
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 def _in_processes(

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,9 @@ def test_synthetic_rows_are_those_of_the_generator() -> None:
     for number, one in parts:
         assert np.array_equal(one.target_logits[0], whole.target_logits[number])
         assert np.array_equal(one.draft_logits[0], whole.draft_logits[number])
+    later = SyntheticRows(range(2, 5), 1000, seed=3)
+    assert [number for number, _ in later] == [2, 3, 4]
+    assert later.heading() != SyntheticRows(3, 1000, seed=3).heading()
 
 
 @pytest.mark.parametrize(
@@ -237,20 +241,17 @@ class Trouble:
         raise ArithmeticError("of another library")
 
 
-class Troubled:
+@dataclass(frozen=True, eq=False)
+class Troubled(CaptureRows):
     """Six rows, of which the third is in trouble."""
 
-    numbers, passages = range(6), np.arange(6)
-
-    def __init__(self, deadly: bool) -> None:
-        self.deadly = deadly
+    capture: otlp.captures.Capture = ROWS.capture
+    chosen: Sequence[int] = range(6)
+    deadly: bool = False
 
     def part(self, start: int, stop: int) -> list[tuple[int, Any]]:
-        good = CaptureRows(ROWS.capture).part(start, min(stop, 6))
+        good = super().part(start, stop)
         return [(row, Trouble(self.deadly) if row == 2 else one) for row, one in good]
-
-    def heading(self) -> dict[str, Any]:
-        return {"rows": 6}
 
 
 def check_troubled(journal: Path, reason: str) -> None:
@@ -263,14 +264,14 @@ def check_troubled(journal: Path, reason: str) -> None:
 
 
 def test_whatever_is_wrong_with_a_row_the_others_go_on(tmp_path: Path) -> None:
-    points = sweep(Troubled(False), Grid([1, 2], rules=["naive"]), tmp_path / "j")
+    points = sweep(Troubled(), Grid([1, 2], rules=["naive"]), tmp_path / "j")
     assert all(point.partial and point.rows == 5 for point in points)
     check_troubled(tmp_path / "j", "ArithmeticError: of another library")
 
 
 @pytest.mark.slow
 def test_a_row_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
-    sweep(Troubled(True), Grid([1, 2], rules=["naive"]), tmp_path / "j", jobs=2)
+    sweep(Troubled(deadly=True), Grid([1, 2], rules=["naive"]), tmp_path / "j", jobs=2)
     check_troubled(tmp_path / "j", "died")
 
 

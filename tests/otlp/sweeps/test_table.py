@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import otlp
-from otlp.errors import EngineNotFoundError, InvalidInputError
+from otlp.errors import InvalidInputError
 from otlp.sweeps.solve_many import Row
-from otlp.sweeps.table import COLUMNS, columns, to_pandas
+from otlp.sweeps.table import COLUMNS, columns
 
 PROBLEM = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], n=2))
 OTHER = otlp.Problem([0.1, 0.6, 0.3], otlp.Greedy([0.5, 0.3, 0.2], n=2))
@@ -45,31 +43,14 @@ def test_columns_are_the_certificates() -> None:
         assert all(isinstance(value, kind) or value is None for value in table[name])
 
 
-def test_pandas() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = to_pandas(mixed())
-    assert list(frame.columns) == list(COLUMNS) and len(frame) == 4
-    assert frame["acceptance"].isna().tolist() == [False, True, False, True]
-    assert frame["subset_size"].isna().tolist()[:3] == [False, True, False]
-    assert frame.loc[frame.guarantee == "OPTIMAL", "acceptance"].mean() == pytest.approx(0.85)
-    pandas.testing.assert_series_equal(to_pandas([]).dtypes, frame.dtypes)
-
-
-def test_polars_takes_the_columns() -> None:
-    frame = pytest.importorskip("polars").DataFrame(columns(mixed()))
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_are_made_of_the_columns(library: str) -> None:
+    table = columns(mixed())
+    frame = pytest.importorskip(library).DataFrame(table)
     assert list(frame.columns) == list(COLUMNS) and len(frame) == 4
     assert frame["row"].to_list() == [0, 1, 2, 3]
+    assert frame["message"].to_list() == table["message"]
     assert frame["acceptance"].to_list()[0] == pytest.approx(0.85)
-
-
-def test_pandas_that_is_missing_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows() -> Iterator[Row]:
-        pytest.fail("a row was asked for")
-        yield
-
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(EngineNotFoundError, match=r"pip install pandas.*columns\(rows\)"):
-        to_pandas(rows())
 
 
 @pytest.mark.parametrize("bad", [None, 3, "rows", PROBLEM, [PROBLEM], [None]])
