@@ -16,7 +16,6 @@ except ImportError as error:
     ) from error
 
 from otlp.batched.certificate import Certificate, acceptance
-from otlp.batched.conditionals import conditional
 from otlp.batched.martingale import verify
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
@@ -29,18 +28,14 @@ from otlp.batched.rules import (
 from otlp.batched.sampling import sample, sample_without_replacement, softmax, uniforms
 from otlp.batched.tree_shapes import TreeShape
 from otlp.batched.trees import TreeRound, verify_tree
-from otlp.batched.two_slice import BatchedScoreLaw, TwoSlice, two_slice_step
 
 __all__ = [
     "PADDING",
     "BatchedRound",
-    "BatchedScoreLaw",
     "Certificate",
     "TreeRound",
     "TreeShape",
-    "TwoSlice",
     "acceptance",
-    "conditional",
     "k_seq",
     "recursive_rejection",
     "recursive_rejection_without_replacement",
@@ -48,7 +43,6 @@ __all__ = [
     "sample_without_replacement",
     "softmax",
     "speculative_sampling",
-    "two_slice_step",
     "uniforms",
     "verify",
     "verify_paths",

@@ -79,28 +79,6 @@ class _Slices(NamedTuple):
     offset: Tensor
 
 
-class BatchedBranch(NamedTuple):
-    """The children of M slots, W of each.
-
-    Attributes
-    ----------
-    children : NodeStates
-        Of M W slots, side by side.
-    shares : Tensor, shape (M, W), float64
-        Probability that each certain child wins, given that its parent does.
-    draws, last : BatchedDraws
-        Of the drawn children, and of those that end a path whatever they are.
-    end : NodeStates
-        One score for all certain tokens of a slot that end a path.
-    """
-
-    children: NodeStates
-    shares: Tensor
-    draws: BatchedDraws
-    last: BatchedDraws
-    end: NodeStates
-
-
 class _Child(NamedTuple):
     """How a child's state follows from its parent's score; shape (M, W) each.
 
@@ -132,8 +110,8 @@ def branch(
     parted: bool,
     drawn: bool,
     last: bool,
-) -> BatchedBranch:
-    """Find what the children of M slots know.
+) -> tuple[NodeStates, NodeStates, Tensor, BatchedDraws, BatchedDraws]:
+    """Find what the children of M slots know, W of each.
 
     Parameters
     ----------
@@ -149,6 +127,17 @@ def branch(
         Whether to part scores among tokens that end a path and others.
     drawn, last : bool
         Whether there are drawn children that go on, and such that end a path.
+
+    Returns
+    -------
+    children : NodeStates
+        Of M W slots, side by side.
+    end : NodeStates
+        One score for all certain tokens of a slot that end a path.
+    shares : Tensor, shape (M, W), float64
+        Probability that each certain child wins, given that its parent does.
+    draws, last : BatchedDraws
+        Of the drawn children, and of those that end a path whatever they are.
     """
     weight, want = states.weight, states.weight * wanted
     sure, ending = (kinds == ON) | (kinds == ENDING), kinds == ENDING
@@ -198,7 +187,7 @@ def branch(
         )
         found = found.otherwise(kinds == LAST, at_tokens)
     children = _children(above.scores, middle.scores if last else above.scores, kinds, found)
-    return BatchedBranch(children, shares, draws, ending_draws, end)
+    return children, end, shares, draws, ending_draws
 
 
 def _certain_children(power: Tensor, shares: Tensor, want: Tensor, live: Tensor) -> _Child:

@@ -9,6 +9,7 @@ from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import (
     InvalidDistributionError,
     InvalidInputError,
+    OTLPError,
     TokenOutOfRangeError,
     ZeroProbabilityError,
 )
@@ -155,36 +156,57 @@ def check_drafted(
         With the place in the message.
     """
     vocab_size = draft.shape[-1]
-    outside = drafted & ((tokens < 0) | (tokens >= vocab_size))
-    if bool(outside.any()):
-        at = _first(outside)
-        raise TokenOutOfRangeError(
-            f"draft_tokens {_place(axes, at)}: token id {int(tokens[at])} lies outside the "
-            f"vocabulary [0, {vocab_size}); {padding}"
-        )
+    refuse(
+        drafted & ((tokens < 0) | (tokens >= vocab_size)), tokens, TokenOutOfRangeError,
+        "draft_tokens", axes,
+        f"token id {{}} lies outside the vocabulary [0, {vocab_size}); {padding}",
+    )  # fmt: skip
     if draft.ndim == tokens.ndim:
         mass = draft.gather(-1, tokens.clamp(min=0))
     else:
         mass = draft.gather(-1, tokens[..., None])[..., 0]
-    never = drafted & (mass == 0)
-    if bool(never.any()):
-        at = _first(never)
-        raise ZeroProbabilityError(
-            f"draft_tokens {_place(axes, at)}: token {int(tokens[at])} has draft probability "
-            "0: pass the distribution that the drafts were sampled from"
-        )
+    refuse(
+        drafted & (mass == 0), tokens, ZeroProbabilityError, "draft_tokens", axes,
+        "token {} has draft probability 0: pass the distribution that the drafts were sampled from",
+    )  # fmt: skip
 
 
 def check_different(tokens: Tensor, padding: int) -> None:
     """Raise `ZeroProbabilityError`, naming the row, if one of tokens (B, N) holds one twice."""
     ordered = tokens.sort(1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != padding)
-    if bool(twice.any()):
-        at = _first(twice)
-        raise ZeroProbabilityError(
-            f"draft_tokens row {at[0]} holds token {int(ordered[:, 1:][at])} twice: drafts without "
-            "replacement are different (for i.i.d. drafts use verify or recursive_rejection)"
-        )
+    refuse(
+        twice, ordered[:, 1:], ZeroProbabilityError, "draft_tokens", ("row",),
+        "token {} is there twice: drafts without replacement are different (for i.i.d. drafts use "
+        "verify or recursive_rejection)",
+    )  # fmt: skip
+
+
+def refuse(
+    refused: Tensor,
+    values: Tensor,
+    kind: type[OTLPError],
+    name: str,
+    axes: tuple[str, ...],
+    reason: str,
+) -> None:
+    """Raise an error of this kind at the first place that is refused.
+
+    Parameters
+    ----------
+    refused, values : Tensor, shape (B, ...)
+    kind : type
+    name : str
+        What holds the values.
+    axes : tuple of str
+        What its axes are called, but for the last where rows suffice.
+    reason : str
+        What is wrong, with a ``{}`` for the value.
+    """
+    if bool(refused.any()):
+        at = _first(refused)
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, at, strict=False))
+        raise kind(f"{name} {place}: {reason.format(int(values[at]))}")
 
 
 def reads_values(validate: bool, values: Tensor) -> bool:
@@ -215,7 +237,3 @@ def _same_device(one: torch.device, other: torch.device) -> bool:
 
 def _first(where: Tensor) -> tuple[int, ...]:
     return tuple(where.nonzero()[0].tolist())
-
-
-def _place(axes: tuple[str, ...], at: tuple[int, ...]) -> str:
-    return ", ".join(f"{axis} {i}" for axis, i in zip(axes, at, strict=False))

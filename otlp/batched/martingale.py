@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -16,30 +14,6 @@ BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 RADIX = 2**15
 """Integers from which on PyTorch sorts a row by radix on a CPU."""
-
-
-class BatchedPlan(NamedTuple):
-    """How one of the drafts of each row is selected: by the largest of their scores.
-
-    Attributes
-    ----------
-    coupling : Coupling
-    place : Tensor, shape (B, V), int64
-        Where each token stands in the order of the ratios.
-    selection : Tensor, shape (B, V), float64
-        y, the distribution of the selected token; 0 in rows without drafts.
-    """
-
-    coupling: Coupling
-    place: Tensor
-    selection: Tensor
-
-    def select(self, rows: Rows, numbers: Tensor) -> Tensor:
-        """Select a draft of each row, shape (B, 1), by uniform numbers of shape (B, 3 N)."""
-        cell = self.coupling.cell(rows.at_drafts(self.place))
-        score = scores(self.coupling, cell, numbers)
-        best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
-        return rows.tokens.clamp(min=0).gather(1, best)
 
 
 def verify(
@@ -112,13 +86,24 @@ def verify(
 
 
 def _verify(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    plan = martingale_plan(rows)
-    selected = plan.select(rows, numbers[:, :-2])
-    return accept_or_replace(rows, plan.selection, selected, numbers[:, -2], numbers[:, -1])
+    coupling, place, selection = martingale_plan(rows)
+    score = scores(coupling, coupling.cell(rows.at_drafts(place)), numbers[:, :-2])
+    best = score.masked_fill(~rows.drafted, -1.0).argmax(1, keepdim=True)
+    selected = rows.tokens.clamp(min=0).gather(1, best)
+    return accept_or_replace(rows, selection, selected, numbers[:, -2], numbers[:, -1])
 
 
-def martingale_plan(rows: Rows) -> BatchedPlan:
-    """The optimal plan of some rows."""
+def martingale_plan(rows: Rows) -> tuple[Coupling, Tensor, Tensor]:
+    """The optimal plan of some rows: the draft of the largest score is selected.
+
+    Returns
+    -------
+    coupling : Coupling
+    place : Tensor, shape (B, V), int64
+        Where each token stands in the order of the ratios.
+    selection : Tensor, shape (B, V), float64
+        y, the distribution of the selected token; 0 in rows without drafts.
+    """
     ratio = rows.ratio()
     ordered, order = sort_rows(ratio)
     mass = rows.draft.gather(1, order)
@@ -127,7 +112,7 @@ def martingale_plan(rows: Rows) -> BatchedPlan:
     torch.maximum(selection, coupling.floor, out=selection)
     torch.minimum(selection, coupling.ceiling, out=selection)
     selection.mul_(draft.copy_(rows.draft)).div_(rows.selection_sum())
-    return BatchedPlan(coupling, ranks(order), selection)
+    return coupling, ranks(order), selection
 
 
 def sort_rows(ratio: Tensor) -> tuple[Tensor, Tensor]:

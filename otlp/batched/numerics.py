@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -35,12 +34,7 @@ def before(prefix: Tensor, index: Tensor) -> Tensor:
     return prefix.gather(1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0.0)
 
 
-def looks(values: Tensor) -> bool:
-    """Whether values can be looked at without a wait."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+def draw_index(weights: Tensor, uniform: Tensor) -> Tensor:
     """Draw indices of rows by inversion of the weights' prefix sums.
 
     Parameters
@@ -52,18 +46,15 @@ def draw_index(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns
     -------
-    index : Tensor, shape (B, m), int64
+    Tensor, shape (B, m), int64
         Never one of weight 0, but where a row has no weight at all.
-    total : Tensor, shape (B, 1), float64
-        The sum of the weights.
     """
-    cumulative = weights.cumsum(1)
-    index, _ = invert(cumulative, uniform)
+    index, _ = invert(weights.cumsum(1), uniform)
     if weights.device.type != "cpu":
         # prefix sums worked out in parallel may rise by rounding where a weight is 0
         heaviest = weights.argmax(1, keepdim=True)
         index = torch.where(weights.gather(1, index) > 0, index, heaviest)
-    return index, cumulative[:, -1:]
+    return index
 
 
 def invert(cumulative: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,37 +94,6 @@ def mean_of_powers(left: Tensor, right: Tensor, most: int, n: Tensor | None = No
 def inclusion_probability(mass: Tensor, n: Tensor) -> Tensor:
     """1 - (1 - q)^n: that one of n i.i.d. drafts falls on mass q; accurate for small q."""
     return -torch.expm1(n * torch.log1p(-mass.clamp(max=1.0)))
-
-
-def best_of(mass: Tensor, counts: Tensor) -> Tensor:
-    """Probability that each of N independent scores is the largest.
-
-    Parameters
-    ----------
-    mass : Tensor, shape (B, N, M), float64
-        Mass of each score on M cells, side by side, uniform within each.
-    counts : Tensor, shape (B, N), bool
-        The scores that take part.
-
-    Returns
-    -------
-    Tensor, shape (B, N), float64
-        0 for scores that take no part.
-
-    Notes
-    -----
-    Within a cell all distribution functions are linear, so the chance is a polynomial's integral,
-    exact by Gauss-Legendre; O(N^2 M) time and memory a row.
-    """
-    most = mass.shape[1]
-    rule = np.polynomial.legendre.leggauss((most + 1) // 2)
-    place, weight = (torch.from_numpy(part).to(mass) for part in rule)
-    place, weight = 0.5 * (place + 1.0), 0.5 * weight
-    below = (mass.cumsum(2) - mass)[..., None] + mass[..., None] * place
-    below = torch.where(counts[..., None, None], below, 1.0)
-    others = [torch.cat([below[:, :m], below[:, m + 1 :]], 1).prod(1) for m in range(most)]
-    best = (mass * (torch.stack(others, 1) @ weight)).sum(2)
-    return best.masked_fill(~counts, 0.0)
 
 
 def bracket(short: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,6 +145,7 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
     bracket; `ROOT_STEPS` evaluations, or fewer on the CPU, where looking at values is no wait.  A
     row stays where it settles first: on flat ground another step would go far.
     """
+    looks = a.device.type == "cpu" and not torch.compiler.is_compiling()
     low, high = excess(a), excess(b)
     previous, width = torch.zeros_like(a), b - a
     for step in range(1, ROOT_STEPS):
@@ -196,7 +157,7 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
         if step == ROOT_STEPS - 1:
             break
         value = excess(u)
-        if looks(a) and bool((value.abs() <= SETTLED).all()):
+        if looks and bool((value.abs() <= SETTLED).all()):
             break
         short = value < 0
         # an end that stays twice counts less, or the chord would creep

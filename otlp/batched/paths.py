@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.block import verify_block
+from otlp.batched.block import accept_block, verify_block
 from otlp.batched.checks import (
     check_devices,
     check_distribution,
@@ -16,9 +16,10 @@ from otlp.batched.checks import (
     check_tokens,
     reads_values,
 )
-from otlp.batched.numerics import SECTIONS, TINY, draw_index
+from otlp.batched.numerics import SECTIONS
 from otlp.batched.rows import PADDING, in_chunks, row_sums
 from otlp.batched.sampling import uniforms
+from otlp.batched.tree_checks import check_alike
 from otlp.batched.two_slice import (
     BatchedScoreLaw,
     TwoSlice,
@@ -27,10 +28,12 @@ from otlp.batched.two_slice import (
     root_law,
     two_slice_step,
 )
-from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import InvalidInputError
 
 AXES = ("row", "path", "level")
+
+MOST_PATHS = 10_000
+"""Drafted paths of a round."""
 
 
 class BatchedRound(NamedTuple):
@@ -60,22 +63,6 @@ class BatchedRound(NamedTuple):
     tokens: Tensor
     accepted: Tensor
     path: Tensor
-
-
-class Blocks(NamedTuple):
-    """Block verification of one path a row, before randomness.
-
-    Attributes
-    ----------
-    stop : Tensor, shape (B, L + 1), float64
-        Probability of accepting the prefix of each length, given that no longer one is; 1 for
-        the empty prefix.
-    residual : Tensor, shape (B, L + 1, V), float64
-        Weights of the token that follows each prefix, if it is the longest accepted.
-    """
-
-    stop: Tensor
-    residual: Tensor
 
 
 def verify_paths(
@@ -161,11 +148,8 @@ def verify_selected(
     of_path = rows * paths + path
     chosen = [TwoSlice(*(part[of_path] for part in split)) for split in splits]
     weights = weights.view(batch, paths, length + 1)[rows, path]
-    accepted, last = accept_block(p[rows, path], q[rows, path], chosen, weights, numbers[:, paths:])
-    depth = torch.arange(length + 1, device=tokens.device)
-    prefix = torch.nn.functional.pad(tokens[rows, path], (0, 1), value=PADDING)
-    output = torch.where(depth < accepted[:, None], prefix, PADDING)
-    return torch.where(depth == accepted[:, None], last[:, None], output), accepted, path
+    p, left = p[rows, path], residuals(p[rows, path], q[rows, path], chosen, weights)
+    return *accept_block(p, left, weights, tokens[rows, path], numbers[:, paths:]), path
 
 
 def path_laws(
@@ -197,66 +181,34 @@ def path_laws(
         split = two_slice_step(law, target, draft, paths)
         token = tokens[:, :, level].reshape(-1, 1)
         target, draft = target.gather(1, token), draft.gather(1, token)
-        law = child(law, split, target, draft, split.share(target, draft))
+        law = child(law, split, target, draft)
         splits.append(split)
         weights.append(law.weight)
     return law, splits, torch.cat(weights, 1)
 
 
-def block_weights(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor) -> Blocks:
-    """Block verification of one path a row, with target P and draft Gamma.
+def residuals(p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor) -> Tensor:
+    """What block verification leaves after each prefix of one path, shape (B, L, V).
 
     Parameters
     ----------
     p : Tensor, shape (B, L + 1, V), float64
     q : Tensor, shape (B, L, V), float64
     splits : list of L TwoSlice
-        Of the path's nodes: they define Gamma.
+        Of the path's nodes: they define Gamma, which is its draft.
     weights : Tensor, shape (B, L + 1), float64
         w of the path's prefixes.
 
     Returns
     -------
-    Blocks
-
-    Notes
-    -----
-    After a prefix of weight w the residual is (w p - q r)^+, of mass e; the prefix is accepted
-    with probability e / (e + 1 - w) if no longer one is (Sun et al. 2024, Block Verification
-    Accelerates Speculative Decoding, Algorithm 2).
+    Tensor
+        (w p - q r)^+, up to the whole path.
     """
     left = []
     for level, split in enumerate(splits):
         drafted = q[:, level] * split.ratio(p[:, level], q[:, level])
         left.append((weights[:, level, None] * p[:, level] - drafted).clamp(min=0.0))
-    residual = torch.stack(left, 1)
-    mass = residual.sum(2)
-    # a prefix without residual is the longest accepted by rounding only
-    residual = torch.cat([torch.where(mass[..., None] > 0, residual, p[:, :-1]), p[:, -1:]], 1)
-    # 1 - w first: next to 1 a tiny mass would be lost, and the quotient exceed 1
-    stop = mass / (mass + (1.0 - weights[:, :-1])).clamp(min=TINY)
-    stop = torch.cat([torch.ones_like(stop[:, :1]), stop[:, 1:], weights[:, -1:]], 1)
-    return Blocks(stop, residual)
-
-
-def accept_block(
-    p: Tensor, q: Tensor, splits: list[TwoSlice], weights: Tensor, numbers: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Draw how much of one path a row is accepted, and the token after it; shape (B,) each.
-
-    Parameters
-    ----------
-    p, q, splits, weights
-        See `block_weights`.
-    numbers : Tensor, shape (B, L + 2), float64
-        Uniform: one for each prefix, one for the token.
-    """
-    rows, depth = (torch.arange(size, device=p.device) for size in weights.shape)
-    blocks = block_weights(p, q, splits, weights)
-    # the longest prefix that passes is accepted
-    accepted = torch.where(numbers[:, :-1] < blocks.stop, depth, 0).amax(1)
-    last, _ = draw_index(blocks.residual[rows, accepted], numbers[:, -1:])
-    return accepted, last[:, 0]
+    return torch.stack(left, 1)
 
 
 def _normalise(rows: Tensor) -> Tensor:
@@ -268,6 +220,10 @@ def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> None:
     check_floats(target, "target", 4)
     check_floats(draft, "draft", 4)
     batch, paths, length = draft_tokens.shape
+    if paths > MOST_PATHS:
+        raise InvalidInputError(
+            f"draft_tokens has {paths:,} paths a row: at most {MOST_PATHS:,} are verified"
+        )
     vocab_size = target.shape[-1]
     for name, rows, levels in (("target", target, length + 1), ("draft", draft, length)):
         wanted = (batch, paths, levels, vocab_size)
@@ -281,26 +237,18 @@ def _check_form(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> None:
 
 def _check_values(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     for name, rows in (("target", target), ("draft", draft)):
-        sums = row_sums(rows.reshape(-1, rows.shape[-1])).view(*rows.shape[:-1], 1)
-        check_distribution(rows, sums, name)
+        check_distribution(rows, row_sums(rows), name)
         _check_shared(rows, tokens, name)
     padding = f"a path has no padding ({PADDING}): verify shorter paths in a call of their own"
     check_drafted(tokens, torch.ones_like(tokens, dtype=torch.bool), draft, AXES, padding)
 
 
 def _check_shared(rows: Tensor, tokens: Tensor, name: str) -> None:
-    """Raise `InvalidInputError` unless rows after equal prefixes are equal."""
-    tolerance = SUM_TOLERANCE[rows.element_size()]
+    own = torch.arange(rows.shape[1], device=rows.device)
     for level in range(rows.shape[2]):
-        prefix, here = tokens[..., :level], rows[:, :, level]
-        same = (prefix[:, :, None] == prefix[:, None]).all(3)
-        first = same.to(torch.int8).argmax(2)
-        gap = here - here.gather(1, first[..., None].expand(here.shape))
-        apart = gap.abs().amax(2) > tolerance
-        if bool(apart.any()):
-            row, path = apart.nonzero()[0].tolist()
-            raise InvalidInputError(
-                f"{name} row {row}: paths {int(first[row, path])} and {path} share their first "
-                f"{level} tokens, but the distributions after them differ by "
-                f"{float(gap[row, path].abs().amax()):.3g}: they must be equal"
-            )
+        prefix = tokens[..., :level]
+        first = (prefix[:, :, None] == prefix[:, None]).all(3).to(torch.int8).argmax(2)
+        row, path = (first != own).nonzero(as_tuple=True)
+        pairs = row, first[row, path], path
+        reason = f"paths {{}} and {{}} share their first {level} tokens"
+        check_alike(rows[:, :, level], pairs, name, reason)

@@ -36,7 +36,7 @@ def accept_or_replace(
     wanted, drawn = target.gather(1, selected)[:, 0], selection.gather(1, selected)[:, 0]
     # a trace of p, lost beside any other residual: rounding may leave none at all
     left = target.sub_(selection).clamp_(min=0.0).add_(rows.target, alpha=TINY)
-    anew, _ = draw_index(left, replace[:, None])
+    anew = draw_index(left, replace[:, None])
     # a row without drafts selects nothing
     keep = (accept * drawn < wanted) & (rows.n[:, 0] > 0)
     tokens = torch.where(keep, selected[:, 0], anew[:, 0])

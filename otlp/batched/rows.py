@@ -136,11 +136,10 @@ def chunks(batch: int, width: int) -> list[slice]:
 
 
 def row_sums(values: Tensor) -> Tensor:
-    """Sum rows (B, V) in float64, shape (B, 1), with no float64 copy of all of them."""
-    parts = [
-        values[some].sum(1, keepdim=True, dtype=torch.float64) for some in chunks(*values.shape)
-    ]
-    return torch.cat(parts)
+    """Sum rows (..., V) in float64, shape (..., 1), with no float64 copy of all of them."""
+    rows = values.reshape(-1, values.shape[-1])
+    parts = [rows[some].sum(1, keepdim=True, dtype=torch.float64) for some in chunks(*rows.shape)]
+    return torch.cat(parts).view(*values.shape[:-1], 1)
 
 
 def in_chunks(
@@ -169,7 +168,7 @@ def in_chunks(
 
 
 def by_rows(
-    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor, most: int = 1
+    function: Callable[..., tuple[Tensor, ...]], rows: Rows, *others: Tensor
 ) -> tuple[Tensor, ...]:
     """Apply a function to some `Rows` at a time, ready for arithmetic; see `in_chunks`.
 
@@ -180,8 +179,6 @@ def by_rows(
     rows : Rows
         B rows from `prepare`.
     *others : Tensor, shape (B, ...)
-    most : int
-        How many times (B, V) the largest arrays of the function are.
 
     Returns
     -------
@@ -195,4 +192,4 @@ def by_rows(
         wide = target.to(kind).contiguous(), draft.to(kind).contiguous()
         return function(Rows(*wide, *rest), *parts[fields:])
 
-    return in_chunks(ready, most * rows.target.shape[1], *rows, *others)
+    return in_chunks(ready, rows.target.shape[1], *rows, *others)

@@ -176,7 +176,7 @@ def _recursive_rejection(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
         # p = q leaves nothing and rejects by rounding only; padding rejects nothing
         rejected = rows.drafted[:, place, None] & (total > 0)
         wanted = torch.where(rejected, left / total, wanted)
-    anew, _ = draw_index(wanted, numbers[:, -1:])
+    anew = draw_index(wanted, numbers[:, -1:])
     tokens = torch.where(verified < 0, anew[:, 0], verified)
     return tokens, is_drafted(rows, tokens)
 
@@ -197,7 +197,7 @@ def _recursive_rejection_without_replacement(rows: Rows, numbers: Tensor) -> tup
         # q leaves nothing of an equal p and rejects by rounding only; padding rejects nothing
         wanted = torch.where(drafted[:, None] & (total > 0), left / total, wanted)
         rest = rest.scatter(1, token[:, None], torch.where(drafted, 0.0, q)[:, None])
-    anew, _ = draw_index(wanted, numbers[:, -1:])
+    anew = draw_index(wanted, numbers[:, -1:])
     tokens = torch.where(verified < 0, anew[:, 0], verified)
     return tokens, is_drafted(rows, tokens)
 
@@ -221,6 +221,6 @@ def _k_seq(rows: Rows, numbers: Tensor) -> tuple[Tensor, Tensor]:
     taken = once * (inclusion_probability(beta, n) / beta.clamp(min=TINY)).masked_fill(none, 0.0)
     left = (p - taken).clamp_(min=0.0)
     left = torch.where(left.sum(1, keepdim=True) > 0, left, p)
-    anew, _ = draw_index(left, numbers[:, -1:])
+    anew = draw_index(left, numbers[:, -1:])
     tokens = torch.where(take.any(1), verified, anew[:, 0])
     return tokens, is_drafted(rows, tokens)

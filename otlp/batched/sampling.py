@@ -24,6 +24,7 @@ from otlp.batched.checks import (
 )
 from otlp.batched.numerics import draw_index
 from otlp.batched.rows import chunks, row_sums
+from otlp.batched.tree_checks import check_tree_tokens
 from otlp.batched.tree_shapes import TreeShape
 from otlp.errors import InvalidInputError
 
@@ -126,14 +127,9 @@ def sample(
     check_floats(probabilities, "probabilities")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_DRAFTS:
         raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to {MOST_DRAFTS:,}")
-    *leading, vocab_size = probabilities.shape
-    numbers = random_numbers((*leading, n), generator, probabilities, validate).reshape(-1, n)
-    rows = probabilities.detach().reshape(-1, vocab_size)
-    if reads_values(validate, rows):
-        whole = probabilities.detach()
-        check_distribution(whole, row_sums(rows).view(*leading, 1), "probabilities")
-    found = [draw_index(rows[i].double(), numbers[i])[0] for i in chunks(*rows.shape)]
-    return torch.cat(found).view(*leading, n)
+    rows, numbers = _checked(probabilities, n, generator, validate)
+    found = [draw_index(rows[i].double(), numbers[i]) for i in chunks(*rows.shape)]
+    return torch.cat(found).view(*probabilities.shape[:-1], n)
 
 
 def sample_without_replacement(
@@ -180,15 +176,23 @@ def sample_without_replacement(
     vocab_size = probabilities.shape[-1]
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= vocab_size:
         raise InvalidInputError(f"n is {n!r}: it must be an int within 1 to V = {vocab_size:,}")
-    rows = probabilities.detach().reshape(-1, vocab_size)
-    numbers = random_numbers(probabilities.shape, generator, probabilities, validate)
-    numbers = numbers.reshape(-1, vocab_size)
+    rows, numbers = _checked(probabilities, vocab_size, generator, validate)
     if reads_values(validate, rows):
-        whole = probabilities.detach()
-        check_distribution(whole, row_sums(rows).view(*whole.shape[:-1], 1), "probabilities")
-        check_enough(whole, n, "probabilities")
+        check_enough(probabilities.detach(), n, "probabilities")
     found = [_first_arrivals(rows[i].double(), numbers[i], n) for i in chunks(*rows.shape)]
     return torch.cat(found).view(*probabilities.shape[:-1], n)
+
+
+def _checked(
+    probabilities: Tensor, width: int, generator: torch.Generator | Tensor | None, validate: bool
+) -> tuple[Tensor, Tensor]:
+    """Distributions of shape (M, V), and random numbers of shape (M, width)."""
+    *leading, vocab_size = probabilities.shape
+    numbers = random_numbers((*leading, width), generator, probabilities, validate)
+    rows = probabilities.detach()
+    if reads_values(validate, rows):
+        check_distribution(rows, row_sums(rows), "probabilities")
+    return rows.reshape(-1, vocab_size), numbers.reshape(-1, width)
 
 
 def _first_arrivals(rates: Tensor, numbers: Tensor, n: int) -> Tensor:
@@ -243,16 +247,8 @@ def uniforms(
     batch, *sizes = draft_tokens.shape
     count = sum(sizes) + 2 if paths else 3 * sizes[0] + 2
     if shape is not None:
-        if not isinstance(shape, TreeShape):
-            raise InvalidInputError(
-                f"shape is a {type(shape).__name__}: it must be an otlp.batched.TreeShape"
-            )
+        check_tree_tokens(draft_tokens, "draft_tokens", shape)
         count = shape.slots + shape.length + 3
-        if (batch, *sizes) != (shape.batch, shape.slots):
-            raise InvalidInputError(
-                f"draft_tokens has shape {(batch, *sizes)}: with this shape of trees it must be "
-                f"{(shape.batch, shape.slots)}"
-            )
     return random_numbers((batch, count), generator, draft_tokens, validate)
 
 

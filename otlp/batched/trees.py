@@ -227,11 +227,11 @@ def _family(
         else:
             rows = nodes.of_slot[slots]
             wanted = nodes.target[rows[:, None], tokens] / nodes.target_sum[rows]
-        made = branch(
+        below, end, shares, draws, last = branch(
             _made(parts), kinds, tokens, wanted, p, rest,
             parted=parted, drawn=family.drawn, last=family.last,
         )  # fmt: skip
-        return *_parts(made.children), *_parts(made.end), made.shares, *made.draws, *made.last
+        return *_parts(below), *_parts(end), shares, *draws, *last
 
     width = nodes.target.shape[1] if family.drawn or family.last else 1
     parts = family.slots, family.children, family.kinds, *_parts(states)
@@ -295,7 +295,7 @@ def _decide(field: TreeState, nodes: Nodes, plan: TreePlan, numbers: Tensor) -> 
     # a score of certain tokens that end a path stands for all of them
     below = plan.ending & (plan.parents == winner)
     share = field.share[:-1].view(batch, size).masked_fill(~below, 0.0)
-    among, _ = draw_index(share, numbers[:, size : size + 1])
+    among = draw_index(share, numbers[:, size : size + 1])
     end = torch.where((share > 0).any(1, keepdim=True), among, winner)
     index = end[..., None].expand(-1, 1, plan.ancestors.shape[2])
     path = plan.ancestors.gather(1, index)[:, 0]
@@ -308,7 +308,7 @@ def _decide(field: TreeState, nodes: Nodes, plan: TreePlan, numbers: Tensor) -> 
             at = path[:, depth : depth + 1]
             stop, residual = ending_at(nodes, plan, field, (start + at.clamp(min=0))[:, 0])
             passed = (at >= 0) & (numbers[:, depth : depth + 1] < stop)
-            anew, _ = draw_index(residual, numbers[:, -1:])
+            anew = draw_index(residual, numbers[:, -1:])
             # the longest path that passes is accepted
             accepted, token = (
                 torch.where(passed, new, old) for new, old in ((depth, accepted), (anew, token))

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.checks import check_floats
 from otlp.batched.numerics import (
     TINY,
     WHOLE,
@@ -23,10 +22,6 @@ from otlp.batched.numerics import (
     mean_of_powers,
     rising_root,
 )
-from otlp.errors import InvalidInputError
-
-MOST_PATHS = 10_000
-"""Drafted paths of a round."""
 
 SPREAD = 1e-12
 """Slices whose means differ by less, or with less mass, are not told apart: children inherit."""
@@ -45,15 +40,6 @@ class BatchedScoreLaw(NamedTuple):
         R = Gamma(prefix) / Q(prefix), the mean of W = K u^(K-1).
     weight : Tensor, shape (B, 1), float64
         Block verification's w = T(prefix) / Gamma(prefix), at most 1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp import batched
-    >>> one = torch.ones(1, 1, dtype=torch.float64)
-    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
-    >>> law.edges.tolist(), law.density.tolist()
-    ([[0.0, 1.0]], [[1.0]])
     """
 
     edges: Tensor
@@ -77,19 +63,6 @@ class TwoSlice(NamedTuple):
         w of the node.
     lower_scale, upper_scale : Tensor, shape (B, 1), float64
         Factors on lambda and on 1 - lambda (one of them is 1) such that sum q lambda = s.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp import batched
-    >>> one = torch.ones(1, 1, dtype=torch.float64)
-    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
-    >>> target = torch.tensor([[0.1, 0.6, 0.3]], dtype=torch.float64)
-    >>> draft = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
-    >>> step = batched.two_slice_step(law, target, draft, paths=2)
-    >>> ratio = step.ratio(target, draft)
-    >>> round(float((draft * ratio).sum()), 9)       # the ratios have mean R = 1
-    1.0
     """
 
     threshold: Tensor
@@ -109,7 +82,9 @@ class TwoSlice(NamedTuple):
         target, draft : Tensor, shape (B, m), float64
             p and q of m children of each node, normalised over all of them.
         """
-        return _balance(_share(self, target, draft), self)
+        share = _share(self, target, draft)
+        lower, upper = self.lower_scale * share, self.upper_scale * (1.0 - share)
+        return torch.where(self.lower_scale < 1.0, lower, 1.0 - upper)
 
     def ratio(self, target: Tensor, draft: Tensor) -> Tensor:
         """Ratio r = Gamma(x | prefix) / q of children, shape (B, m); arguments as for `share`."""
@@ -139,11 +114,6 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     -------
     TwoSlice
 
-    Raises
-    ------
-    InvalidInputError
-        If an argument has another type or shape; values are not looked at.
-
     Notes
     -----
     The threshold solves sum min(max(w p, m0 q), m1 q) = 1, whose left side rises with u.  The
@@ -154,30 +124,7 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
 
     Source: the rule is this library's own; selection of a path followed by block verification
     is Thomas and Pal, Greedy Multi-Path Block Verification, Lemma 4.4 and Theorem 4.6.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp import batched
-    >>> one = torch.ones(1, 1, dtype=torch.float64)
-    >>> law = batched.BatchedScoreLaw(torch.cat([0 * one, one], 1), one, one, one)    # a root
-    >>> target = torch.tensor([[0.1, 0.6, 0.3]], dtype=torch.float64)
-    >>> draft = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
-    >>> step = batched.two_slice_step(law, target, draft, paths=2)
-    >>> 0 < step.threshold.item() < 1
-    True
     """
-    if not isinstance(law, BatchedScoreLaw):
-        raise InvalidInputError(f"law is a {type(law).__name__}: it must be a BatchedScoreLaw")
-    check_floats(target, "target", 2)
-    check_floats(draft, "draft", 2)
-    if target.shape != draft.shape or law.weight.shape != (target.shape[0], 1):
-        raise InvalidInputError(
-            f"target, draft and law.weight have shapes {tuple(target.shape)}, {tuple(draft.shape)} "
-            f"and {tuple(law.weight.shape)}: they must be (B, V), (B, V) and (B, 1)"
-        )
-    if not isinstance(paths, int) or isinstance(paths, bool) or not 1 <= paths <= MOST_PATHS:
-        raise InvalidInputError(f"paths is {paths!r}: it must be an int within 1 to {MOST_PATHS:,}")
     live = draft > 0
     wanted = law.weight * target / draft
     least = wanted.masked_fill(~live, torch.inf).amin(1, keepdim=True)
@@ -200,9 +147,7 @@ def two_slice_step(law: BatchedScoreLaw, target: Tensor, draft: Tensor, paths: i
     )
 
 
-def child(
-    law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor, share: Tensor
-) -> BatchedScoreLaw:
+def child(law: BatchedScoreLaw, split: TwoSlice, target: Tensor, draft: Tensor) -> BatchedScoreLaw:
     """Distribution of the scores of one child of each node.
 
     Parameters
@@ -211,14 +156,13 @@ def child(
         Of the B nodes.
     target, draft : Tensor, shape (B, 1), float64
         p and q of the child, normalised; q > 0.
-    share : Tensor, shape (B, 1), float64
-        Its lambda.
 
     Returns
     -------
     BatchedScoreLaw
         One cell more than `law`.
     """
+    share = split.share(target, draft)
     edges = torch.cat([law.edges, split.threshold], 1).sort(1).values
     left = edges[:, :-1].contiguous()
     cell = torch.searchsorted(law.edges[:, :-1].contiguous(), left, right=True) - 1
@@ -254,11 +198,6 @@ def _share(split: TwoSlice, target: Tensor, draft: Tensor) -> Tensor:
 def _alike(split: TwoSlice) -> Tensor:
     spread = split.upper_mean - split.lower_mean
     return torch.minimum(spread, torch.minimum(split.lower, split.upper)) < SPREAD
-
-
-def _balance(share: Tensor, split: TwoSlice) -> Tensor:
-    lower = split.lower_scale * share
-    return torch.where(split.lower_scale < 1.0, lower, 1.0 - split.upper_scale * (1.0 - share))
 
 
 def _cut(law: BatchedScoreLaw, paths: int, threshold: Tensor) -> TwoSlice:

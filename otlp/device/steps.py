@@ -134,7 +134,7 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
                 q = alike(laws(model.logits(hidden), sampling), prefixes)
                 rows.append(q)
             uniform = numbers[:, so_far : so_far + width * children]
-            drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))[0]
+            drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))
             drawn = drawn.view(batch, -1, 1)
             prefixes = torch.cat([prefixes.repeat_interleave(children, 1), drawn], 2)
             levels.append(drawn[..., 0])
@@ -198,7 +198,7 @@ def plain_step(model: Llama, sampling: Sampling) -> Step:
         sees = slots <= last[..., None]
         hidden = model.read(cache, text.gather(1, last), last, last, sees)
         p = laws(model.logits(hidden[:, -1]), sampling)
-        append(progress, draw_index(p.double(), numbers)[0], torch.ones_like(held))
+        append(progress, draw_index(p.double(), numbers), torch.ones_like(held))
 
     return step
 

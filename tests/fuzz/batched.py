@@ -73,10 +73,11 @@ def _check_slices(
     instance: Instance, true: Truth, target: torch.Tensor, draft: torch.Tensor
 ) -> None:
     from otlp import batched
+    from tests.otlp.batched.conditionals import conditional
 
     rows = len(true.mass)
     given = target.expand(rows, -1), draft.expand(rows, -1), torch.tensor(true.tokens)
-    slices = batched.conditional(*given).numpy()
+    slices = conditional(*given).numpy()
     off = float(np.abs(slices.sum(axis=1) - 1.0).max())
     expect(float(slices.min()) >= 0.0, "a slice is negative", f"{slices.min()!r}")
     expect(off <= 1e-9, "a slice does not sum to one", f"off by {off:.3g}")

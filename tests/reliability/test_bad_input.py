@@ -133,10 +133,9 @@ def batched_calls() -> Calls:
     tokens, numbers = torch.tensor([[0, 1], [2, 1]]), torch.Generator().manual_seed(0)
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
     shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
-    law = batched.BatchedScoreLaw(*(torch.ones((2, 1), dtype=torch.float64),) * 4)
     rules = ("verify", "k_seq", "recursive_rejection", "recursive_rejection_without_replacement")
     return [
-        *(partial(bound, **base) for bound in (batched.acceptance, batched.conditional)),
+        partial(batched.acceptance, **base),
         *(partial(getattr(batched, rule), **base, generator=numbers) for rule in rules),
         partial(
             batched.speculative_sampling,
@@ -161,7 +160,6 @@ def batched_calls() -> Calls:
             batched.TreeShape,
             parents=shape.parents, certain=shape.parents > 9, last=shape.parents > 9,
         ),
-        partial(batched.two_slice_step, law=law, target=target, draft=draft, paths=2),
     ]  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otlp.batched.paths import Blocks, block_weights, path_laws
+from otlp.batched.block import stops
+from otlp.batched.paths import path_laws, residuals
 from otlp.batched.two_slice import BatchedScoreLaw
 from otlp.decode import TabularModel
 from otlp.decode.laws.round_laws import RoundLaw, Tally
@@ -76,7 +77,10 @@ class Rounds(NamedTuple):
     mass: np.ndarray
     """Q of each."""
     leaves: BatchedScoreLaw
-    blocks: Blocks
+    stop: Tensor
+    """Probability of accepting the prefix of each length, given that no longer one is."""
+    residual: Tensor
+    """Weights of the token that follows each prefix, if it is the longest accepted."""
 
 
 def enumerate_round(pair: Pair, length: int, paths: int) -> Rounds:
@@ -86,8 +90,13 @@ def enumerate_round(pair: Pair, length: int, paths: int) -> Rounds:
     rows = given(pair, every[:, None].repeat(paths, 1))
     leaves, splits, weights = path_laws(*rows)
     leaves, *splits = (type(one)(*(part[::paths] for part in one)) for one in (leaves, *splits))
-    blocks = block_weights(rows[0][:, 0], rows[1][:, 0], splits, weights[::paths])
-    return Rounds(pair, rows, every, chances[chances > 0.0], leaves, blocks)
+    p, q, weights = rows[0][:, 0], rows[1][:, 0], weights[::paths]
+    left = residuals(p, q, splits, weights)
+    stop = stops(left.sum(2), weights)
+    # a prefix without residual is the longest accepted by rounding only
+    left = torch.where(left.sum(2, keepdim=True) > 0, left, p[:, :-1])
+    residual = torch.cat([left, p[:, -1:]], 1)
+    return Rounds(pair, rows, every, chances[chances > 0.0], leaves, stop, residual)
 
 
 def checked_law(rounds: Rounds) -> RoundLaw:
@@ -101,7 +110,7 @@ def checked_law(rounds: Rounds) -> RoundLaw:
     gain = (density * np.diff(edges**paths)).sum(1)
     assert (rounds.mass * np.abs(gain - rounds.leaves.gain[:, 0].numpy())).max() < 1e-12
     tally = Tally(rounds.pair[1], length)
-    stop, residual = (part.numpy() for part in rounds.blocks)
+    stop, residual = rounds.stop.numpy(), rounds.residual.numpy()
     going = rounds.mass * gain
     for level in range(length, -1, -1):
         for path, mass, left in zip(
@@ -120,7 +129,7 @@ def check_decisions(rounds: Rounds, verify: Callable, margin: float = 1e-12) -> 
     with its number, and the token rises, so nothing else can happen between these places.
     """
     length, paths = rounds.paths.shape[1], rounds.given[2].shape[1]
-    stop, residual = rounds.blocks
+    stop, residual = rounds.stop, rounds.residual
     ends = residual.cumsum(2) / residual.sum(2, keepdim=True)
     rejected = (1.0 - stop).flip(1).cumprod(1).flip(1)[:, 1:]
     reached = torch.nn.functional.pad(rejected, (0, 1), value=1.0) > margin

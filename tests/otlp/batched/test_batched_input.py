@@ -22,7 +22,7 @@ from tests.otlp.batched.rows import RULES  # noqa: E402
 from tests.processes import run_python  # noqa: E402
 
 VERIFIERS = [*RULES.values(), batched.recursive_rejection_without_replacement, batched.verify_paths]
-OTHERS = [batched.acceptance, batched.conditional]
+OTHERS = [batched.acceptance]
 
 
 FIVE = torch.full((1, 5, 4), 0.25)

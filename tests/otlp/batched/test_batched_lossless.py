@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.rows import CHUNK  # noqa: E402
+from tests.otlp.batched.conditionals import conditional  # noqa: E402
 from tests.otlp.batched.rows import (  # noqa: E402
     DEGENERATE,
     RULES,
@@ -84,7 +85,7 @@ def test_every_pattern_of_padding_is_lossless(p: list[float], q: list[float], n:
     support = [token for token, mass in enumerate(q) if mass > 0]
     rows = torch.tensor(list(product([*support, batched.PADDING], repeat=n)))
     padded = rows == batched.PADDING
-    found = batched.conditional(spread(p, len(rows)), spread(q, len(rows)), rows)
+    found = conditional(spread(p, len(rows)), spread(q, len(rows)), rows)
     assert (found >= 0).all()
     mass = torch.where(padded, 1.0, spread(q, 1)[0, rows.clamp(min=0)]).prod(1)
     for pattern in product([False, True], repeat=n):
@@ -111,13 +112,13 @@ def test_degenerate_rows_stay_in_the_support(rule, p: list[float], q: list[float
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_degenerate_conditionals_are_those_of_each_row_alone(dtype) -> None:
     target, draft, tokens, names = degenerate_rows(dtype)
-    together = batched.conditional(target, draft, tokens)
+    together = conditional(target, draft, tokens)
     assert (together >= 0).all()
     assert ((together.sum(1) - 1.0).abs() < 1e-12).all()
     for row, name in enumerate(names):
         real = tokens[row][tokens[row] >= 0]
         kept = real if len(real) else torch.tensor([batched.PADDING])
-        alone = batched.conditional(target[row : row + 1], draft[row : row + 1], kept[None])
+        alone = conditional(target[row : row + 1], draft[row : row + 1], kept[None])
         assert (together[row] - alone[0]).abs().max() < 1e-12
         if not len(real):
             law = target[row].double()
@@ -196,7 +197,7 @@ def test_subnormal_masses(tiny: float, position: int) -> None:
     for p, q in ((one, one), (one, other), (other, one)):
         rows = [torch.tensor(law).expand(9, -1) for law in (p, q)]
         chances = rows[1][0][drafts].prod(1)
-        law = chances @ batched.conditional(*rows, drafts)
+        law = chances @ conditional(*rows, drafts)
         assert float((law - rows[0][0]).abs().sum()) < 1e-12
         found = batched.acceptance(*rows, drafts)
         assert bool((found.upper_bound - found.acceptance).abs().max() < 1e-3)

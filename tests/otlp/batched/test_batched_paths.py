@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.block import verify_block  # noqa: E402
 from otlp.batched.paths import verify_selected  # noqa: E402
-from otlp.batched.two_slice import draw_scores  # noqa: E402
+from otlp.batched.two_slice import BatchedScoreLaw, draw_scores, two_slice_step  # noqa: E402
 from tests.otlp.batched.batched_rounds import (  # noqa: E402
     along,
     below,
@@ -153,9 +153,9 @@ def test_thresholds_are_solved_for(paths: int) -> None:
     density = mass / mass.sum(1, keepdims=True) / np.diff(edges)
     gain = (density * np.diff(edges**paths)).sum(1, keepdims=True)
     weight = np.where(rng.random((nodes, 1)) < 0.5, 1.0, rng.random((nodes, 1)))
-    law = batched.BatchedScoreLaw(*map(torch.from_numpy, (edges, density, gain, weight)))
+    law = BatchedScoreLaw(*map(torch.from_numpy, (edges, density, gain, weight)))
     p, q = torch.from_numpy(rng.dirichlet(np.full(vocab, 0.3), (2, nodes)))
-    found = batched.two_slice_step(law, p, q, paths)
+    found = two_slice_step(law, p, q, paths)
     passed = torch.minimum(
         torch.maximum(law.weight * p, found.lower_mean * q), found.upper_mean * q
     )

@@ -118,7 +118,7 @@ def test_different_drafts_follow_what_is_left() -> None:
 
 def test_equal_drafts_and_too_few_tokens_are_refused() -> None:
     rows = torch.full((2, 4), 0.25)
-    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1 holds token 3 twice"):
+    with pytest.raises(otlp.errors.ZeroProbabilityError, match="row 1: token 3 is there twice"):
         batched.recursive_rejection_without_replacement(
             rows, rows, torch.tensor([[0, 1, -1, -1], [3, 0, 3, -1]])
         )

@@ -17,11 +17,15 @@ from tests.instances import brute_force_optimum, distributions, iid_problems, ta
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
-from otlp.batched.conditionals import score_laws  # noqa: E402
 from otlp.batched.coupling import scores, swap  # noqa: E402
 from otlp.batched.martingale import martingale_plan, ranks, sort_rows  # noqa: E402
-from otlp.batched.numerics import before, best_of, mean_of_powers  # noqa: E402
+from otlp.batched.numerics import before, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
+from tests.otlp.batched.conditionals import (  # noqa: E402
+    best_of,
+    conditional,
+    score_laws,
+)
 from tests.otlp.batched.rows import DTYPES, RULES, spread  # noqa: E402
 
 G_TESTS = 80
@@ -54,7 +58,7 @@ def test_conditionals_equal_the_cpu_solver(seed: int) -> None:
         exact = [law.double().numpy() / law.double().numpy().sum() for law in (target, draft)]
         plan = otlp.solve(otlp.Problem(exact[0], otlp.IID(exact[1], n)), "martingale").plan
         wanted = np.array([plan.conditional(row) for row in tuples.tolist()])
-        found = batched.conditional(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
+        found = conditional(spread(target, len(tuples)), spread(draft, len(tuples)), tuples)
         assert np.abs(found.numpy() - wanted).max() < tolerance
 
 
@@ -75,7 +79,7 @@ def check_enumerated(problem: otlp.Problem, tolerance: float) -> None:
     tuples, mass = torch.tensor(listed.tokens), torch.tensor(listed.mass)
     laws = problem.target, problem.drafts.draft
     target, draft = (spread(torch.tensor(law), len(tuples)) for law in laws)
-    found = batched.conditional(target, draft, tuples)
+    found = conditional(target, draft, tuples)
     output = (mass[:, None] * found).sum(0)
     assert np.abs(output.numpy() - problem.target).sum() < tolerance
     certificate = batched.acceptance(target[:1], draft[:1], tuples[:1])
@@ -116,7 +120,7 @@ def test_realised_law_of_a_large_row(dtype, n: int) -> None:
     """
     target, draft, _ = synthetic_rows(1, 20_000, dtype, seed=n)
     rows = prepare(target, draft, torch.zeros(1, n, dtype=torch.long), validate=False)
-    c = martingale_plan(rows).coupling
+    c, _, _ = martingale_plan(rows)
     mass, up, down = (x.diff(dim=1, prepend=torch.zeros(1, 1)) for x in (c.ends, c.up, c.down))
     cuts = torch.cat([torch.zeros(1, 1), c.up, c.down], 1).sort(1).values
     cuts = torch.minimum(cuts, torch.minimum(c.up[:, -1:], c.down[:, -1:])).contiguous()

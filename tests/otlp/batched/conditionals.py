@@ -1,53 +1,23 @@
-"""The batched plan given the drafts, pi(. | drafts), exactly: for tests and small vocabularies."""
+"""The distribution of the token that `otlp.batched.verify` returns, given the drafts: exactly."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otlp.batched.coupling import Coupling, swap
 from otlp.batched.martingale import martingale_plan
-from otlp.batched.numerics import TINY, before, best_of
+from otlp.batched.numerics import TINY, before
 from otlp.batched.rows import Rows, by_rows, prepare
 
 
-def conditional(
-    target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: bool = True
-) -> Tensor:
-    """Distribution of the token that `otlp.batched.verify` returns, given the drafts.
+def conditional(target: Tensor, draft: Tensor, draft_tokens: Tensor) -> Tensor:
+    """Shape (B, V), float64: right to about 1e-14 / q for the least likely draft.
 
-    Parameters
-    ----------
-    target, draft, draft_tokens, validate
-        As for `otlp.batched.verify`.
-
-    Returns
-    -------
-    Tensor, shape (B, V), float64
-        Rows sum to one; right to about 1e-14 / q for the least likely draft.
-
-    Raises
-    ------
-    InvalidInputError, InvalidDistributionError, TokenOutOfRangeError, ZeroProbabilityError
-        As `otlp.batched.verify`.
-
-    Notes
-    -----
-    O(V N^2) time and memory a row: meant for V up to a few thousand.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from otlp import batched
-    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
-    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
-    >>> rows = batched.conditional(target, draft, torch.tensor([[0, 0]]))
-    >>> [round(x, 6) for x in rows[0].tolist()]
-    [0.4, 0.6, 0.0]
+    O(V N^2) time and memory a row.
     """
-    rows = prepare(target, draft, draft_tokens, validate)
-    # scores on all cells, for each draft left out in turn
-    (found,) = by_rows(_conditional, rows, most=rows.tokens.shape[1] ** 2)
+    (found,) = by_rows(_conditional, prepare(target, draft, draft_tokens, validate=True))
     return found
 
 
@@ -65,18 +35,9 @@ def _conditional(rows: Rows) -> tuple[Tensor]:
 
 
 def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
-    """Mass of the score of drafts on every cell.
+    """Mass of the score of drafts on every cell, shape (B, N, M), given theirs (B, N), N >= n.
 
-    Parameters
-    ----------
-    coupling : Coupling
-    cell : Tensor, shape (B, N), int64
-        Cell of each draft, N >= n.
-
-    Returns
-    -------
-    Tensor, shape (B, N, M), float64
-        The distribution of what `otlp.batched.coupling.scores` draws.
+    The distribution of what `otlp.batched.coupling.scores` draws.
     """
     (batch, count), size = cell.shape, coupling.ends.shape[1]
     every = torch.arange(size, device=cell.device).expand(batch, size)
@@ -89,3 +50,21 @@ def score_laws(coupling: Coupling, cell: Tensor) -> Tensor:
     here, there = cell.repeat_interleave(size, 1), every.repeat(1, count)
     moved = shared * swap(coupling, here, there, count).view(batch, count, size)
     return moved.scatter_add(2, cell[..., None], 1.0 - moved.sum(2, keepdim=True))
+
+
+def best_of(mass: Tensor, counts: Tensor) -> Tensor:
+    """Probability that each of N independent scores is the largest, shape (B, N).
+
+    Of masses on M cells (B, N, M), uniform within each, and which take part (B, N).  Within a cell
+    all distribution functions are linear, so the chance is a polynomial's integral, exact by
+    Gauss-Legendre.
+    """
+    most = mass.shape[1]
+    rule = np.polynomial.legendre.leggauss((most + 1) // 2)
+    place, weight = (torch.from_numpy(part).to(mass) for part in rule)
+    place, weight = 0.5 * (place + 1.0), 0.5 * weight
+    below = (mass.cumsum(2) - mass)[..., None] + mass[..., None] * place
+    below = torch.where(counts[..., None, None], below, 1.0)
+    others = [torch.cat([below[:, :m], below[:, m + 1 :]], 1).prod(1) for m in range(most)]
+    best = (mass * (torch.stack(others, 1) @ weight)).sum(2)
+    return best.masked_fill(~counts, 0.0)
