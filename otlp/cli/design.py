@@ -165,11 +165,10 @@ def _known(kept: Path | None, pair: tuple[str, str], sampling: Sampling) -> Stat
     if kept is None or not kept.exists():
         return None
     found = Statistics.read(kept)
-    if (found.target, found.draft) != pair or found.sampling != sampling:
-        raise InvalidInputError(
-            f"{kept} is of target {found.target} with draft {found.draft} and {found.sampling}, "
-            f"not of target {pair[0]} with draft {pair[1]} and {sampling}: name another file"
-        )
+    try:
+        found.check_models(*pair, sampling)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{kept}: {error}, or name another file") from error
     return found
 
 

@@ -217,7 +217,14 @@ class DeviceLoop:
                 rounds += 1
                 done = bool(state.progress.done)
             seconds, processor = perf_counter() - begin, process_time() - begin_processor
-            return _decoded(state, texts, rounds, seconds, processor)
+        text, goal = state.progress.text.cpu().numpy(), state.progress.goal.cpu().numpy()
+        new = tuple(
+            row[prompt.size : end].copy()
+            for row, prompt, end in zip(text, texts, goal, strict=True)
+        )
+        calls = state.progress.calls.cpu().numpy()
+        parts = {} if state.numbers.is_cuda else dict(state.parts)
+        return Decoded(new, calls, rounds, seconds, processor, parts)
 
     def _context(self, longest: int, tokens: int) -> int:
         """Slots for text: enough for the longest prompt, the new tokens and a path beyond."""
@@ -256,7 +263,9 @@ class DeviceLoop:
                 caches,
                 [] if is_chain(self.branching) else caches,
             )
-            self._warm_up(state)
+            state.numbers.fill_(0.5)
+            for _ in range(2):  # what is not compiled for this shape is compiled
+                self._round(state)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -311,12 +320,6 @@ class DeviceLoop:
         goal.copy_(held + tokens)
         calls.zero_()
         state.parts.update(dict.fromkeys(PARTS, 0.0))
-
-    def _warm_up(self, state: RoundState) -> None:
-        """Play rounds, which compile what is not compiled for this shape."""
-        state.numbers.fill_(0.5)
-        for _ in range(2):
-            self._round(state)
 
     def _round(self, state: RoundState) -> None:
         """Change the state by one round."""
@@ -392,17 +395,6 @@ def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:
         places = torch.arange(start, min(start + READ_AT_ONCE, longest), device=device)
         places = places.expand(batch, -1)
         model.read(cache, text.gather(1, places), places, places, slots <= places[..., None])
-
-
-def _decoded(
-    state: RoundState, prompts: Sequence[IntArray], rounds: int, seconds: float, processor: float
-) -> Decoded:
-    text, goal = state.progress.text.cpu().numpy(), state.progress.goal.cpu().numpy()
-    new = tuple(
-        row[prompt.size : end].copy() for row, prompt, end in zip(text, prompts, goal, strict=True)
-    )
-    parts = {} if state.numbers.is_cuda else dict(state.parts)
-    return Decoded(new, state.progress.calls.cpu().numpy(), rounds, seconds, processor, parts)
 
 
 def _add(parts: dict[str, float], **seconds: float) -> None:

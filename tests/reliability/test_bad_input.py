@@ -43,7 +43,7 @@ BAD: list[Any] = [
 FUNCTIONS = frozenset({"kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors are the caller's."""
 
-NOT_THERE = ("captures.load", "generating.generate", "Statistics.read", "Statistics.check_pair")
+NOT_THERE = ("captures.load", "generating.generate", "Statistics.read")
 """Calls whose file or model does not exist."""
 
 SECONDS = 20
@@ -239,7 +239,7 @@ def design_calls() -> Calls:
         partial(room.CostCurve, target_seconds=(1.0, 2.0), draft_seconds=0.1),
         partial(room.Statistics.from_json, text=known.to_json()),
         partial(room.Statistics.read, path="nowhere"),
-        partial(known.check_pair, draft=1, target=2),
+        partial(known.check_models, target="t", draft="d", sampling=Sampling()),
         partial(room.best_static_tree, acceptance=[0.5], nodes=2, depth=2),
     ]
 

@@ -25,10 +25,10 @@ from tests.example_captures import DTYPES, example, save_simply
 
 HEADING = {"format": "test-1", "n": [1, 2]}
 STATISTICS = Statistics(
-    *("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1)),
+    *("small", "large", Sampling(0.5), 2, 100),
     (
         Candidate("paths", (1, 2), 2, 2, 1.5, 0.1),
-        Candidate("mixed", ((1, 1), (0, 1)), 4, 2, 1.7, 0.1),
+        Candidate("mixed", (((1, 1), (0, 1)),), 4, 2, 1.7, 0.1),
         Candidate("adaptive-depth", (2, 3, 0.1), 3.5, 3, 1.75, 0.1),
     ),
 )

@@ -115,9 +115,8 @@ def gather_statistics(
     ['iid_paths(1, 1)', 'iid_paths(1, 2)']
     """
     say = progress or (lambda _: None)
-    most = _checked(texts, budgets, length)
+    _check(texts, budgets, length)
     texts = [without_undrafted(text) for text in texts]
-    acceptance: list[float] = np.diff(mean_acceptance(texts, 0, min(most, 32))[0]).tolist()
     candidates: list[Candidate] = []
     for one in draft_temperatures:
         drafted = texts if one is None else [at_temperature(text, sampling, one) for text in texts]
@@ -128,8 +127,7 @@ def gather_statistics(
     if begun is not None:
         candidates += _certain(texts, budgets, length, begun, say)
     tokens = sum(len(text) for text in texts)
-    found = len(texts), tokens, tuple(acceptance), tuple(candidates)
-    return Statistics(draft, target, sampling, *found)
+    return Statistics(draft, target, sampling, len(texts), tokens, tuple(candidates))
 
 
 def at_temperature(text: WrittenText, sampling: Sampling, temperature: float) -> WrittenText:
@@ -210,8 +208,8 @@ def _delays(most: int) -> Iterator[tuple[int, int]]:
     return ((trunk, paths) for trunk in TRUNKS for paths in BELOW if trunk + paths <= most)
 
 
-def _checked(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) -> int:
-    """Refuse what nothing can be gathered from; the greatest budget."""
+def _check(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) -> None:
+    """Refuse what nothing can be gathered from."""
     if not isinstance(texts, (list, tuple)) or not texts:
         raise InvalidInputError(
             f"texts is {texts!r:.60}: give a list of at least one text that the target wrote"
@@ -221,19 +219,17 @@ def _checked(texts: Sequence[WrittenText], budgets: Sequence[int], length: int) 
         text.starts(length)
     if not isinstance(budgets, (list, tuple)) or not budgets:
         raise InvalidInputError(f"budgets is {budgets!r:.60}: give a list of numbers of nodes")
-    most = max(whole_number(nodes, "a budget of nodes") for nodes in budgets)
-    check_slots(most)
-    return most
+    check_slots(max(whole_number(nodes, "a budget of nodes") for nodes in budgets))
 
 
 def _trees(
     acceptance: Sequence[float], mixed: FloatArray, nodes: int, depth: int
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Families and parameters of the trees of so many nodes that are looked at."""
-    yield "tree", best_static_tree(acceptance, nodes, depth)[0]
-    yield "mixed", best_mixed_branching(mixed, nodes, depth)[0]
+    yield "tree", (best_static_tree(acceptance, nodes, depth)[0], "iid")
+    yield "mixed", (best_mixed_branching(mixed, nodes, depth)[0],)
     for ahead in AHEAD:
-        yield "mixed-shape", best_mixed_shape(mixed, nodes, depth, ahead)[0]
+        yield "mixed-shape", (best_mixed_shape(mixed, nodes, depth, ahead)[0],)
     for coverage in COVERAGES:
         yield "adaptive-branching", (nodes, depth, coverage)
 
@@ -249,11 +245,11 @@ def _candidate(
 
 def _most_nodes(family: str, parameters: tuple[Any, ...]) -> int:
     if family == "tree":
-        return len(parameters) - 1
+        return len(parameters[0]) - 1
     if family == "mixed":
-        return int(np.cumprod([sum(pair) for pair in parameters]).sum())
+        return int(np.cumprod([sum(pair) for pair in parameters[0]]).sum())
     if family == "mixed-shape":
-        return count_slots(parameters) - 1
+        return count_slots(parameters[0]) - 1
     return int(parameters[0])
 
 

@@ -24,21 +24,21 @@ from otlp.decode.drafting import (
     tree_shape,
 )
 from otlp.decode.json_files import from_json, read_text, to_json
-from otlp.decode.models.model import Model, Sampling
+from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS, Verification
 from otlp.errors import InvalidInputError
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
     "delayed": delayed_paths,
-    "tree": lambda *parents: tree_shape(parents, "iid"),
-    "mixed": lambda *branching: mixed_tree(branching),
-    "mixed-shape": lambda *shape: mixed_shape(shape),
+    "tree": tree_shape,
+    "mixed": mixed_tree,
+    "mixed-shape": mixed_shape,
     "adaptive-branching": adaptive_branching,
     "adaptive-depth": adaptive_depth,
     "top": top_tree,
 }
-"""From the parameters of a candidate to the drafting.
+"""What makes the draftings of a family from a candidate's parameters.
 
 Examples
 --------
@@ -47,7 +47,7 @@ Examples
 4
 """
 
-FORMAT = "otlp-acceptance-1"
+FORMAT = "otlp-acceptance-2"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Candidate:
     family : str
         One of `FAMILIES`.
     parameters : tuple
-        Of that family.
+        Of what makes the draftings of that family.
     nodes : float
         Drafted tokens a round, repeated ones included: the most, or for adaptive depth the mean.
     depth : int
@@ -99,17 +99,7 @@ class Candidate:
 
     def __str__(self) -> str:
         """Write the call of `otlp.decode` that makes the drafting."""
-        plain = ", ".join(map(str, self.parameters))
-        return {
-            "paths": f"iid_paths({plain})",
-            "tree": f'tree_shape([{plain}], "iid")',
-            "mixed": f"mixed_tree([{plain}])",
-            "mixed-shape": f"mixed_shape({self.parameters})",
-            "adaptive-branching": f"adaptive_branching({plain})",
-            "adaptive-depth": f"adaptive_depth({plain})",
-            "delayed": f"delayed_paths({plain})",
-            "top": f"top_tree({plain})",
-        }[self.family]
+        return f"{FAMILIES[self.family].__name__}({', '.join(map(repr, self.parameters))})"
 
 
 @dataclass(frozen=True)
@@ -124,8 +114,6 @@ class Statistics:
         Of both models, and of the text.
     texts, tokens : int
         How many texts, and how many tokens these have together.
-    acceptance : tuple of float
-        Mean acceptance of the exact optimum that 1, 2, ... i.i.d. children add.
     candidates : tuple of Candidate
         Not empty.
 
@@ -154,7 +142,6 @@ class Statistics:
     sampling: Sampling
     texts: int
     tokens: int
-    acceptance: tuple[float, ...]
     candidates: tuple[Candidate, ...]
 
     def __post_init__(self) -> None:
@@ -174,27 +161,23 @@ class Statistics:
                     f"there is no family {one.family!r:.40}: choose from {', '.join(FAMILIES)}"
                 )
 
-    def check_pair(self, draft: Model, target: Model) -> None:
-        """Refuse models that the statistics are not of.
+    def check_models(self, target: str, draft: str, sampling: Sampling) -> None:
+        """Refuse models, by their names, and a sampling that the statistics are not of.
 
         Raises
         ------
         InvalidInputError
-            Naming both pairs, or both ways of sampling.
+            Naming both pairs and both ways of sampling.
         """
-        is_a(draft, Model, "the draft model")
-        is_a(target, Model, "the target model")
-        if (draft.name, target.name) != (self.draft, self.target):
+        is_a(target, str, "target")
+        is_a(draft, str, "draft")
+        is_a(sampling, Sampling, "sampling")
+        if (target, draft, sampling) != (self.target, self.draft, self.sampling):
             raise InvalidInputError(
-                f"the statistics are of target {self.target} with draft {self.draft}, not of "
-                f"target {target.name} with draft {draft.name}: gather them for this pair"
+                f"the statistics are of target {self.target} with draft {self.draft} and "
+                f"{self.sampling}, not of target {target} with draft {draft} and {sampling}: "
+                "gather them for these"
             )
-        for model in (draft, target):
-            if model.sampling != self.sampling:
-                raise InvalidInputError(
-                    f"the statistics are of {self.sampling}, and {model.name} samples with "
-                    f"{model.sampling}: gather them for this sampling"
-                )
 
     def to_json(self) -> str:
         """Write everything as JSON."""
@@ -212,7 +195,6 @@ class Statistics:
 
         def make(found: dict[str, Any]) -> Statistics:
             found["sampling"] = Sampling(**found["sampling"])
-            found["acceptance"] = tuple(map(float, found["acceptance"]))
             found["candidates"] = tuple(
                 Candidate(**{**one, "parameters": _tuples(one["parameters"])})
                 for one in found["candidates"]

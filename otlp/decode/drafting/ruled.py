@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class RuledDrafting(Drafting):
     """
 
     rule: ShapeRule[Any]
+    kind: ClassVar[str] = "iid"
+    """How children are drawn, none of them certain."""
 
     def __post_init__(self) -> None:
         is_a(self.rule, ShapeRule, "rule")
@@ -49,11 +51,6 @@ class RuledDrafting(Drafting):
     def length(self) -> int:
         """Length L of the longest path that can be drafted."""
         return self.rule.length
-
-    @property
-    def kind(self) -> str:
-        """How children are drawn, none of them certain."""
-        return "iid"
 
     @property
     def kind_name(self) -> str:

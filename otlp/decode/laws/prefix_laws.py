@@ -61,11 +61,11 @@ def prefix_law(
     """
     check_tabular(draft, target, drafting)
     check_round(draft, target, drafting, verification)
+    if isinstance(verification, GreedyMultipath):
+        return greedy_law(draft, target, drafting)
     if isinstance(drafting, (ShapedDrafting, RuledDrafting)):
         if isinstance(verification, Tournament):
             return tournament_law(draft, target, drafting)
-        if isinstance(verification, GreedyMultipath) and isinstance(drafting, ShapedDrafting):
-            return greedy_law(draft, target, drafting)
         # the slots of a prefix are told apart by their states
         if isinstance(drafting.rule, Hashable) and isinstance(drafting.rule.root(), Hashable):
             if isinstance(verification, (TopDown, TargetOnly)):
@@ -151,7 +151,7 @@ def post_order_law(
     return tally.law
 
 
-def greedy_law(draft: TabularModel, target: TabularModel, drafting: ShapedDrafting) -> RoundLaw:
+def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
     """Law of a round of greedy multi-path: the highest of every set of paths; verify each once.
 
     Which path is the highest depends on the others; how much of it is accepted does not.
@@ -186,9 +186,7 @@ class _Prefix(NamedTuple):
         return self.above[at].draft_distribution()
 
 
-def _prefixes(
-    draft: TabularModel, target: TabularModel, drafting: ShapedDrafting
-) -> Iterator[_Prefix]:
+def _prefixes(draft: TabularModel, target: TabularModel, drafting: Drafting) -> Iterator[_Prefix]:
     """Yield every prefix that can be drafted."""
     stack = [_Prefix((), whole_interval(drafting.paths), 1.0, (1.0,), ())]
     while stack:

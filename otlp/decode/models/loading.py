@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -59,7 +58,11 @@ def load_model(
     SizeLimitError
         If the weights do not fit.
     """
-    torch, transformers = _engines()
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise EngineNotFoundError(MISSING) from error
     from otlp.decode.models.frequent_draft import is_frequent_draft
 
     folder = find_model(source)
@@ -262,12 +265,3 @@ def check_tokenizers(draft: HuggingFaceModel, target: HuggingFaceModel) -> None:
             f"in {token!r}, which is {ours.get(token, 'absent')} and {theirs.get(token, 'absent')}"
             f" (token {number}): speculative decoding needs one tokenizer for both models"
         )
-
-
-def _engines() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise EngineNotFoundError(MISSING) from error
-    return torch, transformers

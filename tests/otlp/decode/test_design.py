@@ -79,9 +79,9 @@ def random_drafting(family: str, rng: np.random.Generator) -> Drafting:
     pairs = [(int(rng.integers(3)), int(rng.integers(1, 3))) for _ in range(depth)]
     parameters: dict[str, Callable[[], tuple[Any, ...]]] = {
         "paths": lambda: (1 + nodes // 3, depth),
-        "tree": lambda: (-1, *(int(rng.integers(slot)) for slot in range(1, nodes))),
-        "mixed": lambda: tuple(pairs),
-        "mixed-shape": lambda: any_mixed(RandomChooser(rng), nodes),
+        "tree": lambda: ([-1, *(int(rng.integers(slot)) for slot in range(1, nodes))], "iid"),
+        "mixed": lambda: (pairs,),
+        "mixed-shape": lambda: (any_mixed(RandomChooser(rng), nodes),),
         "adaptive-branching": lambda: (nodes, depth, float(rng.random())),
         "adaptive-depth": lambda: (1 + nodes // 3, depth, float(rng.random()) / 2),
         "delayed": lambda: (1 + depth % 2, 1 + nodes // 4, 1 + depth // 2),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -14,7 +13,6 @@ from otlp.decode import (
     Sampling,
     iid_paths,
     mixed_shape,
-    random_pair,
     top_tree,
     tree_shape,
 )
@@ -39,18 +37,18 @@ def statistics(*candidates: Candidate) -> Statistics:
     made = candidates or (
         Candidate("paths", (1, 2), 2, 2, 1.5, 0.1),
         Candidate("paths", (2, 2), 4, 2, 1.8, 0.1),
-        Candidate("mixed", ((1, 1), (0, 1)), 4, 2, 1.7, 0.1),
-        Candidate("mixed-shape", (((), ()),), 1, 1, 1.2, 0.1),
+        Candidate("mixed", (((1, 1), (0, 1)),), 4, 2, 1.7, 0.1),
+        Candidate("mixed-shape", (((LEAF,), ()),), 1, 1, 1.2, 0.1),
         Candidate("adaptive-depth", (2, 3, 0.1), 3.5, 3, 1.75, 0.1),
     )
-    return Statistics("small", "large", Sampling(0.5), 2, 100, (0.5, 0.1), made)
+    return Statistics("small", "large", Sampling(0.5), 2, 100, made)
 
 
 def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
     given = statistics()
     assert design(given, 10) == given.candidates[1]
     assert design(given, 3) == given.candidates[0]
-    same = Candidate("mixed", ((0, 2), (0, 1)), 4, 2, 1.8 + 1e-13, 0.1)
+    same = Candidate("mixed", (((0, 2), (0, 1)),), 4, 2, 1.8 + 1e-13, 0.1)
     assert design(statistics(*given.candidates, same), 4) == given.candidates[1]
     assert design(given, 4, families=["mixed"]).verification == ALGORITHMS["tournament"]
     assert design(given, 4).verification == ALGORITHMS["two-slice"]
@@ -64,25 +62,24 @@ def test_the_choice_keeps_to_the_budget_and_the_costs() -> None:
 
 def test_statistics_go_through_json_and_know_their_pair(tmp_path: Any) -> None:
     given = statistics(
-        Candidate("mixed-shape", ((LEAF,), (((LEAF,), ()),)), 3, 2, 1.2, 0.1),
+        Candidate("mixed-shape", (((LEAF,), (((LEAF,), ()),)),), 3, 2, 1.2, 0.1),
         *statistics().candidates[:3],
     )
     (tmp_path / "s.json").write_text(given.to_json(), encoding="utf-8")
     assert Statistics.read(tmp_path / "s.json") == given
     assert given.candidates[0].drafting.length == 2
-    draft, target = random_pair(3, 2, np.random.default_rng(0))
-    with pytest.raises(InvalidInputError, match=r"target large with draft small, not of target ta"):
-        given.check_pair(draft, target)
-    own = replace(given, draft=draft.name, target=target.name)
-    with pytest.raises(InvalidInputError, match="samples with"):
-        own.check_pair(draft, target)
-    for model in (draft, target):
-        model.sampling = Sampling(0.5)
-    own.check_pair(draft, target)
+    given.check_models("large", "small", Sampling(0.5))
+    for other, words in (
+        (("huge", "small", Sampling(0.5)), "small and .*, not of target huge with draft small"),
+        (("large", "tiny", Sampling(0.5)), "not of target large with draft tiny"),
+        (("large", "small", Sampling()), r"temperature=0\.5.*, not of .*temperature=1\.0"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            given.check_models(*other)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-1"}', "[" * 100_000,
+    "text", ["", "[]", "{}", '{"format": "otlp-acceptance-2"}', "[" * 100_000,
              statistics().to_json().replace('"small"', "[[3]]").replace('"paths"', '"path"'),
              statistics().to_json().replace("1.5", "null"),
              statistics().to_json().replace('"temperature": 0.5', '"temperature": -1')]
@@ -112,7 +109,7 @@ def test_files_of_something_else(text: str) -> None:
         lambda: CostCurve((1.0, 0.0)),
         lambda: CostCurve((1.0, 2.0), -0.1),
         lambda: CostCurve(3.0),  # type: ignore[arg-type]
-        lambda: Statistics("d", "t", Sampling(), 0, 0, (), ()),
+        lambda: Statistics("d", "t", Sampling(), 0, 0, ()),
         lambda: gather_statistics([], **NAMES),
         lambda: gather_statistics([TEXT], **NAMES, budgets=(), length=2),
         lambda: gather_statistics([TEXT], **NAMES, budgets=(0,), length=2),
