@@ -17,7 +17,6 @@ from otlp.cli.output import console, note, progress, show, table, write_result, 
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.round import check_round
 from otlp.decode.tuned import Tuned
 from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
@@ -157,7 +156,6 @@ def _measure(
     baseline = None
     with progress("decoding", len(settings) * len(prompts) * len(seeds)) as step:
         for setting in settings:
-            check_round(*pair, setting.drafting, setting.verification)
             here = replace(setting, temperature=temperature)
             label = f"{here.algorithm}, K = {here.paths}, L = {here.length}"
             one = measure(

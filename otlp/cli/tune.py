@@ -138,8 +138,8 @@ def command(
     if check:
         warn(f"predicted best, kept in {config}: {result.winner.setting}; the best are timed now")
         with progress("timing", 0) as step:
-            best = [one.setting for one in fastest(result.found, check)]
-            result = replace(result, timed=bench.race(best, progress=step))
+            timed = bench.race(fastest(result.found, check), progress=step)
+        result = replace(result, timed=timed)
         keep(result)
     console.print(f"{result.title}, T = {temperature:g}\n")
     show(result.table())
@@ -191,7 +191,6 @@ def _predicted(
             keep=check,
             progress=step,
         )
-    best = fastest(found, 1)[0].setting
     with progress("target-only", None):
-        top = target_only_gain(best, texts)
-    return TuningResult(names, bench, found, None, costs, best, top)
+        top = target_only_gain(fastest(found, 1)[0], texts)
+    return TuningResult(names, bench, found, None, costs, top)

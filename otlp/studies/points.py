@@ -96,8 +96,7 @@ class SweepPoint:
 
 def varying(points: Sequence[SweepPoint]) -> str:
     """The first of `AXES` that has several values; n if none has."""
-    several = (axis for axis in AXES if len({getattr(p.setting, axis) for p in points}) > 1)
-    return next(several, "n")
+    return next((axis for axis in AXES if _varies(points, axis)), "n")
 
 
 def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoint]]:
@@ -113,15 +112,14 @@ def by_panel(points: Sequence[SweepPoint], over: str) -> dict[str, list[SweepPoi
             f"there are {len(points)} points to go over {over!r}: it needs some, and one of "
             + ", ".join(AXES)
         )
-    others = [name for name in ("scheme", *AXES) if name != over]
-    values = {name: {getattr(point.setting, name) for point in points} for name in others}
+    shown = [axis for axis in AXES if axis != over and _varies(points, axis)]
     panels: dict[str, list[SweepPoint]] = {}
     for point in points:
-        words = [
-            str(value) if name == "scheme" else f"{name.replace('_', '-')} = {value or 'V'}"
-            for name in others
-            for value in [getattr(point.setting, name)]
-            if len(values[name]) > 1 or name == "scheme"
-        ]
+        values = {axis.replace("_", "-"): getattr(point.setting, axis) or "V" for axis in shown}
+        words = [point.setting.scheme, *(f"{name} = {value}" for name, value in values.items())]
         panels.setdefault(", ".join(words), []).append(point)
     return panels
+
+
+def _varies(points: Sequence[SweepPoint], axis: str) -> bool:
+    return len({getattr(point.setting, axis) for point in points}) > 1

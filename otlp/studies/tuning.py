@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -140,8 +139,6 @@ def predict(
             "and one setting"
         )
     longest = max(setting.length for setting in wanted)
-    for text in chain(*texts.values()):
-        text.starts(longest)
     found: dict[LoopSetting, list[tuple[float, float]]] = {one: [] for one in wanted}
 
     def go_on(alive: Sequence[LoopSetting], some: range) -> None:
