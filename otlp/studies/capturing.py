@@ -47,6 +47,21 @@ def parts_folder(path: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(path)}.parts")
 
 
+def check_room(models: Sequence[Model], prompt: IntArray, tokens: int) -> None:
+    """Refuse a text that goes on so far after a prompt that it does not fit into a context.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    for model in models:
+        if model.context_limit is not None and prompt.size + tokens - 1 > model.context_limit:
+            raise InvalidInputError(
+                f"a prompt of {prompt.size} tokens and {tokens} more exceed the context of "
+                f"{model.name}, {model.context_limit}: shorten the prompt or write fewer"
+            )
+
+
 def writing(
     draft: Model, target: Model, prompt: IntArray, steps: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, FloatArray]]:
@@ -98,7 +113,8 @@ def capture_passage(
     -----
     One call of each model a row.
     """
-    _check_room((draft, target), prompt, steps)
+    whole_number(steps, "steps")
+    check_room((draft, target), prompt, steps)
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
@@ -175,8 +191,9 @@ def capture(
         raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
+    whole_number(steps, "steps")
     for prompt in prompts:
-        _check_room((draft, target), prompt, steps)
+        check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
     _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
@@ -257,17 +274,6 @@ def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray
     if largest > float(np.finfo(np.float16).max):
         return target, draft
     return target.astype(np.float16), draft.astype(np.float16)
-
-
-def _check_room(models: Sequence[HuggingFaceModel], prompt: IntArray, steps: int) -> None:
-    """Refuse a passage of no rows, or one that is longer than the context of a model."""
-    whole_number(steps, "steps")
-    for model in models:
-        if model.context_limit is not None and prompt.size + steps - 1 > model.context_limit:
-            raise InvalidInputError(
-                f"a prompt of {prompt.size} tokens and {steps} steps exceed the context of "
-                f"{model.name}, {model.context_limit}: shorten the prompt or take fewer steps"
-            )
 
 
 def _begin(folder: Path, plan: dict[str, object]) -> None:

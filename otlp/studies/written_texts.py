@@ -14,7 +14,7 @@ from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.capturing import DECODED, source_of, writing
+from otlp.studies.capturing import DECODED, check_room, source_of, writing
 
 
 def write_text(
@@ -31,12 +31,7 @@ def write_text(
     """
     check_pair(draft, target)
     whole_number(tokens, "tokens")
-    for model in (draft, target):
-        if model.context_limit is not None and prompt.size + tokens > model.context_limit:
-            raise InvalidInputError(
-                f"a prompt of {prompt.size} tokens and {tokens} more exceed the context of "
-                f"{model.name}, {model.context_limit}: shorten the prompt or the text"
-            )
+    check_room((draft, target), prompt, tokens)
     steps = [
         (token, p, draft.distributions(ROOT, np.array([0]))[0])
         for token, p in writing(draft, target, prompt, tokens, rng)

@@ -158,6 +158,15 @@ def test_passages_of_two_precisions_keep_every_value(tmp_path: Path) -> None:
     np.testing.assert_array_equal(joined[0].target_logits, np.array([1.0, 2.0], dtype=np.float32))
 
 
+def test_a_text_goes_on_to_the_end_of_a_context_and_no_further(trained: Any) -> None:
+    prompt, rng = np.full(510, 7), np.random.default_rng(0)
+    assert len(write_text(*trained, prompt, 3, rng)) == 3
+    with pytest.raises(
+        InvalidInputError, match=r"510 tokens and 4 more exceed the context of .* 512"
+    ):
+        write_text(*trained, prompt, 4, rng)
+
+
 def test_texts_end_with_an_end_token(
     trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
