@@ -184,6 +184,8 @@ REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]]
      r"draft on meta.*one device"),
     (batched.verify, {"generator": torch.empty(2, 8, device=APART).double()}, InvalidInputError,
      r"generator on meta.*one device"),
+    (batched.verify_paths, {"draft_tokens": torch.zeros(1, 10_001, 2).long()}, InvalidInputError,
+     "draft_tokens has 10,001 paths a row: at most 10,000"),
     (batched.verify_paths, {"target": torch.full((1, 2, 2, 4), 0.25)}, InvalidInputError,
      "target has shape"),
     (batched.verify_paths, {"draft": torch.full((1, 2, 2, 4), 0.25, device=APART)},
