@@ -68,7 +68,7 @@ class DraftedRound:
         for node, parent in enumerate(self.parents):
             older = [i for i in range(node) if self.parents[i] == parent]
             law = tables[self.depths[parent]][prefixes[:, parent]]
-            tokens[:, node] = category(self._law(law, tokens[:, older]))
+            tokens[:, node] = category(self._law(law, tokens, older))
             prefixes[:, node + 1] = prefixes[:, parent] * law.shape[-1] + tokens[:, node]
         return tokens
 
@@ -116,11 +116,11 @@ class DraftedRound:
         """What a rule is handed, of rows of drafted tokens."""
         return tokens, p, q
 
-    def _law(self, law: FloatArray, older: IntArray) -> FloatArray:
-        if self.siblings == "iid" or (self.siblings != "most likely" and not older.shape[1]):
+    def _law(self, law: FloatArray, tokens: IntArray, older: list[int]) -> FloatArray:
+        if self.siblings == "iid" or (self.siblings != "most likely" and not older):
             return law
         left = law.copy()
-        np.put_along_axis(left, older, 0.0, axis=1)
+        np.put_along_axis(left, tokens[:, older], 0.0, axis=1)
         if self.siblings == "most likely":
             left[:] = np.arange(left.shape[1]) == left.argmax(axis=1)[:, None]
             return left

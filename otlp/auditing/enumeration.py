@@ -183,9 +183,6 @@ class _Repetition(RandomSource):
     def give_up(self, reason: str) -> NoReturn:
         raise _Abandoned
 
-    def _plain(self, numbers: Any) -> Any:
-        return numbers.astype(np.float64)
-
 
 def enumerate_distribution(
     program: Callable[[Any], Result],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -48,15 +49,15 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         """Uniform numbers on [0, 1), as `Generator.random`."""
         if out is not None:
             self.give_up("it calls rng.random with out=")
+        if size is None:
+            return self.uniform_number()
         return self._map(size, lambda number: number)
-
-    def _plain(self, numbers: Any) -> Any:
-        return numbers
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """Uniform numbers on [low, high), as `Generator.uniform`."""
-        shape = np.shape(_SCRATCH.uniform(low, high, size)) or None
-        return low + np.subtract(high, low) * self.random(shape)
+        shape = _shape(_SCRATCH.uniform(low, high, size))
+        width = np.subtract(high, low) if shape else high - low
+        return low + width * self.random(shape)
 
     def standard_exponential(
         self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None
@@ -68,21 +69,20 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         """Waiting times of mean `scale`, as `Generator.exponential`."""
-        shape = np.shape(_SCRATCH.exponential(scale, size)) or None
+        shape = _shape(_SCRATCH.exponential(scale, size))
         return scale * self.standard_exponential(shape)
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Gumbel numbers, as `Generator.gumbel`."""
-        shape = np.shape(_SCRATCH.gumbel(loc, scale, size)) or None
+        shape = _shape(_SCRATCH.gumbel(loc, scale, size))
         return loc + scale * self._map(shape, lambda number: -log(-log(number)))
 
     def _map(self, size: Any, function: Callable[[Any], Any]) -> Any:
         if size is None:
             return function(self.uniform_number())
-        numbers = np.empty(size, dtype=object)
-        for at in np.ndindex(numbers.shape):
-            numbers[at] = function(self.uniform_number())
-        return self._plain(numbers)
+        shape = np.empty(size).shape
+        numbers = [function(self.uniform_number()) for _ in range(math.prod(shape))]
+        return np.array(numbers).reshape(shape)
 
     def integers(
         self,
@@ -119,12 +119,15 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         if not (replace or shuffle):
             self.give_up("it calls rng.choice with shuffle=False, whose order is not specified")
         weights = np.ones(len(population)) if p is None else np.array(p, dtype=np.float64)
-        chosen = np.empty(() if size is None else size, dtype=np.int64)
-        for at in np.ndindex(chosen.shape):
-            chosen[at] = self.category(weights / weights.sum())
+        if size is None:
+            return population[self.category(weights / weights.sum())]
+        shape = np.empty(size).shape
+        chosen = []
+        for _ in range(math.prod(shape)):
+            chosen.append(self.category(weights / weights.sum()))
             if not replace:
-                weights[chosen[at]] = 0.0
-        return population[chosen]
+                weights[chosen[-1]] = 0.0
+        return population[np.array(chosen, dtype=np.int64).reshape(shape)]
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
         """Counts of n categories, as `Generator.multinomial`: the last one takes what is left."""
@@ -153,6 +156,11 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
     def shuffle(self, x: Any, axis: int = 0) -> None:
         """Put in random order in place, as `Generator.shuffle`."""
         x[:] = self.permutation(np.array(x), axis)
+
+
+def _shape(drawn: Any) -> Any:
+    """The shape of what numpy drew; None for a number."""
+    return getattr(drawn, "shape", None)
 
 
 def _refusal(name: str) -> property:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,7 +61,7 @@ class RoundSubject(Subject):
         return len(self.drafts.parents)
 
     def _draft(self, rounds: int, rng: Any) -> IntArray:
-        return self.drafts.draw(self.draft_tables, lambda laws: draw_rows(laws, rng), rounds)
+        return self.drafts.draw(self.draft_tables, partial(draw_rows, rng=rng), rounds)
 
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
         """Run the rule on rows of drafted tokens."""

@@ -121,7 +121,7 @@ class Subject(ABC):
         """Tokens that are drafted in a round, N."""
 
     def draft(self, rounds: int, rng: Any) -> IntArray:
-        """Draft the tokens of rounds, shape (rounds, N), also from a source that is followed."""
+        """Draft the tokens of rounds, shape (rounds, N); of one, if the draws are followed."""
         if self.sampler is None:
             return self._draft(rounds, rng)
         size = self.vocab_size
@@ -214,7 +214,7 @@ def number_of(tokens: Sequence[int], size: int) -> int:
 def draw_rows(laws: FloatArray, rng: Any) -> IntArray:
     """One token from each row, by inversion where draws are not followed; none of probability 0."""
     if isinstance(rng, RandomSource):
-        return np.array([rng.category(law) for law in laws])
+        return np.array(list(map(rng.category, laws)))
     steps = np.cumsum(laws, axis=1)
     level = rng.random((len(laws), 1)) * steps[:, -1:]
     last = (steps < steps[:, -1:]).sum(axis=1)

@@ -89,8 +89,8 @@ class TokenSubject(Subject):
 
     def _draft(self, rounds: int, rng: Any) -> IntArray:
         if isinstance(rng, RandomSource):
-            law = self.listed.mass / self.listed.mass.sum()
-            return self.listed.tokens[[rng.category(law) for _ in range(rounds)]]
+            at = rng.category(self.listed.mass / self.listed.mass.sum())
+            return self.listed.tokens[at : at + 1]
         assert self.drafts is not None
         return self.drafts.sample(rng, rounds)
 

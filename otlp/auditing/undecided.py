@@ -46,9 +46,6 @@ class _Decider(Protocol):
     def give_up(self, reason: str) -> NoReturn: ...
 
 
-_REAL = (int, float, np.floating, np.integer)
-
-
 def _same(value: float) -> float:
     return value
 
@@ -223,7 +220,7 @@ class UndecidedNumber:
 
 def _scalar(value: Any) -> float | None:
     """An ordinary number, also out of an array or a tensor without axes; None if it is not one."""
-    if isinstance(value, _REAL):
+    if isinstance(value, int | float):
         return float(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return float(value.item())
