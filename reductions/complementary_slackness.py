@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +28,7 @@ class Systems(NamedTuple):
     inner: RelaxedOTLP
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
+class Side(NamedTuple):
     """What one of the two systems has to do.
 
     Attributes
@@ -67,7 +65,7 @@ class Side:
         """Probability of the other tokens that a draft may be, where the drafts are i.i.d."""
         return 0.0 if self.inside else float(iid_drafts(self.problem).draft[self.subset].sum())
 
-    @cached_property
+    @property
     def mass(self) -> float:
         """Probability of its tuples."""
         drafts = self.problem.drafts

@@ -145,12 +145,11 @@ def tokens_beyond_cut(relaxed: RelaxedOTLP, flow: FloatArray, tolerance: float) 
     its arcs are unbounded; and a group the tokens from which it has flow, to be taken back.
     """
     members, offsets = relaxed.groups.members, relaxed.groups.offsets
-    lengths = np.diff(offsets)
     carries = flow > tolerance
     used = sum_by(members, flow, relaxed.target.size)
     reached: Mask = relaxed.target - used > tolerance
     count = 0
     while count < (count := int(reached.sum())):
         groups = np.logical_or.reduceat(reached[members], offsets[:-1])
-        reached[members[np.repeat(groups, lengths) & carries]] = True
+        reached[members[groups[relaxed.groups.rows] & carries]] = True
     return ~reached

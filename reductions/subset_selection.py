@@ -64,7 +64,11 @@ def subset_selection(
     target, drafts = problem.target, problem.drafts
     order = drafts.selection_order(target)
     if order is not None:
-        subset = _first_in_order(problem, order)
+        # the complement of the prefix with the least bound
+        vertex = drafts.priority_marginals(order)
+        _, length = best_prefix_of(target, vertex, order)
+        subset = drafts.support.copy()
+        subset[order[:length]] = False
     else:
         found = minimum_norm(
             target, drafts.mean_draft, drafts.priority_marginals, gap, max_iterations
@@ -77,15 +81,6 @@ def subset_selection(
                 stacklevel=2,
             )
     return problem.dual_value(subset), subset
-
-
-def _first_in_order(problem: Problem, order: IntArray) -> Mask:
-    """H with the least bound among the complements of the prefixes of an ordering."""
-    vertex = problem.drafts.priority_marginals(order)
-    _, length = best_prefix_of(problem.target, vertex, order)
-    subset = problem.drafts.support.copy()
-    subset[order[:length]] = False
-    return subset
 
 
 def iid_drafts(problem: Problem) -> IID:

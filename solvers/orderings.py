@@ -180,11 +180,9 @@ class Orderings(Solver):
                     self.gap,
                     self.max_iterations,
                 )
-        except TimeoutError:
-            message = f"stopped after {self.time_limit:g} s, before there was one ordering"
-            return Answer(None, Guarantee.NONE, None, Status.TIME_LIMIT, message)
-        finally:
-            clock.lap("solve")
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}, before there was one ordering") from late
+        clock.lap("solve")
         plan = OrderingsPlan(small, found.weights, found.orders, found.selection_distribution)
         lifted, subset = Support().invert(PrimalDual(plan, found.subset), inverse)
         clock.lap("recover")

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy.typing as npt
 
 from otlp.certificate import certify
-from otlp.distribution import FloatArray
+from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
 from otlp.plan import Marginals, Plan
 from otlp.plan.slackness import SlacknessPlan
@@ -40,10 +40,7 @@ class SystemSolver(Solver):
         if not isinstance(problem.drafts, IID):
             return super().write(problem)
         small, inverse = Support().apply(problem)
-        sides = self.divide(small)
-        subset = Support().invert(PrimalDual(None, sides.outer.subset), inverse).dual
-        systems = (PreparedSystem(self, problem, side, inverse) for side in sides)
-        return SlacknessPlan(problem, subset, *systems)
+        return Prepared(self, problem, self.divide(small), inverse)
 
     def divide(self, problem: Problem) -> Sides:
         """Find H*, and what each system has to put out."""
@@ -60,24 +57,30 @@ class SystemSolver(Solver):
         """
 
 
-class PreparedSystem(Plan):
-    """One system, which is solved when a tuple needs it, and not certified.
+class Prepared(Plan):
+    """Conditionals that are not certified, each from its own system, which is solved when needed.
 
     Parameters
     ----------
     solver : SystemSolver
     problem : Problem
-    side : Side
-        What the system has to do, over the tokens that can be drafted.
+    sides : Sides
+        H* and the divided target, over the tokens that can be drafted.
     inverse : SupportInverse
         The way back from these tokens.
     """
 
     def __init__(
-        self, solver: SystemSolver, problem: Problem, side: Side, inverse: SupportInverse
+        self, solver: SystemSolver, problem: Problem, sides: Sides, inverse: SupportInverse
     ) -> None:
         super().__init__(problem)
-        self.solver, self.side, self.inverse = solver, side, inverse
+        self.solver, self.sides, self.inverse = solver, sides, inverse
+
+    @cached_property
+    def subset(self) -> Mask:
+        """H*, shape (V,)."""
+        subset: Mask = self._lift(PrimalDual(None, self.sides.outer.subset)).dual
+        return subset
 
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan; see `otlp.Plan.conditional`.
@@ -85,27 +88,38 @@ class PreparedSystem(Plan):
         Raises
         ------
         SolveError
-            If the system is not solved; a fallback is not used.
+            If the tuple's system is not solved; a fallback is not used.
         """
-        return self._solved.conditional(draft_tokens)
+        tokens = self._check(draft_tokens)
+        return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
 
     def marginals(self) -> Marginals:
-        """Marginals of the system, which is solved for it."""
-        return self._solved.marginals()
+        """Sum over both systems, which are solved for it."""
+        return self.finished().marginals()
 
     def finished(self) -> Plan:
-        """Solve the system."""
-        return self._solved
+        """Solve both systems."""
+        return SlacknessPlan(self.problem, self.subset, self.outer, self.inner)
 
     @cached_property
-    def _solved(self) -> Plan:
+    def outer(self) -> Plan:
+        """The system of the tuples that leave H*."""
+        return self._solve(self.sides.outer)
+
+    @cached_property
+    def inner(self) -> Plan:
+        """The system of the tuples inside H*."""
+        return self._solve(self.sides.inner)
+
+    def _solve(self, side: Side) -> Plan:
         try:
-            answer = PrimalDual(self.solver.system(self.side))
+            plan: Plan = self._lift(PrimalDual(self.solver.system(side))).primal
         except Stopped as stopped:
-            subset = Support().invert(PrimalDual(None, self.side.subset), self.inverse).dual
-            failed = stopped.answer(subset)
+            answer = stopped.answer(self.subset)
             raise SolveError(
-                certify(self.problem, self.solver.name, failed, Stopwatch())
+                certify(self.problem, self.solver.name, answer, Stopwatch())
             ) from stopped
-        plan: Plan = Support().invert(answer, self.inverse).primal
         return plan
+
+    def _lift(self, answer: PrimalDual) -> PrimalDual:
+        return Support().invert(answer, self.inverse)

@@ -27,7 +27,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import PrimalDual, Support
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
-from otlp.solvers.rank_plan import RankPlan, Ranks
+from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
 from otlp.timing import Stopwatch
 
@@ -149,7 +149,7 @@ class RandomRanks(Solver):
         clock.lap("solve")
         if least > max(self.gap, PROVABLE) and corrections < self.max_iterations:
             return Orderings(gap=self.gap).answer(problem, clock)
-        plan = RankPlan(small, law, Ranks.of(*steps, law.size))
+        plan = RankPlan(small, law, *steps)
         lifted, dual = Support().invert(PrimalDual(plan, subset), inverse)
         clock.lap("recover")
         solved = least <= self.gap

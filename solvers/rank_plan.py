@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,9 +19,19 @@ ENUMERATION_LIMIT = 3_000
 """Members of all token sets up to which the acceptance is enumerated."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ranks:
-    """Laws of the ranks; no two tokens share a rank.
+class RankPlan(SelectionPlan):
+    """Select the drafted token of the best rank, then accept or replace it.
+
+    Parameters
+    ----------
+    problem : Problem
+        With drafts without replacement.
+    selection_distribution : ndarray, shape (V,)
+        The distribution y of the selected token.
+    tokens : ndarray, shape (M,)
+        Whose rank each is, from the lowest to the best: no two tokens share a rank.
+    shares : ndarray, shape (M,)
+        How often the token has that rank; those of a token sum to one.
 
     Attributes
     ----------
@@ -33,33 +42,6 @@ class Ranks:
         The token's ranks, ascending; the largest drawn is the best.
     reached : ndarray, shape (M,)
         Probability of the token's ranks so far; the last of a token counts as 1.
-    """
-
-    offsets: IntArray
-    ranks: npt.NDArray[np.int32]
-    reached: FloatArray
-
-    @classmethod
-    def of(cls, tokens: IntArray, shares: FloatArray, vocab_size: int) -> Ranks:
-        """Ranks from their tokens and probabilities, the lowest rank first."""
-        return cls(*_by_token(tokens, shares, vocab_size))
-
-    def steps(self) -> tuple[IntArray, FloatArray]:
-        """Token and probability of each rank, the lowest first."""
-        return _steps(self.offsets, self.ranks, self.reached)
-
-
-class RankPlan(SelectionPlan):
-    """Select the drafted token of the best rank, then accept or replace it.
-
-    Parameters
-    ----------
-    problem : Problem
-        With drafts without replacement.
-    selection_distribution : ndarray, shape (V,)
-        The distribution y of the selected token.
-    ranks : Ranks
-        How each token draws its rank.
 
     Raises
     ------
@@ -76,30 +58,35 @@ class RankPlan(SelectionPlan):
     acceptance is that of the selected token, a lower bound that is short by at most the gap.
     """
 
-    def __init__(self, problem: Problem, selection_distribution: FloatArray, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        selection_distribution: FloatArray,
+        tokens: IntArray,
+        shares: FloatArray,
+    ) -> None:
         super().__init__(problem, selection_distribution)
         if not isinstance(problem.drafts, WithoutReplacement):
             raise UnsupportedProblemError(
                 f"a plan by ranks needs drafts without replacement, not {problem.drafts!r}"
             )
         self.drafts = problem.drafts
-        self.ranks = ranks
+        self.offsets, self.ranks, self.reached = _by_token(tokens, shares, problem.vocab_size)
 
     def select_many(self, tokens: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the rank of each drafted token, and take the best of each tuple."""
-        ranks = self.ranks
         uniform = rng.random(tokens.shape)
-        return _best_ranked(tokens, uniform, ranks.offsets, ranks.ranks, ranks.reached)
+        return _best_ranked(tokens, uniform, self.offsets, self.ranks, self.reached)
 
     def selection(self, draft_tokens: IntArray) -> tuple[IntArray, FloatArray]:
         """Distribution of the selected token, exact up to rounding; see `SelectionPlan`."""
-        tokens, ranks = np.unique(draft_tokens), self.ranks
-        rows = _rows(tokens, ranks.offsets, ranks.ranks, ranks.reached)
+        tokens = np.unique(draft_tokens)
+        rows = _rows(tokens, self.offsets, self.ranks, self.reached)
         return tokens, best_of(np.ones(tokens.size, dtype=np.int64), *rows)
 
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the ranks alone; an integral over time."""
-        return self.drafts._best_ranked(*self.ranks.steps())
+        return self.drafts._best_ranked(*_steps(self.offsets, self.ranks, self.reached))
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""
@@ -117,6 +104,7 @@ class RankPlan(SelectionPlan):
 def _by_token(
     tokens: IntArray, shares: FloatArray, vocab_size: int
 ) -> tuple[IntArray, npt.NDArray[np.int32], FloatArray]:
+    """Offsets, ranks and what is reached, from the token and the share of each rank."""
     offsets = np.zeros(vocab_size + 1, np.int64)
     for token in tokens:
         offsets[token + 1] += 1
@@ -141,6 +129,7 @@ def _by_token(
 def _steps(
     offsets: IntArray, ranks: npt.NDArray[np.int32], reached: FloatArray
 ) -> tuple[IntArray, FloatArray]:
+    """Token and share of each rank, the lowest first: back from `_by_token`."""
     tokens, shares = np.empty(ranks.size, np.int64), np.empty(ranks.size)
     for token in range(offsets.size - 1):
         before = 0.0

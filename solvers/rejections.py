@@ -9,6 +9,8 @@ rejected, a step puts out exactly what was left.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
@@ -25,6 +27,46 @@ PIECE = 20_000
 """Steps of drawn sequences between two looks at the time limit."""
 
 
+class _Drafts(NamedTuple):
+    """The drafted tokens by p/q ascending, and one that stands for all that are never drafted.
+
+    Attributes
+    ----------
+    masses : ndarray, shape (3, k + 1)
+        p, q and p/q of each.
+    above, below : ndarray, shape (2, k + 2)
+        Sums of p and q from each token on, and before it; the latter without the top ones.
+    top : ndarray, shape (n,), int64
+        The most likely tokens.
+    tail : float
+        Mass of q of all others.
+    """
+
+    masses: FloatArray
+    above: FloatArray
+    below: FloatArray
+    top: IntArray
+    tail: float
+
+
+class _Step(NamedTuple):
+    """What one draft does: r = (p - level q)^+, up to its total, meets the draft q, up to its rest.
+
+    Attributes
+    ----------
+    level : float
+    scale : float
+        Total over rest: the next level is that much higher.
+    first, middle : int
+        Where tokens begin that are left before this step, and after it.
+    """
+
+    level: float
+    scale: float
+    first: int
+    middle: int
+
+
 def all_sequences(target: FloatArray, drafts: WithoutReplacement) -> Marginals:
     """Acceptance and output distribution, summed over all sequences of rejected tokens.
 
@@ -33,13 +75,10 @@ def all_sequences(target: FloatArray, drafts: WithoutReplacement) -> Marginals:
     Marginals
         O(k^(n-1) log k) for a support of k tokens.
     """
-    tokens, masses, above = _by_ratio(target, drafts)
-    top, tail = drafts.top_and_tail
-    places = np.flatnonzero(np.isin(tokens, top))
+    tokens, known = _by_ratio(target, drafts)
     added = np.zeros((4, tokens.size + 2))
-    path = np.zeros(drafts.n - 1, dtype=np.int64)
-    _walk(0, 0.0, 1.0, path, masses, above, places, tail, added)
-    return Marginals(*_added_up(target, tokens, masses, added), "enumerated")
+    _walk(0, 0.0, 1.0, np.zeros(drafts.n - 1, dtype=np.int64), known, added)
+    return Marginals(*_added_up(target, tokens, known.masses, added), "enumerated")
 
 
 def drawn_sequences(
@@ -60,22 +99,16 @@ def drawn_sequences(
     Marginals
         With an interval; O(V log V), and O(n^2 + n log V) a sequence.
     """
-    tokens, masses, above = _by_ratio(target, drafts)
-    top, tail = drafts.top_and_tail
-    places = np.flatnonzero(np.isin(tokens, top))
-    rare = masses[:2].copy()
-    rare[:, places] = 0.0
-    below = np.zeros((2, tokens.size + 2))
-    np.cumsum(rare, axis=1, out=below[:, 1:])
+    tokens, known = _by_ratio(target, drafts)
     added = np.zeros((4, tokens.size + 2))
     missed, drawn = list[FloatArray](), 0
     while drawn < samples and (drawn == 0 or seconds_left() > 0.0):
         piece = np.empty(min(max(1, PIECE // drafts.n), samples - drawn))
         uniforms = rng.random((piece.size, max(drafts.n - 1, 1), TRIES + 1))
-        _draw(uniforms, masses, above, below, places, tail, drafts.n, added, piece)
+        _draw(uniforms, known, drafts.n, added, piece)
         missed.append(piece)
         drawn += piece.size
-    found = _added_up(target, tokens, masses, added / drawn)
+    found = _added_up(target, tokens, known.masses, added / drawn)
     return estimated(*found, np.concatenate(missed))
 
 
@@ -99,13 +132,8 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def _by_ratio(
-    target: FloatArray, drafts: WithoutReplacement
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Drafted tokens by p/q ascending; p, q, p/q of these and of all others together; sums above.
-
-    The last token stands for all those that are never drafted.
-    """
+def _by_ratio(target: FloatArray, drafts: WithoutReplacement) -> tuple[IntArray, _Drafts]:
+    """The drafted tokens by p/q ascending, and what is known of them."""
     q = drafts.draft
     tokens = np.flatnonzero(q)
     with np.errstate(over="ignore"):
@@ -118,7 +146,13 @@ def _by_ratio(
     )
     above = np.zeros((2, tokens.size + 2))
     above[:, :-1] = np.cumsum(masses[:2, ::-1], axis=1)[:, ::-1]
-    return tokens, masses, above
+    top, tail = drafts.top_and_tail
+    places = np.flatnonzero(np.isin(tokens, top))
+    rare = masses[:2].copy()
+    rare[:, places] = 0.0
+    below = np.zeros((2, tokens.size + 2))
+    np.cumsum(rare, axis=1, out=below[:, 1:])
+    return tokens, _Drafts(masses, above, below, places, tail)
 
 
 def _added_up(
@@ -138,63 +172,34 @@ def _added_up(
 
 @compiled
 def _walk(
-    depth: int,
-    level: float,
-    reach: float,
-    path: IntArray,
-    masses: FloatArray,
-    above: FloatArray,
-    top: IntArray,
-    tail: float,
-    added: FloatArray,
+    depth: int, level: float, reach: float, path: IntArray, drafts: _Drafts, added: FloatArray
 ) -> None:
     """Add what the next draft does after the rejection of ``path[:depth]``, and go on from there.
 
-    Tokens come by p/q ascending: `masses` has the rows p, q and p/q, `above` the sums of p and q
-    from each token on, and `added` what is taken (times p, times q) and what is left at the end
-    (times p, times q) from each token on.
+    `added` has what is taken (times p, times q) and what is left at the end (times p, times q)
+    from each token on.
     """
-    target, draft, _ = masses
-    step = _step(level, reach, path[:depth], masses, above, top, tail, added, depth == path.size)
-    share, scale, _, middle = step
+    share, step = _step(level, reach, path[:depth], drafts, added, depth == path.size)
     if depth == path.size:
         return
-    for token in range(middle):
-        rejected = draft[token] * scale - max(target[token] - draft[token] * level, 0.0)
+    for token in range(step.middle):
+        rejected = _of_token(step, drafts, token)
         if rejected > 0.0 and not _among(path[:depth], token):
             path[depth] = token
-            _walk(depth + 1, level + scale, share * rejected, path, masses, above, top, tail, added)
+            _walk(depth + 1, level + step.scale, share * rejected, path, drafts, added)
 
 
 @compiled
 def _step(
-    level: float,
-    reach: float,
-    path: IntArray,
-    masses: FloatArray,
-    above: FloatArray,
-    top: IntArray,
-    tail: float,
-    added: FloatArray,
-    last: bool,
-) -> tuple[float, float, int, int]:
-    """Add what one draft does: r = (p - level q)^+ / total meets the draft q / left.
-
-    Returns
-    -------
-    share : float
-        `reach` over total; 0 where nothing is left.
-    scale : float
-        Total over left: the next level is that much higher.
-    first, middle : int
-        Where tokens begin that are left before this step, and after it.
-    """
-    ratio = masses[2]
+    level: float, reach: float, path: IntArray, drafts: _Drafts, added: FloatArray, last: bool
+) -> tuple[float, _Step]:
+    """Add what one draft does; `reach` over the total of what was left, 0 where that is nothing."""
+    ratio, above = drafts.masses[2], drafts.above
     first = np.searchsorted(ratio, level, side="right")
     total = above[0, first] - level * above[1, first]
     if total <= 0.0:
-        return 0.0, 0.0, 0, 0
-    share, scale = reach / total, total / _left(masses[1], top, tail, path)
+        return 0.0, _Step(level, 0.0, 0, 0)
+    share, scale = reach / total, total / _left(drafts, path)
     middle = np.searchsorted(ratio, level + scale, side="right")
     added[0, first] += share
     added[1, first] -= share * level
@@ -203,7 +208,7 @@ def _step(
     if last:
         added[2, middle] += share
         added[3, middle] -= share * (level + scale)
-    return share, scale, int(first), int(middle)
+    return share, _Step(level, scale, int(first), int(middle))
 
 
 @compiled
@@ -215,14 +220,14 @@ def _among(tokens: IntArray, token: int) -> bool:
 
 
 @compiled
-def _left(draft: FloatArray, top: IntArray, tail: float, path: IntArray) -> float:
-    """Mass of all tokens but those of the path; see `WithoutReplacement.outside`."""
-    left = tail
+def _left(drafts: _Drafts, path: IntArray) -> float:
+    """Mass of all tokens but those of the path, without cancellation."""
+    draft, left = drafts.masses[1], drafts.tail
     for token in path:
-        if not _among(top, token):
+        if not _among(drafts.top, token):
             left -= draft[token]
     left = max(left, 0.0)
-    for token in top:
+    for token in drafts.top:
         if not _among(path, token):
             left += draft[token]
     return left
@@ -230,105 +235,74 @@ def _left(draft: FloatArray, top: IntArray, tail: float, path: IntArray) -> floa
 
 @compiled
 def _draw(
-    uniforms: FloatArray,
-    masses: FloatArray,
-    above: FloatArray,
-    below: FloatArray,
-    top: IntArray,
-    tail: float,
-    n: int,
-    added: FloatArray,
-    missed: FloatArray,
+    uniforms: FloatArray, drafts: _Drafts, n: int, added: FloatArray, missed: FloatArray
 ) -> None:
     """Draw sequences of rejected tokens; `missed` is the chance that their drafts all fail."""
     path = np.empty(n - 1, np.int64)
     for row in range(missed.size):
         level, reach = 0.0, 1.0
         for depth in range(n):
-            share, scale, first, middle = _step(
-                level, reach, path[:depth], masses, above, top, tail, added, depth == n - 1
-            )
+            share, step = _step(level, reach, path[:depth], drafts, added, depth == n - 1)
             if share == 0.0:
                 break
-            rejected = _rejected(level, scale, first, middle, path[:depth], masses, below, top)
+            rejected = _rejected(step, path[:depth], drafts)
             reach = share * rejected
             if depth == n - 1 or rejected <= 0.0:
                 break
-            path[depth] = _rejected_token(
-                uniforms[row, depth], level, scale, first, middle, path[:depth], masses, below, top
-            )
-            level += scale
+            path[depth] = _rejected_token(uniforms[row, depth], step, path[:depth], drafts)
+            level += step.scale
         missed[row] = min(reach, 1.0)
 
 
 @compiled
-def _of_token(level: float, scale: float, masses: FloatArray, token: int) -> float:
+def _of_token(step: _Step, drafts: _Drafts, token: int) -> float:
     """Mass of a token that this step rejects, up to the scale of all tokens."""
-    p, q = float(masses[0, token]), float(masses[1, token])
-    return max(q * scale - max(p - q * level, 0.0), 0.0)
+    p, q = float(drafts.masses[0, token]), float(drafts.masses[1, token])
+    return max(q * step.scale - max(p - q * step.level, 0.0), 0.0)
 
 
 @compiled
-def _of_others(
-    level: float, scale: float, first: int, middle: int, below: FloatArray, end: int
-) -> float:
+def _of_others(step: _Step, drafts: _Drafts, end: int) -> float:
     """The same of all tokens before `end` but the top ones, those that are gone included."""
-    value = scale * float(below[1, min(end, first)])
+    below, first = drafts.below, step.first
+    value = step.scale * float(below[1, min(end, first)])
     if end > first:
-        end = min(end, middle)
+        end = min(end, step.middle)
         q, p = below[1, end] - below[1, first], below[0, end] - below[0, first]
-        value += max((level + scale) * float(q) - float(p), 0.0)
+        value += max((step.level + step.scale) * float(q) - float(p), 0.0)
     return value
 
 
 @compiled
-def _rejected(
-    level: float,
-    scale: float,
-    first: int,
-    middle: int,
-    path: IntArray,
-    masses: FloatArray,
-    below: FloatArray,
-    top: IntArray,
-) -> float:
+def _rejected(step: _Step, path: IntArray, drafts: _Drafts) -> float:
     """Mass that this step rejects, up to the scale of all tokens."""
-    total = _of_others(level, scale, first, middle, below, middle)
+    total = _of_others(step, drafts, step.middle)
     for token in path:
-        if not _among(top, token):
-            total -= _of_token(level, scale, masses, token)
+        if not _among(drafts.top, token):
+            total -= _of_token(step, drafts, token)
     total = max(total, 0.0)
-    for token in top:
+    for token in drafts.top:
         if not _among(path, token):
-            total += _of_token(level, scale, masses, token)
+            total += _of_token(step, drafts, token)
     return total
 
 
 @compiled
-def _rejected_token(
-    uniforms: FloatArray,
-    level: float,
-    scale: float,
-    first: int,
-    middle: int,
-    path: IntArray,
-    masses: FloatArray,
-    below: FloatArray,
-    top: IntArray,
-) -> int:
+def _rejected_token(uniforms: FloatArray, step: _Step, path: IntArray, drafts: _Drafts) -> int:
     """Draw a token by the mass that this step rejects of it; none of the path."""
-    common = _of_others(level, scale, first, middle, below, middle)
+    top, middle = drafts.top, step.middle
+    common = _of_others(step, drafts, middle)
     total = common
     for token in top:
         if not _among(path, token):
-            total += _of_token(level, scale, masses, token)
+            total += _of_token(step, drafts, token)
     for tried in range(uniforms.size - 1):
         wanted = uniforms[tried] * total
         if wanted >= common:
             wanted -= common
             for token in top:
                 if not _among(path, token):
-                    own = _of_token(level, scale, masses, token)
+                    own = _of_token(step, drafts, token)
                     if wanted < own:
                         return int(token)
                     wanted -= own
@@ -336,22 +310,22 @@ def _rejected_token(
         low, high = 0, middle
         while high - low > 1:
             mid = (low + high) // 2
-            if _of_others(level, scale, first, middle, below, mid) <= wanted:
+            if _of_others(step, drafts, mid) <= wanted:
                 low = mid
             else:
                 high = mid
         gone = _among(path, low) or _among(top, low)
-        if not gone and _of_token(level, scale, masses, low) > 0.0:
+        if not gone and _of_token(step, drafts, low) > 0.0:
             return low
     # What is gone holds nearly all the mass: look at every token.
     total = 0.0
     for token in range(middle):
         if not _among(path, token):
-            total += _of_token(level, scale, masses, token)
+            total += _of_token(step, drafts, token)
     wanted = uniforms[-1] * total
     found = -1
     for token in range(middle):
-        own = 0.0 if _among(path, token) else _of_token(level, scale, masses, token)
+        own = 0.0 if _among(path, token) else _of_token(step, drafts, token)
         if own > 0.0:
             found = token
             if wanted < own:

@@ -246,17 +246,17 @@ def powers_of(draft: FloatArray, n: int) -> FloatArray:
 
 
 @compiled
-def next_combination(chosen: IntArray, size: int) -> int:
-    """Step to the next set of numbers below `size`, in lexicographic order.
+def next_combination(chosen: IntArray, count: int, size: int) -> int:
+    """Step to the next set of so many numbers below `size`, in lexicographic order.
 
     Returns the first place that changed, or -1 after the last set.
     """
-    place = chosen.size - 1
-    while place >= 0 and chosen[place] == size - chosen.size + place:
+    place = count - 1
+    while place >= 0 and chosen[place] == size - count + place:
         place -= 1
     if place >= 0:
         chosen[place] += 1
-        for j in range(place + 1, chosen.size):
+        for j in range(place + 1, count):
             chosen[j] = chosen[j - 1] + 1
     return place
 
@@ -295,7 +295,7 @@ def _list_sets(
             at += m
             row += 1
             offsets[row] = at
-            fresh = next_combination(chosen[:m], k)
+            fresh = next_combination(chosen, m, k)
             if fresh < 0:
                 break
     return members, offsets, mass

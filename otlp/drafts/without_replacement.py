@@ -117,7 +117,7 @@ class WithoutReplacement(OneDraft):
     def _rank_chances(self, tokens: IntArray, shares: FloatArray) -> FloatArray:
         """Probability of each rank to be the best drafted one, where its token has that rank.
 
-        Every token draws its rank by itself; no two tokens share a rank.
+        For two drafts or more.  Every token draws its rank by itself; no two tokens share a rank.
 
         Parameters
         ----------
@@ -131,8 +131,6 @@ class WithoutReplacement(OneDraft):
         ndarray, shape (M,)
             O(n) for each rank and node of the integral, beside O(V) exponentials a node once.
         """
-        if self.n == 1:
-            return self.draft[tokens]
         return self._race.chances(self.n, tokens, shares)
 
     @cached_property
@@ -326,7 +324,7 @@ def _combinations(size: int, n: int) -> IntArray:
     chosen = np.arange(n)
     for row in range(count):
         result[row] = chosen
-        next_combination(chosen, size)
+        next_combination(chosen, n, size)
     return result
 
 

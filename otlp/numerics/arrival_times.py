@@ -27,9 +27,7 @@ FIRST = (-3.5, -3.5, -3.0, -2.5, -1.9, -1.8)
 """First node of the trapezoidal rule by n, and from n = 5 on: no n tokens arrive before it."""
 
 
-def arrival_times(
-    n: int, slowest: float, most: int = 0, unit: float = 1.0
-) -> tuple[FloatArray, FloatArray]:
+def arrival_times(n: int, slowest: float, unit: float = 1.0) -> tuple[FloatArray, FloatArray]:
     """Times and weights, in blocks.
 
     Parameters
@@ -38,8 +36,6 @@ def arrival_times(
         The arrival that is waited for, at least 1.
     slowest : float
         Until then tokens arrive at this rate at least; before the first arrival, at rate 1.
-    most : int
-        Arrivals from the n-th to this one may be waited for, with the same nodes; n by default.
     unit : float
         What times and weights are measured in, a power of two: 1 / slowest may overflow.
 
@@ -56,18 +52,16 @@ def arrival_times(
     >>> times.shape, float(round((weights * times**2 * np.exp(-0.7 * times)).sum() * 0.7**3, 12))
     ((2, 8), 2.0)
     """
-    first, most = FIRST[min(n, len(FIRST) - 1)], max(n, most)
-    length = log(38.0 + most + 9.0 * sqrt(most)) - log(slowest) - first
-    longest = ceil(length / (LANES * min(0.22, 0.5 / sqrt(most))))
+    first = FIRST[min(n, len(FIRST) - 1)]
+    length = log(38.0 + n + 9.0 * sqrt(n)) - log(slowest) - first
+    longest = ceil(length / (LANES * min(0.22, 0.5 / sqrt(n))))
     scale = sqrt(slowest)
     # The error falls about as the power 2 B LANES of this.
     ratio = min(max((1.0 - scale) / (1.0 + scale), 1e-4), 0.99)
     fewest = ceil(0.5 * log(PRECISE) / (LANES * log(ratio)))
     for blocks in range(fewest, min(longest, BLOCKS + 1)):
         times, weights = _laguerre(blocks * LANES, n)
-        if all(
-            _error(times, weights, k, m) <= PRECISE for k in {n, most} for m in (scale, 1.0 / scale)
-        ):
+        if all(_error(times, weights, n, m) <= PRECISE for m in (scale, 1.0 / scale)):
             scale *= unit
             return (times / scale).reshape(-1, LANES), (weights / scale).reshape(-1, LANES)
     # In x, where t = exp(x - exp(-x)); the arrival is the sharper in log time the larger n is.

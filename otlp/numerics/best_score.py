@@ -16,7 +16,7 @@ import numpy as np
 
 from otlp.distribution import FloatArray, IntArray
 from otlp.numerics.compiled import compiled
-from otlp.numerics.score_chains import Score, chain, inverse, log_add, log_subtract, move
+from otlp.numerics.score_chains import Score, chain, inverse, log_subtract, move
 
 NODES = 10
 """Of a quadrature rule."""
@@ -172,7 +172,7 @@ def _add_cell(
             continue
         half = inverse(base[slowest], slopes[slowest], powers[slowest], height - log(2.0))
         middle = _product(part, half)
-        parts[size] = (log_add(low, half), log_subtract(width, half), middle, top)
+        parts[size] = (np.logaddexp(low, half), log_subtract(width, half), middle, top)
         parts[size + 1] = (low, half, bottom, middle)
         size += 2
         halved += 1

@@ -63,13 +63,6 @@ def root_score() -> Score:
 
 
 @compiled
-def log_add(a: float, b: float) -> float:
-    """log(e^a + e^b)."""
-    high, low = max(a, b), min(a, b)
-    return high + log1p(exp(low - high)) if high > -inf else -inf
-
-
-@compiled
 def log_subtract(a: float, b: float) -> float:
     """log(e^a - e^b) for a >= b; beside a far smaller b nothing of a is lost."""
     if b == -inf or a - b > 1.0:
@@ -119,9 +112,9 @@ def move(
 ) -> None:
     """Write where a chain is after a rise of z by e^rise."""
     for j in range(powers.size):
-        found[j] = log_add(base[j], rise)
+        found[j] = np.logaddexp(base[j], rise)
         rise = power_rise(base[j], rise, powers[j])[0] + slopes[j]
-    found[powers.size] = log_add(base[powers.size], rise)
+    found[powers.size] = np.logaddexp(base[powers.size], rise)
 
 
 @compiled
@@ -260,7 +253,7 @@ def sliced(
                     share = 1.0 - share
                     move(base, slope, score.powers, offset, left[:, at])
                 else:
-                    widths[at], edges[at + 1] = offset, log_add(score.edges[i], offset)
+                    widths[at], edges[at + 1] = offset, np.logaddexp(score.edges[i], offset)
                 masses[at] = exp(chain(left[:, at], slope, score.powers, widths[at])[0])
             edges[at] = left[0, at]
             wins[at], masses[at] = factor * score.wins[i] * share, factor * masses[at]
@@ -285,6 +278,6 @@ def drawn(score: Score, uniform: float) -> float:
             offset = log(rise) if rise > 0.0 else -inf
             links = score.powers.size
             offset = inverse(score.left[:links, cell], score.slopes[:, cell], score.powers, offset)
-            return log_add(score.edges[cell], min(offset, score.widths[cell]))
+            return float(np.logaddexp(score.edges[cell], min(offset, score.widths[cell])))
         reached += score.masses[cell]
     return -inf

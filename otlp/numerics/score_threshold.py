@@ -17,7 +17,6 @@ from otlp.numerics.two_slice import (
     balance,
     clipped,
     clipped_from_below,
-    modelled,
     wanted_ratios,
 )
 
@@ -136,7 +135,9 @@ def threshold(score: Score, weight: float, p: FloatArray, q: FloatArray) -> tupl
 
 @compiled
 def _modelled(found: Clipped, means: _Means, others: _Means) -> float:
-    return modelled(found, means.low, means.high, others.low, others.high)
+    """The excess under other means, if no other tokens were clipped."""
+    moved = found.beneath * (others.low - means.low)
+    return found.excess + moved + found.beyond * (others.high - means.high)
 
 
 @compiled

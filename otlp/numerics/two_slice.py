@@ -43,12 +43,6 @@ def clipped(weight: float, p: FloatArray, q: FloatArray, low: float, high: float
     return Clipped(excess, beneath, beyond)
 
 
-@compiled
-def modelled(found: Clipped, low: float, high: float, new_low: float, new_high: float) -> float:
-    """The excess under other means, if no other tokens were clipped."""
-    return found.excess + found.beneath * (new_low - low) + found.beyond * (new_high - high)
-
-
 @compiled(fastmath=WITHOUT_NAN)
 def clipped_from_below(weight: float, p: FloatArray, q: FloatArray, low: float) -> float:
     """Mass that the lower slice's mean forces upon tokens beyond w p."""

@@ -37,12 +37,6 @@ class SlacknessPlan(Plan):
         system = self.inner if self.subset[tokens].all() else self.outer
         return system.conditional(tokens)
 
-    def finished(self) -> SlacknessPlan:
-        """Return the plan with both systems solved."""
-        return SlacknessPlan(
-            self.problem, self.subset, self.outer.finished(), self.inner.finished()
-        )
-
     def marginals(self) -> Marginals:
         """Sum over both systems."""
         outer, inner = self.outer.marginals(), self.inner.marginals()

@@ -11,7 +11,7 @@ OPENBLAS_NUM_THREADS=1, or each step of SciPy's minimiser may wait for 10 ms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -32,8 +32,7 @@ LONGEST_STEP = 4.0
 MEETINGS, CROWD = 8, 30.0
 
 
-@dataclass(frozen=True, eq=False)
-class Minimum:
+class Minimum(NamedTuple):
     """The best point found.
 
     Attributes

@@ -363,7 +363,7 @@ class GlobalResolution(SystemSolver):
         else:
             minimum = solve_convex(function, start, tolerance, *limits)
         given = function.given(minimum.alpha)
-        minimum = replace(minimum, gradient_norm=l1_norm(given - buckets.wanted))
+        minimum = minimum._replace(gradient_norm=l1_norm(given - buckets.wanted))
         if minimum.gradient_norm > max(tolerance, worst):
             raise Stopped(
                 Status.ITERATION_LIMIT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -127,10 +126,8 @@ def test_drawn_scores_are_uniform(seed: int) -> None:
     _, plan = solve(otlp.Problem(p, IID(q, 3)))
     tokens = drafted(q, 1, 100_000, seed).ravel()
     uniform, places = np.random.default_rng(seed).random((tokens.size, 2)).T
-    swaps = plan.swaps
-    rows = swaps.low, swaps.high, swaps.low_share, swaps.high_share
     cells = np.array(
-        [_cell(g, u, *rows) for g, u in zip(swaps.group[tokens], uniform, strict=True)]
+        [_cell(g, u, plan._laws) for g, u in zip(plan.swaps.group[tokens], uniform, strict=True)]
     )
     length = sum_by(plan.swaps.group.astype(np.int64), q, plan.swaps.groups)
     scores = np.cumsum(length)[cells] - (1.0 - places) * length[cells]
@@ -254,7 +251,7 @@ def test_the_verifier_finds_wrong_scores() -> None:
     p, q = uneven(6, 0)
     problem = otlp.Problem(p, IID(q, 3))
     solution, plan = solve(problem)
-    wrong = replace(plan.swaps, low_share=0.9 * plan.swaps.low_share)
+    wrong = plan.swaps._replace(low_share=0.9 * plan.swaps.low_share)
     broken = ScorePlan(problem, plan.selection_distribution, wrong)
     np.testing.assert_allclose(
         broken.realised_selection_distribution(), enumerated_law(broken), rtol=0.0, atol=1e-12

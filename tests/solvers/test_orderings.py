@@ -16,6 +16,15 @@ from otlp.timing import deadline
 from tests.instances import brute_force_optimum, check_solution, problems
 
 
+def test_a_deadline_around_it_is_said_as_its_own_would_be() -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(50), 2)
+    problem = otlp.Problem(p, otlp.WithoutReplacement(q, 3))
+    with deadline(1e-9):
+        solution = Orderings().solve(problem)
+    assert solution.status is Status.TIME_LIMIT and solution.plan is None
+    assert solution.message == "stopped after 1e-09 s, before there was one ordering"
+
+
 @given(problems(), st.integers(1, 3))
 @settings(max_examples=60)
 def test_lossless_wherever_it_stops(problem, iterations):

@@ -13,7 +13,7 @@ from otlp.errors import UnsupportedProblemError
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
-from otlp.solvers.rank_plan import RankPlan, Ranks
+from otlp.solvers.rank_plan import RankPlan, _by_token, _steps
 from tests.instances import enumerated, without_replacement_problems
 
 
@@ -151,7 +151,7 @@ def test_where_all_races_stall_orderings_start_anew():
 
 def test_ranks_are_what_they_were_made_from():
     tokens, shares = np.array([2, 0, 2, 1]), np.array([0.25, 1.0, 0.75, 1.0])
-    again = Ranks.of(tokens, shares, 4).steps()
+    again = _steps(*_by_token(tokens, shares, 4))
     assert again[0].tolist() == tokens.tolist() and again[1].tolist() == shares.tolist()
 
 
@@ -176,4 +176,4 @@ def test_other_drafts_and_options_are_refused():
         with pytest.raises(UnsupportedProblemError, match="without replacement"):
             RandomRanks().prepare(otlp.Problem(target, drafts))
     with pytest.raises(UnsupportedProblemError, match="without replacement"):
-        RankPlan(otlp.Problem(target, otlp.IID(draft, 2)), draft, None)
+        RankPlan(otlp.Problem(target, otlp.IID(draft, 2)), draft, np.arange(8), np.ones(8))

@@ -28,10 +28,3 @@ def test_few_nodes_where_no_token_has_much_and_a_logarithm_more_where_one_has_al
     assert arrival_times(4, 0.9)[0].size == LANES
     assert arrival_times(4, 0.5)[0].size == 2 * LANES
     assert arrival_times(4, 1e-300)[0].size < 500 * LANES
-
-
-@pytest.mark.parametrize("slowest", [0.9, 0.05, 1e-5])
-def test_one_rule_for_several_rings(slowest):
-    times, weights = arrival_times(1, slowest, 6)
-    for n in range(1, 7):
-        check_rates(n, slowest, times, weights)
