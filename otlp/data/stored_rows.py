@@ -114,7 +114,9 @@ class StoredRows(InFile[Any]):
         """Read all rows into memory."""
         start = self.picked.start
         if self.picked.step == 1:
-            return np.asarray(self.tensor.rows(start, start + len(self)), dtype)
+            read = np.asarray(self.tensor.rows(start, start + len(self)), dtype)
+            # rows that were read are frozen, and who asks for a copy may write into it
+            return read.copy() if copy else read
         made = np.empty(self.shape, self.dtype if dtype is None else dtype)
         for at in range(len(self)):
             made[at] = self[at]

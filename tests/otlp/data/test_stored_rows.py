@@ -62,6 +62,18 @@ def test_every_slice_is_that_of_the_rows(tmp_path: Path) -> None:
         check_same(found[1:][cut], capture[1:][cut])
 
 
+@pytest.mark.parametrize("cut", [slice(None), slice(2, 5), slice(None, None, -2), slice(3, 3)])
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_copy_of_rows_in_a_file_can_be_written_into(
+    tmp_path: Path, kept: int, cut: slice
+) -> None:
+    capture = keep_top(example(), kept) if kept else example()
+    found = in_file(tmp_path, capture).target_logits[cut]
+    copy = np.array(found)
+    copy[...] = 1.0
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(capture.target_logits[cut]))
+
+
 def test_a_pickle_holds_a_path_and_no_rows(tmp_path: Path) -> None:
     capture = example(rows=40, vocab_size=1000)
     found = in_file(tmp_path, capture)
