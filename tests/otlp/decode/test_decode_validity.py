@@ -134,6 +134,9 @@ def test_whole_rounds(verification, drafting, vocab_size):
     if verification.name == "two-slice":
         efficiency = tournament_efficiency(*pair, drafting)
         assert efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
+    if verification.name == "greedy-multipath":
+        found = prefix_law(*pair, drafting, verification)
+        assert found.block_efficiency == pytest.approx(law.block_efficiency, abs=1e-12)
     if verification in PATHS:
         assert_lossless(cut(pair, rng), drafting, verification)
 
