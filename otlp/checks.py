@@ -188,7 +188,7 @@ def number(value: Any, what: str, least: float, most: float = np.inf) -> float:
     """Check a finite real number in [least, most]."""
     upper = "" if most == np.inf else f" and at most {most:g}"
     must = f"be a finite number of at least {least:g}{upper}"
-    check_number(what, value, lambda x: isfinite(x) and least <= x <= most, must)
+    check_number(what, value, lambda x: isfinite(real_number(x, what)) and least <= x <= most, must)
     return float(value)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import TokenSets
 from otlp.problem import Problem
@@ -97,7 +97,7 @@ class FullProgram(Reduction[Problem, TransportProgram]):
     Parameters
     ----------
     memory_limit : int
-        Bytes that the list of tuples may need.
+        Bytes that the list of tuples, and the table of conditionals, may need.
 
     Examples
     --------
@@ -113,8 +113,10 @@ class FullProgram(Reduction[Problem, TransportProgram]):
 
     def apply(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
         """Write out all pairs of a token and a tuple."""
+        size, count = source.vocab_size, source.drafts.tuple_count()
+        needed = 8.0 * count * (size + 4 * source.n)
+        check_memory(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
         _, (_, tuples, groups) = Relaxation(self.memory_limit).apply(source)
-        size = source.vocab_size
         pairs = TokenSets(
             members=np.tile(np.arange(size), len(groups)),
             offsets=size * np.arange(len(groups) + 1),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
-from otlp.errors import UnsupportedProblemError
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.numerics.best_of import END, best_of
 from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, SelectionPlan
@@ -95,7 +95,13 @@ class RankPlan(SelectionPlan):
 
     def realised_selection_distribution(self) -> FloatArray:
         """Distribution of the selected token, from the ranks alone; an integral over time."""
-        return self.drafts._best_ranked(*_steps(self.offsets, self.ranks, self.reached))
+        tokens, shares = _steps(self.offsets, self.ranks, self.reached)
+        drafted = self.drafts.support
+        if not (np.all(shares >= 0.0) and np.all(np.diff(self.offsets) > 0, where=drafted)):
+            raise InvalidInputError(
+                "the shares of each token that can be drafted must be probabilities that sum to one"
+            )
+        return self.drafts._best_ranked(tokens, shares)
 
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""

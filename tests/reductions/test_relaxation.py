@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.certificate import Answer, certify
-from otlp.reductions import MergeTuples, NetworkReduction, PrimalDual, Relaxation, RelaxedOTLP
+from otlp.reductions import (
+    FullProgram,
+    MergeTuples,
+    NetworkReduction,
+    PrimalDual,
+    Relaxation,
+    RelaxedOTLP,
+)
 from otlp.solvers.engines import ortools
 from otlp.timing import Stopwatch
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, problems
@@ -63,9 +70,16 @@ def test_no_flow_draws_from_the_target(reduction: Reduction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reduction", "words"), [(Relaxation(10_000), "tuples"), (MergeTuples(10_000), "sets")]
+    ("reduction", "words"),
+    [
+        (Relaxation(10_000), "tuples"),
+        (MergeTuples(10_000), "sets"),
+        (FullProgram(10**7), "table of 125,000 tuples"),  # whose list fits
+    ],
 )
-def test_too_large_is_refused_with_a_way_out(reduction: Reduction, words: str) -> None:
+def test_too_large_is_refused_with_a_way_out(
+    reduction: Reduction | FullProgram, words: str
+) -> None:
     problem = otlp.Problem(np.full(50, 0.02), otlp.IID(np.full(50, 0.02), 3))
     with pytest.raises(otlp.errors.SizeLimitError, match=f"{words}.*memory_limit.*martingale"):
         reduction.apply(problem)

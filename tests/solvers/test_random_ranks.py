@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp import captures
-from otlp.errors import UnsupportedProblemError
+from otlp.certificate import Answer, certify
+from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import Orderings
 from otlp.solvers.random_ranks import RandomRanks
 from otlp.solvers.rank_plan import RankPlan, _by_token, _steps
+from otlp.timing import Stopwatch
 from tests.instances import enumerated, without_replacement_problems
 
 
@@ -153,6 +155,19 @@ def test_ranks_are_what_they_were_made_from():
     tokens, shares = np.array([2, 0, 2, 1]), np.array([0.25, 1.0, 0.75, 1.0])
     again = _steps(*_by_token(tokens, shares, 4))
     assert again[0].tolist() == tokens.tolist() and again[1].tolist() == shares.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shares"),
+    [([0, 1, 0, 2, 0], [0.8, 1.0, -0.5, 1.0, 0.7]), ([0, 1], [1.0, 1.0])],
+    ids=["a share below zero", "a drafted token without a rank"],
+)
+def test_the_verifier_refuses_ranks_that_are_no_law(tokens: list[int], shares: list[float]) -> None:
+    target, draft = correlated(3, 0)
+    problem = otlp.Problem(target, otlp.WithoutReplacement(draft, 2))
+    plan = RankPlan(problem, target, np.array(tokens), np.array(shares))
+    with pytest.raises(InvalidInputError, match="probabilities that sum to one"):
+        certify(problem, "ranks", Answer(plan), Stopwatch())
 
 
 def test_samples_follow_the_slices():

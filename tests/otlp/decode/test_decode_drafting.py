@@ -1,5 +1,7 @@
 """Drafting, trees, models and choices; bad input."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -141,7 +143,9 @@ def test_sampling_cuts_and_sharpens():
     )
 
 
-@pytest.mark.parametrize("temperature", [float("inf"), float("nan"), -1e-300, "1", None])
+@pytest.mark.parametrize(
+    "temperature", [float("inf"), float("nan"), -1e-300, "1", None, Fraction(10**400)]
+)
 def test_temperatures_that_are_none(temperature):
     with pytest.raises(InvalidInputError, match="temperature is"):
         Sampling(temperature)
