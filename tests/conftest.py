@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.core)
 
 
+@pytest.fixture
+def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rules that remember nothing; the tests of audits that do not ask for it make them all."""
+    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
+
+
 @pytest.fixture(scope="module")
 def trained() -> Any:
     """Draft and target of the trained pair."""

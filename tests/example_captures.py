@@ -51,18 +51,6 @@ def example(
     return make(*logits, **{**given, **changes})
 
 
-def of_texts(texts: list[Any], **changes: Any) -> Capture:
-    """What two models said of texts of one length, as a capture."""
-    said = ([getattr(text, name) for text in texts] for name in ("targets", "drafts"))
-    given = {
-        "positions": np.tile(np.arange(texts[0].tokens.size), len(texts)),
-        "next_tokens": np.concatenate([text.tokens for text in texts]),
-    }
-    return make(
-        *(np.log(np.concatenate(rows)).astype(np.float32) for rows in said), **given, **changes
-    )
-
-
 def check_same(found: Capture, wanted: Capture) -> None:
     assert len(found) == len(wanted)
     assert (found.dtype, found.synthetic) == (wanted.dtype, wanted.synthetic)

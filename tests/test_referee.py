@@ -13,6 +13,7 @@ from otlp.decode import (
     Block,
     BottomUp,
     Drafting,
+    ListSampling,
     TabularModel,
     TopDown,
     Tournament,
@@ -28,9 +29,10 @@ from otlp.decode import (
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
-from tests.otlp.decode.tabular_rounds import PAIRS, make_pair
-from tests.otlp.decode.test_decode_list_sampling import SIZES
+from tests.otlp.decode.tabular_rounds import PAIRS, assert_law_of, assert_lossless, make_pair
 
+SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)]
+"""V, L, K."""
 HALVES = np.array([0.5, 0.5])
 
 
@@ -98,26 +100,40 @@ def test_no_table_of_the_library_has_them() -> None:
     assert not {rule.name for rule in RULES} & set(ALGORITHMS)
 
 
-@pytest.mark.parametrize(("sizes", "kind"), list(product(SIZES, PAIRS)))
-def test_bottom_up_is_lossless_and_below_the_program(sizes, kind: str) -> None:  # type: ignore[no-untyped-def]
-    size, length, paths = sizes
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("rule", [ListSampling(), BottomUp()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(("size", "length", "paths"), SIZES)
+def test_lossless_and_below_the_program(
+    size: int, length: int, paths: int, rule: Verification, kind: str
+) -> None:
     draft, target = make_pair(kind, size, length)
     drafting = iid_paths(paths, length)
-    law = round_law(draft, target, drafting, BottomUp())
-    assert total_variation(law, target) <= 1e-10
+    law = round_law(draft, target, drafting, rule)
+    assert_law_of(target, law)
     best = drafting_optimum(draft, target, drafting)
     assert law.block_efficiency <= best + 1e-6
-    if 1 in (length, paths):  # one token, or one path: the best there is
+    if rule == BottomUp() and 1 in (length, paths):  # one token, or one path: the best there is
         assert law.block_efficiency == pytest.approx(best, abs=1e-6)
+    if rule == ListSampling() and kind == "same":  # all lists have one winner in the list that won
+        assert law.block_efficiency >= 1.0 + length / 2
+
+
+TREES: list[tuple[Drafting, int, tuple[Verification, ...]]] = [
+    *((tree, 2, (ListSampling(), Traversal(), Tournament()))
+      for tree in (delayed_paths(1, 2, 1), delayed_paths(0, 2, 2), prefix_tree([2, 2]))),
+    *((tree, 3, (BottomUp(),))
+      for tree in (delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)]))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-@pytest.mark.parametrize(
-    "drafting", [delayed_paths(1, 2, 1), prefix_tree([2, 2]), mixed_tree([(1, 1), (0, 1)])], ids=str
-)
-def test_bottom_up_on_trees_is_lossless(drafting: Drafting, kind: str) -> None:
-    draft, target = make_pair(kind, 3, drafting.length)
-    assert total_variation(prefix_law(draft, target, drafting, BottomUp()), target) <= 1e-10
+@pytest.mark.parametrize(("drafting", "size", "rules"), TREES, ids=str)
+def test_trees_are_lossless(
+    drafting: Drafting, size: int, rules: tuple[Verification, ...], kind: str
+) -> None:
+    pair = make_pair(kind, size, drafting.length)
+    for rule in rules:
+        assert_lossless(pair, drafting, rule)
 
 
 @pytest.mark.parametrize("kind", ["random", "same", "target cut"])

@@ -112,11 +112,6 @@ def tiny_pair() -> tuple[Any, Any]:
     return tiny("gpt2", 1, **settings), tiny("gpt2", 2, **settings)
 
 
-PROMPTS = ([0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8])
-"""A batch, padded on the left with zeros."""
-MASKS = ([0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1])
-
-
 def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: Any) -> Any:
     """What plain generate and ours give, greedily unless told otherwise."""
     import torch
@@ -128,7 +123,7 @@ def generated(pair: tuple[Any, Any], prompt: Any, mask: Any = None, **options: A
     given["attention_mask"] = torch.ones_like(prompt) if mask is None else mask
     given = {name: value for name, value in given.items() if value is not None}
     # the function with its arguments bound, as transformers 4.56 needs it
-    own = partial(generate, draft_model=draft, paths=2, length=3)
+    own = partial(generate, draft_model=draft, paths=3, length=3)
     found = []
     for more in ({}, {"custom_generate": own}):
         torch.manual_seed(0)

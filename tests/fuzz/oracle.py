@@ -30,7 +30,8 @@ MOST_TOKENS = 10
 
 def normalised(law: FloatArray) -> FloatArray:
     """The distribution that a vector of numbers stands for."""
-    return law / law.sum()
+    with np.errstate(under="ignore"):
+        return law / law.sum()
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from tests.fuzz.instance import FORMS, TORCH_FORMS, Instance, Vector
+from tests.fuzz.oracle import normalised
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -216,12 +217,6 @@ def supported(draw: st.DrawFn, law: FloatArray, least: int, family: str) -> Floa
     for token in zeros[: max(0, least - (weights.size - zeros.size))]:
         weights[token] = draw(st.sampled_from([0.01, *TINY.get(family, [])]))
     return normalised(weights)
-
-
-def normalised(weights: FloatArray) -> FloatArray:
-    """The weights over their sum."""
-    with np.errstate(under="ignore"):
-        return weights / weights.sum()
 
 
 def plain(values: FloatArray) -> Vector:

@@ -106,8 +106,8 @@ def tensor(values: Any, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("name", TAKE_TWO)
-def test_a_tensor_is_as_good_as_an_array(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
+@pytest.mark.usefixtures("few_repetitions")
+def test_a_tensor_is_as_good_as_an_array(name: str) -> None:
     found = np.asarray(TAKE_TWO[name](np.asarray(P), np.asarray(Q)))
     for kind in KINDS:
         given = np.asarray(TAKE_TWO[name](tensor(P, kind), tensor(Q, kind)))

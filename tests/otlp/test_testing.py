@@ -15,20 +15,11 @@ from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.round_laws import round_law
 from otlp.errors import InvalidInputError
 from otlp.testing import assert_lossless
-from otlp.testing.plain_block import verify_block
 from otlp.testing.plain_martingale import picked_law, score_laws, verify_martingale
 from otlp.testing.plain_two_slice import Cells, slices, verify_two_slice
-from tests.otlp.auditing.test_audit_rounds import MENDED, SHIPPED, token_rule
+from tests.otlp.auditing.test_audit_rounds import MENDED, SHIPPED, one_uniform_a_token, token_rule
 
-
-@pytest.fixture(autouse=True)
-def _few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of rules that remember nothing; tests/otlp/auditing makes them all."""
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
-
-
-def block(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
-    return verify_block(x[0].tolist(), p[0].tolist(), q[0].tolist(), rng.random)
+pytestmark = pytest.mark.usefixtures("few_repetitions")
 
 
 def two_slice(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
@@ -37,10 +28,6 @@ def two_slice(x: Any, p: Any, q: Any, rng: Any) -> list[int]:
 
 def martingale(x: Any, p: Any, q: Any, rng: Any) -> int:
     return verify_martingale(x.tolist(), p.tolist(), q.tolist(), rng.random)
-
-
-def one_sibling(q: Any) -> otlp.IID:
-    return otlp.IID(q, n=1)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -86,7 +73,7 @@ def test_a_control_that_is_not_found_fails() -> None:
         lambda: assert_lossless(token_rule, DraftedPaths(1, 1), vocab_sizes=[1]),
         lambda: assert_lossless(token_rule, 3),  # type: ignore[arg-type]
         lambda: assert_lossless(3, DraftedPaths(1, 1)),  # type: ignore[arg-type]
-        lambda: assert_lossless(martingale, one_sibling, batch=3),
+        lambda: assert_lossless(martingale, lambda q: otlp.IID(q, n=1), batch=3),
         lambda: assert_lossless(token_rule, DraftedPaths(1, 1), least_error=0.7),
     ],
 )
@@ -96,9 +83,9 @@ def test_bad_input_is_named(wrong: Any) -> None:
 
 
 def test_block_verification_in_plain_python_is_the_compiled_one() -> None:
-    assert_lossless(block, DraftedPaths(1, 2), vocab_sizes=[3])
+    assert_lossless(one_uniform_a_token, DraftedPaths(1, 2), vocab_sizes=[3])
     draft, target = random_pair(3, 4, np.random.default_rng(0))
-    report = audit_rounds(block, target.tables, draft.tables, DraftedPaths(1, 3))
+    report = audit_rounds(one_uniform_a_token, target.tables, draft.tables, DraftedPaths(1, 3))
     law = round_law(draft, target, iid_paths(1, 3), Block())
     assert report.tokens == pytest.approx(law.block_efficiency, abs=1e-12)
 

@@ -24,7 +24,6 @@ KILLED = [
     else one
     for one in COMMANDS
 ]
-RUN = "import sys; from otlp.cli import main; main(sys.argv[1:], prog_name='otlp')"
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def run(command: str, folder: Path, limit: int | None = None) -> subprocess.Comp
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     return subprocess.run(
-        [sys.executable, "-c", RUN, *arguments(command, folder)],
+        [sys.executable, "-m", "otlp", *arguments(command, folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,

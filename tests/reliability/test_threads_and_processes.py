@@ -22,11 +22,7 @@ def problem(seed: int, tokens: int = 6, n: int = 2) -> otlp.Problem:
     return otlp.Problem(target, otlp.IID(draft, n))
 
 
-def optimum(seed: int) -> float:
-    return otlp.solve(problem(seed)).acceptance
-
-
-def solved(seed: int, solver: str) -> float:
+def solved(seed: int, solver: str = "martingale") -> float:
     return otlp.solve(problem(seed), solver).acceptance
 
 
@@ -43,7 +39,7 @@ def test_threads_on_one_problem(solver: str) -> None:
         solutions = list(pool.map(solve, range(THREADS)))
     for solution in solutions:
         check_solution(solution)
-        assert solution.acceptance == pytest.approx(optimum(1), abs=1e-6)
+        assert solution.acceptance == pytest.approx(solved(1), abs=1e-6)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -51,7 +47,7 @@ def test_threads_on_problems_of_their_own(solver: str) -> None:
     seeds = range(5 * THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(solved, seeds, [solver] * len(seeds)))
-    np.testing.assert_allclose(found, [optimum(seed) for seed in seeds], rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(found, [solved(seed) for seed in seeds], rtol=0.0, atol=1e-6)
 
 
 def test_threads_share_one_plan() -> None:
@@ -89,9 +85,9 @@ def test_a_time_limit_stops_no_flow_but_its_own() -> None:
 def test_processes(method: str, solver: str) -> None:
     if method == "spawn" and solver == "linear-program":
         pytest.skip("as max-flow")
-    optimum(0), solved(0, solver)  # the parent's engines are running
+    solved(0), solved(0, solver)  # the parent's engines are running
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         found = list(pool.map(solved, range(6), [solver] * 6))
-    np.testing.assert_allclose(found, [optimum(seed) for seed in range(6)], rtol=0.0, atol=1e-6)
-    assert solved(0, solver) == pytest.approx(optimum(0), abs=1e-6)
+    np.testing.assert_allclose(found, [solved(seed) for seed in range(6)], rtol=0.0, atol=1e-6)
+    assert solved(0, solver) == pytest.approx(solved(0), abs=1e-6)

@@ -6,6 +6,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import otlp
+from otlp.reductions.subset_selection import subset_selection
 from otlp.solution import Guarantee, Status
 from otlp.solvers import (
     SOLVERS,
@@ -14,6 +15,7 @@ from otlp.solvers import (
     MaxFlow,
     Orderings,
     RandomRanks,
+    Slackness,
     Solver,
     make_solver,
 )
@@ -24,7 +26,9 @@ from tests.instances import (
     brute_force_optimum,
     check_exact_acceptance,
     check_solution,
+    large,
 )
+from tests.solvers.global_resolution.test_global_resolution import language_like
 
 CLOSED_FORM = ("hub", "greedy", "speculative-sampling")
 RULES = ("naive", "recursive-rejection", "k-seq", *CLOSED_FORM)
@@ -106,6 +110,23 @@ def test_every_solver_on_every_scheme(scheme: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_every_solver_at_the_edges(way: str, family: str) -> None:
     check(way, DEGENERATE[family])
+
+
+LARGER = [
+    *((MaxFlow(), large(k, n, share))
+      for k, n in ((100, 2), (40, 3), (12, 8)) for share in (0.1, 3.0)),
+    *((Slackness(), language_like(2 * k, n, k)) for k, n in ((10, 4), (40, 2))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("solver", "problem"), LARGER, ids=str)
+def test_networks_reach_the_optimum_of_larger_problems(
+    solver: Solver, problem: otlp.Problem
+) -> None:
+    solution = solver.solve(problem)
+    assert solution.guarantee is Guarantee.OPTIMAL
+    assert abs(solution.acceptance - subset_selection(problem)[0]) <= 1e-10
+    assert abs(solution.gap) <= 1e-10 and solution.marginal_error <= 1e-12
 
 
 def test_the_table_is_complete() -> None:

@@ -23,38 +23,32 @@ OPTIONS = [(name, option) for name, kind in SOLVERS.items() for option in option
 def test_a_value_of_the_wrong_type_is_invalid_input(name: str, option: str, value: object) -> None:
     with pytest.raises((InvalidInputError, UnknownSolverError)) as caught:
         make_solver(name, **{option: value})
-    assert option in str(caught.value) or "no solver is named" in str(caught.value)
+    said = str(caught.value)
+    assert f"{option} is {repr(value)[:13]}" in said or "no solver is named 'abc'" in said
 
 
-NAN = float("nan")
 OUT_OF_RANGE: list[tuple[str, dict[str, object], str]] = [
     ("linear-program", {"form": "relaxd"}, "did you mean 'relaxed'"),
     ("linear-program", {"time_limit": 0.0}, "time_limit is 0.0"),
-    ("linear-program", {"time_limit": NAN}, "time_limit is nan"),
     ("linear-program", {"memory_limit": -1}, "memory_limit is -1"),
     ("linear-program", {"memory_limit": None}, "memory_limit is None"),
     ("linear-program", {"memory_limit": "2GB"}, "memory_limit is '2GB'"),
-    ("linear-program", {"time_limit": "abc"}, "time_limit is 'abc'"),
-    ("linear-program", {"time_limit": True}, "time_limit is True"),
     ("linear-program", {"form": 3}, "form is 3"),
     ("max-flow", {"time_limit": -1.0}, "time_limit is -1.0"),
     ("max-flow", {"memory_limit": 0}, "memory_limit is 0"),
     ("max-flow", {"memory_limit": None}, "memory_limit is None"),
-    ("max-flow", {"time_limit": [1]}, r"time_limit is \[1\]"),
     ("slackness", {"time_limit": 0.0}, "time_limit"),
     ("orderings", {"gap": -1.0}, "gap is -1"),
-    ("orderings", {"gap": NAN}, "gap is nan"),
     ("orderings", {"max_iterations": 0}, "max_iterations is 0"),
     ("orderings", {"time_limit": 0.0}, "time_limit is 0"),
     ("random-ranks", {"gap": -1.0}, "gap"),
     ("random-ranks", {"max_iterations": 0}, "max_iterations"),
-    *(("k-seq", {"rho": rho}, "rho") for rho in (0.5, NAN, float("inf"), -1.0)),
+    *(("k-seq", {"rho": rho}, "rho") for rho in (0.5, float("inf"), -1.0)),
     ("recursive-rejection", {"max_sequences": 0}, "max_sequences"),
     ("recursive-rejection", {"samples": 1}, "samples"),
     ("recursive-rejection", {"samples": 1.5}, "samples"),
     ("recursive-rejection", {"seed": -1}, "seed"),
-    *(("global-resolution", {"tau": tau}, "tau") for tau in (0.0, 1.0, NAN, -1e-3)),
-    ("global-resolution", {"tau": "x"}, "tau is 'x'"),
+    *(("global-resolution", {"tau": tau}, "tau") for tau in (0.0, 1.0, -1e-3)),
     ("global-resolution", {"tau": None}, "tau is None"),
     ("global-resolution", {"plan": "exact"}, "known: lossless, published"),
     ("global-resolution", {"plan": 3}, "plan is 3"),
@@ -100,6 +94,11 @@ def test_a_time_limit_is_a_status_and_the_next_solve_works(solver: Solver, words
     assert later.solve(large(28, 2)).guarantee is otlp.Guarantee.OPTIMAL
 
 
+def test_an_infinite_time_limit_is_none() -> None:
+    solution = MaxFlow(time_limit=float("inf")).solve(large(28, 2))
+    assert solution.guarantee is otlp.Guarantee.OPTIMAL
+
+
 @pytest.mark.parametrize(
     ("solver", "problem", "what"),
     [
@@ -126,9 +125,9 @@ def test_what_is_no_option_is_refused(option: str) -> None:
         make_solver("orderings", **{option: 1})
 
 
-@pytest.mark.parametrize("solver", [None, 3, [], "orderngs"])
+@pytest.mark.parametrize("solver", [None, 3, [], "orderngs", otlp.solvers.KSeq])
 def test_what_is_no_solver_is_refused(solver: object) -> None:
-    with pytest.raises(UnknownSolverError, match="known: auto"):
+    with pytest.raises(UnknownSolverError, match=r"known: auto|make a solver of it, KSeq\(\)"):
         make_solver(solver)  # type: ignore[arg-type]
 
 
@@ -137,11 +136,3 @@ def test_the_defaults_are_valid() -> None:
         if is_dataclass(kind):
             given = {field.name: field.default for field in fields(kind)}
             assert make_solver(name, **given) == make_solver(name)
-
-
-def test_a_class_is_told_from_a_solver_and_a_draft_from_a_name() -> None:
-    problem = otlp.Problem([0.1, 0.9], otlp.IID([0.5, 0.5], 2))
-    with pytest.raises(UnknownSolverError, match=r"make a solver of it, KSeq\(\)"):
-        otlp.solve(problem, otlp.solvers.KSeq)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"it must be an otlp.Problem, such as"):
-        otlp.solve([0.1, 0.9], [0.5, 0.5])  # type: ignore[arg-type]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.distribution import FloatArray
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.solvers import SOLVERS, GlobalResolution, RecursiveRejection
 from tests.instances import without_replacement_problems
+from tests.otlp.test_certificate import keep_first
 
 P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
 
@@ -42,14 +42,7 @@ class First(otlp.Solver):
     name: ClassVar[str] = "first"
 
     def answer(self, problem, clock):  # type: ignore[no-untyped-def]
-        return otlp.Answer(FirstPlan(problem))
-
-
-class FirstPlan(otlp.Plan):
-    def conditional(self, draft_tokens) -> FloatArray:  # type: ignore[no-untyped-def]
-        result = np.zeros(self.problem.vocab_size)
-        result[draft_tokens[0]] = 1.0
-        return result
+        return otlp.Answer(keep_first(problem))
 
 
 def test_what_is_not_promised_is_certified() -> None:

@@ -4,24 +4,10 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp.solution import Guarantee, SolveError, Status
+from otlp.solution import SolveError, Status
 from otlp.solvers.engines import ortools
 from otlp.solvers.slackness import Slackness
-
-
-def language_like(k, n, seed=0):
-    rng = np.random.default_rng(seed)
-    logits = -2.0 * np.log(np.arange(1, 2 * k + 1)) + rng.standard_normal(2 * k)
-    target, draft = otlp.softmax(logits), otlp.softmax(logits + rng.standard_normal(2 * k))
-    return otlp.Problem(target, otlp.IID(draft, n).top_k(k))
-
-
-@pytest.mark.parametrize(("k", "n"), [(10, 4), (40, 2)])
-def test_reaches_the_optimum_of_larger_problems(k, n):
-    problem = language_like(k, n)
-    solution = Slackness().solve(problem)
-    assert solution.guarantee is Guarantee.OPTIMAL
-    assert solution.acceptance == pytest.approx(otlp.optimal_acceptance(problem), abs=1e-9)
+from tests.solvers.global_resolution.test_global_resolution import language_like
 
 
 def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
@@ -48,7 +34,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
 
 
 def test_networks_are_smaller_than_that_of_max_flow():
-    problem = language_like(30, 3)
+    problem = language_like(60, 3, 30)
     solution = Slackness().solve(problem)
     sets = solution.details["outer_sets"] + solution.details["inner_sets"]
     assert sets < len(problem.drafts.enumerate_sets())
@@ -56,7 +42,7 @@ def test_networks_are_smaller_than_that_of_max_flow():
 
 
 def test_a_time_limit_of_a_prepared_plan_comes_with_the_bound():
-    problem = language_like(100, 3)
+    problem = language_like(200, 3, 100)
     prepared = Slackness(time_limit=1e-4).prepare(problem)
     with pytest.raises(SolveError, match="inner system") as caught:
         prepared.conditional(np.flatnonzero(prepared.subset)[:3])

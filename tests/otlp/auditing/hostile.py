@@ -36,7 +36,7 @@ def starts(d, p, q, rng):
 
 
 def loud(d, p, q, rng):
-    raise ValueError("[/bold] m[v2] \x1b[31mred")
+    raise ValueError("[/bold] m[v2] \x1b[31mred\x07")
 
 
 def failing(q, rng):

@@ -6,6 +6,7 @@ so a correct auditor would fail this file for one seed in 10,000.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from otlp.auditing.draft_check import check_drafts
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.solvers import SOLVERS
 from tests import instances
-from tests.otlp.auditing import rules
+from tests.otlp.auditing import hostile, rules
 from tests.otlp.auditing.rules import P, Q
 
 EXACT, SAMPLED = 100_000, 0
@@ -306,15 +307,13 @@ def test_bad_input(arguments: dict[str, Any], words: str) -> None:
 
 @BOTH
 def test_a_sampler_that_fails_is_named(max_paths: int) -> None:
-    def failing(rng: Any) -> list[int]:
-        raise KeyError("gone")
-
-    def leaving(rng: Any) -> list[int]:
-        raise SystemExit(0)
-
-    for sampler, words in ((failing, "KeyError: 'gone'"), (leaving, "SystemExit: 0")):
+    for bad, words in (
+        (hostile.failing, r"KeyError: '\[/bold\]'"),
+        (hostile.leaving, "SystemExit: 0"),
+    ):
+        sampler, how = partial(bad, Q), {"max_paths": max_paths}
         with pytest.raises(InvalidInputError, match=words):
-            audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), max_paths=max_paths)
+            audit(rules.leviathan, P, sampler, declared=otlp.IID(Q, 1), **how)
 
 
 def test_more_samples_than_memory_are_refused() -> None:
@@ -323,12 +322,6 @@ def test_more_samples_than_memory_are_refused() -> None:
 
 
 def test_what_a_rule_says_is_made_harmless() -> None:
-    def loud(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-        raise ValueError("\x1b[31mred\x07")
-
-    def leaving(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-        raise SystemExit(0)
-
     def nameless(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
         class Nameless:
             def __repr__(self) -> str:
@@ -337,8 +330,8 @@ def test_what_a_rule_says_is_made_harmless() -> None:
         return Nameless()
 
     for rule, words in (
-        (loud, r"\x1b[31mred\x07"),
-        (leaving, "raises SystemExit: 0"),
+        (hostile.loud, r"\x1b[31mred\x07"),
+        (hostile.leaves, "raises SystemExit: 0"),
         (nameless, "returns a Nameless"),
     ):
         report = audit(rule, P, otlp.IID(Q, 1))

@@ -20,7 +20,7 @@ from otlp.auditing.gtest import g_test
 from otlp.decode import random_pair
 from otlp.decode.models.loading import TRAINED_PAIR, load_model
 from otlp.errors import EngineNotFoundError
-from tests.otlp.cli.command import refused, run
+from tests.otlp.cli.command import run
 
 
 def report_on(name: str, **settings: int):
@@ -166,17 +166,3 @@ def test_an_engine_without_the_function() -> None:
     engine = replace(ENGINES["hugging-face"], package="numpy", load=load)
     with pytest.raises(EngineNotFoundError, match="no attribute 'verify'"):
         engine.rule()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([], "missing RULE"),
-        (["mine.py:rule", "--engine", "hugging-face"], "leave out RULE"),
-        (["--engine", "hugging-face", "--row", "0"], "leave out --row"),
-        (["--engine", "nobody"], "not one of"),
-        (["mine.py:rule", "--length", "3"], "--length: for --engine"),
-    ],
-)
-def test_options_that_do_not_fit(options: list[str], said: str) -> None:
-    assert said in refused("audit", *options)

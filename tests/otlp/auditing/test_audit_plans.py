@@ -16,16 +16,14 @@ from otlp.distribution import FloatArray
 from otlp.plan import Marginals, Plan, TablePlan
 from tests.otlp.auditing.rules import P, Q
 from tests.otlp.auditing.test_audit import BOTH, EXACT, SAMPLED
+from tests.otlp.test_certificate import OwnPlan, ignore_drafts
 
 PROBLEM = otlp.Problem(P, otlp.IID(Q, 2))
 SHIFT = np.array([0.2, 0.0, -0.2, 0.0, 0.0])
 
 
-class TargetPlan(Plan):
+class TargetPlan(OwnPlan):
     """Ignores the drafts: lossless."""
-
-    def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
-        return self.problem.target.copy()
 
     def marginals(self) -> Marginals:
         return Marginals(self.problem.target, self.problem.target, "claimed")
@@ -76,13 +74,7 @@ class Broken(TargetPlan):
         return int(rng.choice(5, p=self.problem.target))
 
 
-def table(problem: otlp.Problem) -> TablePlan:
-    """The same, as a table."""
-    tuples = problem.drafts.enumerate_tuples()
-    return TablePlan(problem, tuples, np.tile(problem.target, (len(tuples.mass), 1)))
-
-
-@pytest.mark.parametrize("kind", [TargetPlan, table])
+@pytest.mark.parametrize("kind", [TargetPlan, ignore_drafts])
 @pytest.mark.parametrize("max_paths", [EXACT, 10, SAMPLED])
 def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> None:
     """With fewer paths than tuples too: its own account of its marginals is no proof."""
@@ -93,7 +85,7 @@ def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> N
         assert report.repetitions > 2_000
         assert report.sample_error < 1e-15
         np.testing.assert_allclose(report.output, P, atol=1e-15)
-        accepted = table(PROBLEM).marginals().acceptance.sum()
+        accepted = ignore_drafts(PROBLEM).marginals().acceptance.sum()
         assert report.acceptance == pytest.approx(accepted, abs=1e-14)
     else:
         assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
@@ -102,8 +94,8 @@ def test_a_right_plan(max_paths: int, kind: Callable[[otlp.Problem], Plan]) -> N
 
 
 def test_a_plan_for_another_target_or_for_other_drafts() -> None:
-    assert audit(table(PROBLEM), Q, PROBLEM.drafts).verdict is Verdict.NOT_LOSSLESS
-    narrow = table(otlp.Problem(P, otlp.IID([0.5, 0.5, 0.0, 0.0, 0.0], 2)))
+    assert audit(ignore_drafts(PROBLEM), Q, PROBLEM.drafts).verdict is Verdict.NOT_LOSSLESS
+    narrow = ignore_drafts(otlp.Problem(P, otlp.IID([0.5, 0.5, 0.0, 0.0, 0.0], 2)))
     assert audit(narrow, P, PROBLEM.drafts).verdict is Verdict.RULE_FAILED
 
 

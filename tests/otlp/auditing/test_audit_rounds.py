@@ -5,6 +5,7 @@ The mistakes are written here from what was reported of them, in the least code 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -190,14 +191,6 @@ def test_a_path_that_is_cut_by_a_look_at_what_was_drawn() -> None:
         assert found.verdict is verdict
 
 
-def not_renormalised(*given: Any) -> Any:
-    return recursive_rejection(*given, renormalised=False)
-
-
-def never_updated(*given: Any) -> Any:
-    return in_turn(*given, updated=False)
-
-
 ONE, PAIR = DraftedPaths(1, 1), DraftedTree([0, 0], "iid")
 DIFFERENT = DraftedTree([0, 0], "without replacement")
 
@@ -206,11 +199,11 @@ SHIPPED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "greedy multi-path's traversal": (
         late_drafts_against_the_first_residual, DraftedPaths(3, 1), {},
     ),
-    "SpecHub's EAGLE code": (not_renormalised, DIFFERENT, {}),
+    "SpecHub's EAGLE code": (partial(recursive_rejection, renormalised=False), DIFFERENT, {}),
     "SGLang's kernel of trees": (target_only, PAIR, {}),
     "Sequoia in fp16": (token_rule, ONE, {"sampler": coarse_race}),
     "vLLM's sampling on a CPU": (unwritten_temperature, DraftedPaths(1, 2), {}),
-    "TensorRT-LLM's kernel of trees": (never_updated, PAIR, {}),
+    "TensorRT-LLM's kernel of trees": (partial(in_turn, updated=False), PAIR, {}),
     "xLLM's residual": (own_token_alone, ONE, {}),
     "DeepSpec's bfloat16": (token_rule, ONE, {"sampler": rounded_draft}),
     "a path cut by a look": (looks_first, ONE, {}),
@@ -240,13 +233,7 @@ RIGHT = MENDED | {
 """And where the mistake does not show."""
 
 
-@pytest.fixture
-def _few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of rules that remember nothing; the other tests here make them all."""
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
-
-
-@pytest.mark.usefixtures("_few_repetitions")
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_mistakes_that_were_shipped_are_found(name: str) -> None:
     rule, drafts, more = SHIPPED[name]
@@ -261,7 +248,7 @@ def test_mistakes_that_were_shipped_are_found(name: str) -> None:
     assert off > 1e-3
 
 
-@pytest.mark.usefixtures("_few_repetitions")
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_rules_are_lossless(name: str) -> None:
     rule, drafts, more = RIGHT[name]

@@ -33,9 +33,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_the_sampler_of_a_plan(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("few_repetitions")
+def test_the_sampler_of_a_plan(name: str, case: str) -> None:
     """Certified, and prepared without a certificate; followed again a few times only."""
-    monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     problem, solver = PROBLEMS[case], SOLVERS[name]()
     solution = solver.solve(problem)
     compiled = solution.solver == COMPILED

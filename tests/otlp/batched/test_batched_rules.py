@@ -9,6 +9,7 @@ import pytest
 
 import otlp
 from otlp.auditing.gtest import g_test
+from tests.otlp.plan.test_sample_many import Replaying
 
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
@@ -55,16 +56,6 @@ def test_acceptance_of_one_draft() -> None:
         assert not g_test(np.array([hits, COUNT - hits]), law, RATE).rejected
 
 
-class Numbers:
-    """A source of random numbers: one row of those that a batched verification was given."""
-
-    def __init__(self, row: np.ndarray) -> None:
-        self.left = list(row)
-
-    def random(self) -> float:
-        return float(self.left.pop(0))
-
-
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_different_drafts_are_verified_as_by_the_plan(n: int) -> None:
     """The same random numbers give the same tokens as `RecursiveRejection`, proved by enumeration.
@@ -86,7 +77,7 @@ def test_different_drafts_are_verified_as_by_the_plan(n: int) -> None:
         plan = otlp.solvers.RecursiveRejection().prepare(problem)
         used = np.column_stack((numbers[:, :n].numpy(), numbers[:, -1].numpy()))
         for row, drawn, token, was in zip(used, drafts, found.tolist(), accepted, strict=True):
-            assert plan.sample(drawn.numpy(), Numbers(row)) == token
+            assert plan.sample(drawn.numpy(), Replaying(*row)) == token
             assert was == (token in drawn.tolist())
 
 

@@ -8,41 +8,19 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 import otlp
-from otlp.certificate import Answer
 from otlp.cli import COMMANDS
 from otlp.cli.output import write_whole
 from otlp.data import captures
 from otlp.data.spread_rows import spread_rows
-from otlp.errors import Capability
-from otlp.reductions import MergeTuples, PrimalDual
-from otlp.solution import Guarantee
 from otlp.solvers import SOLVERS
-from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch
 from tests.example_captures import LABELS, example
 from tests.otlp.cli.command import done, run
-
-
-@dataclass(frozen=True)
-class Liar(Solver):
-    """Accepts nothing, and calls that optimal."""
-
-    name: ClassVar[str] = "liar"
-
-    def supports(self, problem: otlp.Problem) -> Capability:
-        return Capability(True)
-
-    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> Answer:
-        relaxed, inverse = MergeTuples().apply(problem)
-        nothing = PrimalDual(0.0 * relaxed.groups.mass[relaxed.groups.rows])
-        return Answer(MergeTuples().invert(nothing, inverse).primal, Guarantee.OPTIMAL)
+from tests.otlp.test_certificate import Boaster
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -68,9 +46,9 @@ def test_check_agrees_on_the_built_in_capture() -> None:
 
 
 def test_check_exits_with_1_when_a_solver_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOLVERS, "liar", Liar)
-    words = ("check", "--rows", 1, "--top-k", 4, "--solvers", "martingale,liar")
-    assert "liar" in done(*words, status=1)
+    monkeypatch.setitem(SOLVERS, "boaster", Boaster)
+    words = ("check", "--rows", 1, "--top-k", 4, "--solvers", "martingale,boaster")
+    assert "boaster" in done(*words, status=1)
 
 
 def test_bench_writes_a_table_json_and_a_figure(tmp_path: Path) -> None:

@@ -142,6 +142,9 @@ BASELINE = ("--server", "http://127.0.0.1:1", "--baseline", "http://127.0.0.1:1"
         (("--server", "there", "--baseline", "here"), "the address 'there' is none"),
         (("naive", "--texts", "5", "--plant", "0"), "--plant, --texts: for --server"),
         (("naive", "--length", "3"), "--length: for --engine"),
+        (("mine.py:rule", "--engine", "hugging-face"), "leave out RULE"),
+        (("--engine", "hugging-face", "--row", "0"), "leave out --row"),
+        (("--engine", "nobody"), "not one of"),
         ((), "missing RULE: what is audited, or --engine NAME, or --server URL"),
     ],
 )

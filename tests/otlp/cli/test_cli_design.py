@@ -13,7 +13,7 @@ from otlp.decode import Sampling, random_pair
 from otlp.decode.design import Statistics
 from otlp.studies.capturing import DECODED, source_of
 from otlp.studies.written_texts import write_text
-from tests.example_captures import of_texts
+from tests.example_captures import make
 from tests.otlp.cli import command
 
 done = partial(command.done, "design")
@@ -23,7 +23,11 @@ def save_pair(path: Path, source: str) -> Path:
     draft, target = random_pair(3, 9, np.random.default_rng(0))
     rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
     texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
-    save(of_texts(texts, source=source), path)
+    said = ([text.targets for text in texts], [text.drafts for text in texts])
+    logits = (np.log(np.concatenate(rows)).astype(np.float32) for rows in said)
+    tokens = np.concatenate([text.tokens for text in texts])
+    positions = np.tile(np.arange(8), 3)
+    save(make(*logits, source=source, positions=positions, next_tokens=tokens), path)
     return path
 
 

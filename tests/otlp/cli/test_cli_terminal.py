@@ -70,10 +70,9 @@ def test_a_pipe_gets_plain_lines_as_long_as_they_are(
 def through_a_terminal(*words: str) -> tuple[str, str]:
     """Standard output, a pipe, and standard error, a terminal, of a command."""
     reader, terminal = pty.openpty()
-    code = "from otlp.cli import main; main()"
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-m", "otlp", *words],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=terminal,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from otlp import decode
@@ -15,23 +15,7 @@ from otlp.decode import Sampling, Tuned
 from otlp.errors import InvalidInputError
 from tests.otlp.cli.command import done, refused
 from tests.processes import run_python
-from tests.tiny_models import tiny
-
-
-class Unigram(decode.Model):
-    """No network, but the draft of a setting by its name."""
-
-    name, vocab_size = "small", 64
-
-    def start(self, context):
-        pass
-
-    def logits(self, tree, nodes):
-        return np.zeros((len(nodes), 64))
-
-    def advance(self, tree, node, token):
-        pass
-
+from tests.tiny_models import SIZE, tiny
 
 QUICK = "--limit 2 --text 10 --tokens 6 --paths 1,2 --length 1,2 --trees 2-2 --check 2".split()
 NO_NETWORK = "is no network" if find_spec("transformers") else "pip install"
@@ -150,8 +134,9 @@ def test_generate_decodes_with_a_tuned_setting(
     text = target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=tuned, **options)
     assert text.shape == (1, 8)
     if more:
+        counted, own = decode.NGram(SIZE), replace(tuned, draft="ngram")
         with pytest.raises(InvalidInputError, match="draft at temperature"):
-            target.generate(torch.tensor([[1, 2]]), draft_model=Unigram(), tuned=tuned, **options)
+            target.generate(torch.tensor([[1, 2]]), draft_model=counted, tuned=own, **options)
     other = Tuned("large", "other", "cpu", "float32", Sampling(), *setting)
     with pytest.raises(InvalidInputError, match="with draft other, not for target large"):
         target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=other, **options)

@@ -38,6 +38,8 @@ def test_a_row_that_is_none_is_named_when_it_is_met(tmp_path: Path) -> None:
     in_file(tmp_path)
     nan = np.array(np.nan, dtype="<f4").tobytes()
     poke(tmp_path / NAME, "draft_logits", (4 * V + 2) * 4, nan)
+    with pytest.raises(CaptureError, match=r"mine.*draft_logits row 4 holds nan"):
+        load(tmp_path / NAME)
     poke(tmp_path / NAME, "next_tokens", 5 * 8, np.int64(V).tobytes())
     capture = opened(tmp_path / NAME)
     where = r"draft_logits row {} \(row 4 of .*mine.safetensors\) holds nan"

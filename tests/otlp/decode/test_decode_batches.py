@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import NGram, generate  # noqa: E402
 from otlp.errors import InvalidInputError  # noqa: E402
-from tests.tiny_models import MASKS, PROMPTS, SIZE, generated, tiny_pair  # noqa: E402
+from tests.tiny_models import SIZE, generated, tiny_pair  # noqa: E402
 
-PADDED = torch.tensor(PROMPTS)
-MASK = torch.tensor(MASKS)
+PADDED = torch.tensor([[0, 0, 3, 9, 4], [5, 3, 9, 4, 7], [0, 0, 0, 0, 8]])
+"""A batch, padded on the left with zeros."""
+MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
 ONE = torch.tensor([[3, 9, 4, 9, 7]])
 
 

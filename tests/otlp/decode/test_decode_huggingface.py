@@ -15,7 +15,6 @@ from otlp.decode import (  # noqa: E402
     ALGORITHMS,
     Sampling,
     TokenTree,
-    generate,
     iid_paths,
     play_round,
 )
@@ -32,7 +31,7 @@ from otlp.errors import (  # noqa: E402
     SizeLimitError,
     UnsupportedProblemError,
 )
-from tests.tiny_models import AS_PATHS, AT_ONCE, REFUSED, SIZE, tiny  # noqa: E402
+from tests.tiny_models import AS_PATHS, AT_ONCE, REFUSED, SIZE, generated, tiny  # noqa: E402
 
 CONTEXT = np.arange(300, 340)
 
@@ -91,12 +90,7 @@ def test_a_rolled_back_cache_equals_a_fresh_forward(trained, tree_attention):
     np.testing.assert_allclose(found, expected(model, context, tree), atol=1e-4)
 
 
-def greedy(target, prompt, new, **more):
-    given = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0, **more}
-    return target.generate(prompt, attention_mask=torch.ones_like(prompt), **given)
-
-
-def assert_decodes_greedily(kind, prompts, new=10, **settings):
+def assert_decodes_greedily(kind, prompts, **settings):
     """The draft model is another one, so drafts are accepted and rejected."""
     draft, target = tiny(kind, 1, **settings), tiny(kind, 2, **settings)
     with torch.no_grad():
@@ -104,11 +98,7 @@ def assert_decodes_greedily(kind, prompts, new=10, **settings):
             ours.mul_(0.1).add_(theirs, alpha=0.9)
     for tokens in prompts:
         prompt = torch.from_numpy(np.random.default_rng(tokens).integers(3, SIZE, (1, tokens)))
-        plain = greedy(target, prompt, new)
-        found = greedy(
-            target, prompt, new, custom_generate=generate, draft_model=draft, paths=3, length=3
-        )
-        assert torch.equal(plain, found)
+        assert torch.equal(*generated((draft, target), prompt))
 
 
 FAST = ("bloom", "gemma2", "gpt_neo", "llama4_text", "mistral", "mpt")
@@ -131,14 +121,10 @@ def test_models_that_do_not_give_their_plain_logits_are_refused(kind):
         HuggingFaceModel(tiny(kind), name="odd")
 
 
-def longrope():
-    factors = {"short_factor": [1.0] * 8, "long_factor": [5.0] * 8, "type": "longrope"}
-    return {"original_max_position_embeddings": 16, "rope_scaling": factors}
-
-
 def test_longrope_is_not_crossed():
     """Its embedding of every position changes with the length: on either side all is well."""
-    settings = longrope()
+    factors = {"short_factor": [1.0] * 8, "long_factor": [5.0] * 8, "type": "longrope"}
+    settings = {"original_max_position_embeddings": 16, "rope_scaling": factors}
     assert_decodes_greedily("phi3", (1, 6), **settings)
     assert_decodes_greedily("phi3", (17, 20), **settings)
     model = HuggingFaceModel(tiny("phi3", **settings), name="m")
@@ -152,7 +138,7 @@ def test_longrope_is_not_crossed():
     assert model.context_limit == 128
     target, prompt = tiny("phi3", **settings), torch.ones((1, 10), dtype=torch.long)
     with pytest.raises(InvalidInputError, match=r"20 tokens .* at most 6"):
-        greedy(target, prompt, 10, custom_generate=generate, draft_model=target)
+        generated((target, target), prompt)
 
 
 def test_a_model_in_training_mode_is_refused():

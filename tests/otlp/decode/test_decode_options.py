@@ -26,7 +26,7 @@ from otlp.decode import (  # noqa: E402
 )
 from otlp.decode.generated_row import ProcessedModel, RowPlace, decode_row  # noqa: E402
 from otlp.decode.generation_options import HONOURED, IDLE, PROCESSORS, check_options  # noqa: E402
-from otlp.errors import InvalidInputError  # noqa: E402
+from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
 from tests.tiny_models import SIZE, generated, tiny_pair  # noqa: E402
 
 PROMPT = torch.tensor([[3, 9, 4, 9, 7]])
@@ -148,6 +148,9 @@ BY_GENERATE = ("diversity_penalty", "penalty_alpha", "num_beams")
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     *((name, {name: value}) for name, value in ASKED.items() if name not in BY_GENERATE),
     ("penalty_alpha", {"penalty_alpha": 0.6, "top_k": 4}),
+    ("K is 0", {"paths": 0}),
+    ("L is 0", {"length": 0}),
+    ("'blocks'", {"verification": "blocks"}),
     ("output_attentions", {"output_attentions": True, "return_dict_in_generate": True}),
     ("position_ids", {"position_ids": torch.arange(2, 7)[None]}),
     ("stop_strings", {"stop_strings": ["x"]}),
@@ -161,6 +164,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 def test_from_within_generate(pair: tuple[Any, Any], name: str, asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=name):
         ours(pair, max_new_tokens=2, **asked)
+
+
+def test_what_does_not_go_together_is_refused(pair: tuple[Any, Any]) -> None:
+    with pytest.raises(UnsupportedProblemError, match=r"one i\.i\.d\. path"):
+        ours(pair, verification="block")
 
 
 def test_inputs_that_are_not_known_are_refused() -> None:
@@ -320,6 +328,8 @@ def test_models_keep_their_mode(pair: tuple[Any, Any]) -> None:
 def test_a_call_without_generate_is_told_how(pair: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidInputError, match="custom_generate="):
         generate(pair[1], PROMPT, draft_model=pair[0])
+    with pytest.raises(InvalidInputError, match="draft_model"):
+        pair[1].generate(PROMPT, custom_generate=generate, max_new_tokens=1)
     with pytest.raises(InvalidInputError, match="draft_model is str"):
         pair[1].generate(PROMPT, custom_generate=generate, draft_model="small")
 

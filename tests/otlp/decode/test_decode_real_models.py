@@ -45,9 +45,7 @@ def target_of(hidden: int = 32, first: int = 0) -> HuggingFaceModel:
     return HuggingFaceModel(tiny("llama", hidden_size=hidden), Words(first), name="tiny")
 
 
-@pytest.fixture
-def target() -> HuggingFaceModel:
-    return target_of()
+target = pytest.fixture(target_of)
 
 
 def write(folder: Path, target: HuggingFaceModel, **changed: Any) -> str:

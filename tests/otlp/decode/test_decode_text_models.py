@@ -20,7 +20,6 @@ from otlp.decode import (
     TabularModel,
     enumerate_choices,
     find_verification,
-    generate,
     play_round,
     random_pair,
 )
@@ -171,17 +170,3 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError, match=part):
             load_draft(name, target, device="cpu")
-
-
-def test_generate_takes_a_draft_that_is_no_network() -> None:
-    transformers = pytest.importorskip("transformers")
-    from otlp.decode.models.loading import load_model
-
-    target = load_model("trained:target", device="cpu")
-    inputs = target.tokenizer("for line in lines:\n    for", return_tensors="pt")
-    options = {"do_sample": False, "max_new_tokens": 10}
-    plain = target.model.generate(**inputs, **options)
-    transformers.set_seed(0)
-    draft = NGram(target.vocab_size)
-    ours = target.model.generate(**inputs, **options, custom_generate=generate, draft_model=draft)
-    assert plain.tolist() == ours.tolist()

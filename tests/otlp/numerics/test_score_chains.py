@@ -93,7 +93,7 @@ def test_best_score_against_a_fine_sum(seed: int) -> None:
         some_score([tuple(rng.uniform(0.2, 0.9, 3)) for _ in range(2)])  # type: ignore[misc]
         for _ in range(3)
     ]
-    ends = np.unique(np.concatenate([edges(score) for score in scores]))
+    ends = np.unique(np.exp(np.concatenate([score.edges for score in scores])))
     # a finer and finer grid at the left ends, where densities may be infinite
     places = [a + (b - a) * np.geomspace(1e-30, 1.0, 100_001) for a, b in pairwise(ends)]
     grid = np.unique(np.concatenate([ends, *places]))
@@ -101,10 +101,6 @@ def test_best_score_against_a_fine_sum(seed: int) -> None:
     rises, middle = np.diff(values), 0.5 * (values[:, 1:] + values[:, :-1])
     sums = [np.sum(rises[k] * np.prod(np.delete(middle, k, axis=0), axis=0)) for k in range(3)]
     np.testing.assert_allclose(best_score(scores), sums, atol=1e-6)
-
-
-def edges(score: Score) -> np.ndarray:
-    return np.exp(score.edges)
 
 
 def distribution(score: Score, z: np.ndarray) -> np.ndarray:

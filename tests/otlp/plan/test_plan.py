@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 
 import otlp
-from otlp.plan import TablePlan
 from otlp.plan.plan import residual_distribution
 from otlp.reductions import PrimalDual, Support
+from otlp.solvers import LinearProgram, MaxFlow, Slackness, Solver
 from tests.instances import DEGENERATE, enumerated, problems
 
 WAYS = {"sets": {"solver": "max-flow"}, "table": {"solver": "linear-program", "form": "full"}}
@@ -65,13 +65,25 @@ def test_residual_law() -> None:
     assert residual_distribution(target, target) is target
 
 
-@pytest.mark.parametrize(
-    "slices", [[[1.5, -0.5], [0.5, 0.5]], [[0.5, 0.7], [0.5, 0.3]]], ids=["negative", "sums"]
-)
-def test_slices_that_are_no_laws_show_in_the_slack(slices: list[list[float]]) -> None:
-    drafts = otlp.Explicit([[0], [1]], [0.5, 0.5])
-    rows = np.array(slices)
-    target = 0.5 * rows.sum(axis=0)
-    plan = TablePlan(otlp.Problem(target, drafts), drafts.enumerate_tuples(), rows)
-    assert np.abs(plan.marginals().output - target).sum() == 0.0
-    assert plan.marginals().slack >= 0.1
+TABLES = {
+    "relaxed": LinearProgram(),
+    "full": LinearProgram("full"),
+    "max-flow": MaxFlow(),
+    "slackness": Slackness(),
+}
+
+
+@pytest.mark.parametrize("solver", TABLES.values(), ids=TABLES)
+def test_tuples_of_a_probability_that_underflows_are_on_no_list_and_verified(
+    solver: Solver,
+) -> None:
+    # 1e-320 * 1 * 1e-300 is zero, so (0, 1, 1) is not listed; other tuples are.
+    drafts = otlp.Independent([[1e-320, 1.0], [0.0, 1.0], [1.0, 1e-300]])
+    plan = solver.solve(otlp.Problem([1.0, 0.0], drafts)).plan
+    np.testing.assert_array_equal(plan.conditional([0, 1, 1]), [1.0, 0.0])
+    assert plan.sample([0, 1, 1], np.random.default_rng(0)) == 0
+    assert plan.sample_many([[0, 1, 1], [1, 1, 0]], np.random.default_rng(0)).tolist() == [0, 0]
+    iid = otlp.Problem([0.5, 0.5], otlp.IID([1.0, 1e-200], 2))
+    plan = solver.solve(iid).plan
+    law = plan.conditional([1, 1])
+    assert law.min() >= 0.0 and law.sum() == pytest.approx(1.0, abs=1e-12)

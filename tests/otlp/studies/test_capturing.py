@@ -41,20 +41,25 @@ def _interrupt(trained: Any, prompts: Sequence[Any], path: Path, **options: Any)
         capture(*trained, prompts, path, steps=2, progress=stop, **options)
 
 
-def test_a_capture_mixes_no_precisions(trained: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def interrupted(trained: Any, tmp_path: Path) -> tuple[Path, list[Any], Path]:
+    """Where a capture was begun, of which prompts, and the folder of its parts."""
     path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
     _interrupt(trained, prompts, path)
+    return path, prompts, parts_folder(path)
+
+
+def test_a_capture_mixes_no_precisions(trained: Any, interrupted: Any) -> None:
+    path, prompts, folder = interrupted
     with pytest.raises(CaptureError, match="begun with other dtype"):
         capture(*load_pair(dtype="bfloat16"), prompts, path, steps=2)
     with pytest.raises(CaptureError, match="other seed"):
         capture(*trained, prompts, path, steps=2, seed=2)
-    assert len(list(parts_folder(path).iterdir())) == 2
+    assert len(list(folder.iterdir())) == 2
 
 
-def test_a_capture_deletes_only_what_it_made(trained: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
-    folder = parts_folder(path)
-    _interrupt(trained, prompts, path)
+def test_a_capture_deletes_only_what_it_made(trained: Any, interrupted: Any) -> None:
+    path, prompts, folder = interrupted
     (folder / "notes.txt").write_text("mine")
     (folder / "00007.safetensors").write_text("mine")
     (folder / ".00001.0a1b2c3d.safetensors").write_text("left by a process that was killed")
@@ -62,11 +67,10 @@ def test_a_capture_deletes_only_what_it_made(trained: Any, tmp_path: Path) -> No
     assert sorted(entry.name for entry in folder.iterdir()) == ["00007.safetensors", "notes.txt"]
 
 
-def test_passages_of_other_widths_are_not_joined(trained: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
-    part = parts_folder(path) / "00001.safetensors"
-    _interrupt(trained, prompts, path)
-    for other in (example(), keep_top(load(parts_folder(path) / "00000.safetensors"), 5)):
+def test_passages_of_other_widths_are_not_joined(trained: Any, interrupted: Any) -> None:
+    path, prompts, folder = interrupted
+    part = folder / "00001.safetensors"
+    for other in (example(), keep_top(load(folder / "00000.safetensors"), 5)):
         save(other, part)
         with pytest.raises(CaptureError, match=r"00001\.safetensors: its rows have other numbers"):
             capture(*trained, prompts, path, steps=2)
@@ -75,11 +79,11 @@ def test_passages_of_other_widths_are_not_joined(trained: Any, tmp_path: Path) -
     assert len(capture(*trained, prompts, path, steps=2)) == 4
 
 
-def test_a_capture_interrupted_at_its_end_is_done(trained: Any, tmp_path: Path) -> None:
-    path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
-    folder = parts_folder(path)
+def test_a_capture_interrupted_at_its_end_is_done(
+    trained: Any, interrupted: Any, tmp_path: Path
+) -> None:
+    path, prompts, folder = interrupted
     straight = capture(*trained, prompts, tmp_path / "straight", steps=2)
-    _interrupt(trained, prompts, path)
     left = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
     whole = capture(*trained, prompts, path, steps=2)
     assert not folder.exists()
