@@ -225,10 +225,7 @@ def test_prompts_that_a_model_cannot_take_are_named(
     monkeypatch.chdir(tmp_path)
     path = Path("prompts.jsonl")
     for second, words in (
-        (
-            " ".join(["def"] * 600),
-            "tokens and the context of trained:target is 512: shorten the prompt",
-        ),
+        (" ".join(["def"] * 600), "tokens and the context of trained:target is 512: shorten"),
         ({"messages": [CHAT]}, "trained:target has no chat template: give the prompt as text"),
         ("", "the prompt is empty: give at least one token"),
     ):
