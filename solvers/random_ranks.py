@@ -143,7 +143,7 @@ class RandomRanks(Solver):
                     least, law, steps = gap, found, swapped
                 errors = [*errors[-DEPTH:], wanted - found]
                 sizes.append(float(np.abs(errors[-1]).sum()))
-                if len(sizes) > PATIENCE and sizes[-1] > STALLED * sizes[-1 - PATIENCE]:
+                if len(sizes) > PATIENCE and sizes[-1] >= STALLED * sizes[-1 - PATIENCE]:
                     break
                 aims = [*aims[-DEPTH:], _next_aim(aims, errors, drafts.draft)]
         clock.lap("solve")

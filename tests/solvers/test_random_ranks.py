@@ -144,8 +144,17 @@ def test_where_swaps_stall_they_start_anew_with_another_race():
     assert "orderings" not in solution.details
 
 
-def test_where_all_races_stall_orderings_start_anew():
-    target, draft = np.random.default_rng(136).dirichlet(np.full(5, 0.3), 2)
+@pytest.mark.parametrize(
+    ("target", "draft"),
+    [
+        np.random.default_rng(136).dirichlet(np.full(5, 0.3), 2),
+        # so rare a token is aimed at as it is, and nothing is left to correct
+        ([0.0, 1.0, 1e-300], [0.5, 0.5, 5e-301]),
+        ([5e-309, 1.0, 5e-309], [0.5, 0.5, 2e-309]),
+    ],
+    ids=["drawn", "rare", "subnormal"],
+)
+def test_where_all_races_stall_orderings_start_anew(target, draft):
     solution = RandomRanks().solve(otlp.Problem(target, otlp.WithoutReplacement(draft, 3)))
     assert solution.guarantee is Guarantee.OPTIMAL and solution.gap <= 1e-6
     assert "orderings" in solution.details
