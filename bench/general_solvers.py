@@ -58,7 +58,7 @@ def main(rows: int, time_limit: float) -> None:
     made, reasons = table("(k, n)", *map(str, SIZES)), {}
     with progress("solving", len(SOLVERS) * len(SIZES)) as step:
         for name, options in SOLVERS:
-            label = f"{name}, {next(iter(options.values()))}"
+            label = ", ".join([name, *options.values()])
             solver, cells = make_solver(name, time_limit=time_limit, **options), []
             for k, n in SIZES:
                 problems = [otlp.Problem(p, otlp.IID(q, n)) for p, q in pairs[k]]

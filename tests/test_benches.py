@@ -104,6 +104,12 @@ def test_every_benchmark_finds_what_it_imports() -> None:
 
 
 @pytest.mark.slow
+def test_general_solvers_stop_at_their_limits() -> None:
+    said = run_python(BENCH / "general_solvers.py", "--rows", 1, "--time-limit", 0.05)
+    assert "max-flow" in said and "too long" in said and "memory_limit" in said
+
+
+@pytest.mark.slow
 @pytest.mark.long
 def test_engines_that_are_not_installed_stand_by_name() -> None:
     pytest.importorskip("transformers")
