@@ -44,12 +44,18 @@ print((pages() - before) * os.sysconf("SC_PAGE_SIZE"))
 """
 
 
-MORE = ("linear-program", "max-flow", "slackness", "orderings", "global-resolution")
+SLOW, LONG = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.long]
+MORE = ("max-flow", "slackness", "orderings", "global-resolution")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 @pytest.mark.parametrize(
-    "solver", ["martingale", *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)]
+    "solver",
+    [
+        "martingale",
+        *(pytest.param(name, marks=SLOW) for name in MORE),
+        pytest.param("linear-program", marks=LONG),
+    ],
 )
 def test_two_thousand_solves_keep_no_memory(solver: str) -> None:
     grown = int(run_python("-c", LOOP, solver, 2000))

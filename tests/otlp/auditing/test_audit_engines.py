@@ -92,7 +92,13 @@ SETTINGS: tuple[dict[str, Any], ...] = ({"top_k": 0}, {"top_k": 5, "temperature"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("honest", "warpers"), [*((True, one) for one in SETTINGS), (False, SETTINGS[0])], ids=str
+    ("honest", "warpers"),
+    [
+        (True, SETTINGS[0]),
+        pytest.param(True, SETTINGS[1], marks=pytest.mark.long),
+        (False, SETTINGS[0]),
+    ],
+    ids=str,
 )
 def test_assisted_generation_of_the_trained_pair(
     honest: bool, warpers: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -117,8 +117,14 @@ ROUNDS = [
     )
     for verification, (drafting, vocab_size) in product(verifications, cases)
 ]
+SLOW, LONG = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.long]
 LARGE = [
-    pytest.param(ALGORITHMS[name], iid_paths(paths, length), v, marks=pytest.mark.slow)
+    pytest.param(
+        ALGORITHMS[name],
+        iid_paths(paths, length),
+        v,
+        marks=LONG if name == "global-resolution" else SLOW,
+    )
     for name in MULTIPLE
     if name != "tournament"
     for v, length, paths in [(2, 3, 3), (3, 3, 2), (4, 2, 3)]
