@@ -9,11 +9,9 @@ and is tied to `round_law` where that can be had.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from functools import cache, lru_cache
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +42,7 @@ from otlp.decode.verification.top_down import TopDown
 from otlp.decode.verification.tournament import Tournament
 from otlp.decode.verification.verification import Verification
 from otlp.distribution import FloatArray
+from otlp.numerics.power_slope import power_slope
 
 States = tuple[Any, ...]
 """What the slots that fill one prefix ask for below it."""
@@ -152,23 +151,22 @@ def post_order_law(
 
 
 def greedy_law(draft: TabularModel, target: TabularModel, drafting: Drafting) -> RoundLaw:
-    """Law of a round of greedy multi-path: the highest of every set of paths; verify each once.
+    """Law of a round of greedy multi-path: the highest of K draws of a path; verify each once.
 
     Which path is the highest depends on the others; how much of it is accepted does not.
 
     Notes
     -----
-    V^(K L) sets of paths and V^L runs of block verification.
+    V^L runs of block verification.
     """
-    paths, length = drafting.paths, drafting.length
+    length = drafting.length
     tally = Tally(target, length)
     found = [one for one in _prefixes(draft, target, drafting) if len(one.path) == length]
-    selected = np.zeros(len(found))
-    for drawn in product(range(len(found)), repeat=paths):
-        chance = math.prod(found[at].chance for at in drawn)
-        selected[max(drawn, key=lambda at: found[at].state.rank)] += chance
-    for one, mass in zip(found, selected.tolist(), strict=True):
+    lower = 0.0
+    for one in sorted(found, key=lambda one: one.state.rank):
+        mass = one.chance * power_slope(lower, lower + one.chance, drafting.paths)
         add_selected(tally, target, one.path, one.weights, one.draft_distribution, mass)
+        lower += one.chance
     return tally.law
 
 
