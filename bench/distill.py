@@ -190,6 +190,7 @@ def learn(
     work: Path,
     minutes: float,
     seed: int,
+    dtype: str,
 ) -> int:
     """Train until the time is spent; returns how many tokens were learned from, repeats counted."""
     matrices = [one for one in student.parameters() if one.ndim == 2]
@@ -222,7 +223,9 @@ def learn(
             weight = DISTANCE * min(max((share - BEGINNING) / 0.2, 0.0), 1.0)
             for peak, optimiser in zip(peaks, steps, strict=True):
                 optimiser.param_groups[0]["lr"] = peak * rate_factor(share)
-            with torch.autocast(student.back.device.type, torch.bfloat16):
+            with torch.autocast(
+                student.back.device.type, torch.bfloat16, enabled=dtype == "bfloat16"
+            ):
                 likelihood, distance = losses(student, chosen)
             ((1 - weight) * likelihood + weight * distance).backward()
             torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -326,6 +329,12 @@ def call_cost(model: HuggingFaceModel) -> float:
 @click.option("--sample-minutes", default=60.0, help="For the target's texts.")
 @click.option("--minutes", default=60.0, help="For learning.")
 @click.option("--device", default="auto")
+@click.option(
+    "--dtype",
+    default="bfloat16",
+    type=click.Choice(["bfloat16", "float32"]),
+    help="Of products; a processor without units for bfloat16 is several times as fast in float32.",
+)
 @click.option("--threads", default=2, help="CPU threads.")
 @click.option("--seed", default=0)
 @click.option("--layers", default=2)
@@ -339,6 +348,7 @@ def main(
     sample_minutes: float,
     minutes: float,
     device: str,
+    dtype: str,
     threads: int,
     seed: int,
     layers: int,
@@ -350,7 +360,7 @@ def main(
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     work.mkdir(parents=True, exist_ok=True)
-    teacher = load_model(target, device=device, dtype="bfloat16")
+    teacher = load_model(target, device=device, dtype=dtype)
     measured = target_texts(teacher, work, 60 * sample_minutes, seed)
     texts = read_texts(work)
     config = narrow(teacher.model.config, layers, heads, inner)
@@ -358,7 +368,7 @@ def main(
     kept = frequent(texts, teacher.vocab_size, known)
     student = Student(config, embedding, kept.to(embedding.device)).to(embedding.device)
     corpus = read_corpus(teacher, np.random.default_rng(seed))
-    seen = learn(student, texts, corpus, work, minutes, seed)
+    seen = learn(student, texts, corpus, work, minutes, seed, dtype)
     write_frequent_draft(out, config, student.tensors(), teacher)
     draft = load_frequent_draft(str(out), teacher)
     # what is measured is what was stored

@@ -146,7 +146,7 @@ def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
     seen = []
     for minutes in (0.01, 0.01, 0.02):
         student = bench.Student(config, embedding, bench.frequent([rows], SIZE, 40))
-        seen.append(bench.learn(student, [rows], [rows], tmp_path, minutes, 0))
+        seen.append(bench.learn(student, [rows], [rows], tmp_path, minutes, 0, "float32"))
     assert 0 < seen[0] == seen[1] < seen[2]
     found = bench.overlaps(student, rows, (1.0,))
     log_q = student(rows).exp()
