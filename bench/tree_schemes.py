@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -24,13 +23,13 @@ from otlp.decode.design import (
     Renewal,
     Statistics,
     WrittenText,
-    best_static_tree,
     design,
     top_tree_renewal,
     tournament_profile,
 )
-from otlp.decode.design.profiles import UNSEEN
-from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree, tree_shape
+from otlp.decode.design.profiles import profile
+from otlp.decode.design.rejection_profiles import rejection_profile
+from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree
 from otlp.decode.models.model import Model
 from otlp.decode.verification import TopDown
 from otlp.decode.verification.block import next_weight
@@ -39,23 +38,8 @@ from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
 from otlp.studies.estimate import Estimate, rate_ratio
 
-MOST_TRIES = 16
-"""Siblings of Sequoia's tree, at most."""
-
 LARGEST = 1.0 - 2.0**-53
 """A probability below 1: the logarithm of what it leaves is finite."""
-
-
-def _profile(text: WrittenText, length: int, along: Callable[[int], Iterator[float]]) -> FloatArray:
-    """A/P by depth where a round may begin; a row ends where it falls below `UNSEEN`."""
-    profile = np.zeros((text.starts(length), length + 1))
-    profile[:, 0] = 1.0
-    for start, row in enumerate(profile):
-        for depth, mass in enumerate(along(start), 1):
-            row[depth] = mass
-            if mass < UNSEEN:
-                break
-    return profile
 
 
 def greedy_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
@@ -89,7 +73,7 @@ def greedy_profile(text: WrittenText, paths: int, length: int) -> FloatArray:
             weight = next_weight(weight, float(p[token]), skewed)
             state = below.child(token)
 
-    return _profile(text, length, along)
+    return profile(text, length, along)
 
 
 def top_down_profile(
@@ -129,7 +113,7 @@ def top_down_profile(
             yield mass
             slots = [below[at] for at in np.flatnonzero(siblings == token)]
 
-    return _profile(text, length, along)
+    return profile(text, length, along)
 
 
 def _with_token(
@@ -144,92 +128,6 @@ def _with_token(
     before = invert_cdf(np.cumsum(others), rng.random(first))
     after = invert_cdf(np.cumsum(q), rng.random(count - 1 - first))
     return float(chance), np.concatenate([before, [token], after])
-
-
-def _tries(
-    p: FloatArray, q: FloatArray, weight: float, count: int, rng: np.random.Generator
-) -> Iterator[tuple[float, float, FloatArray, FloatArray]]:
-    """Chance to get to each try, without replacement, and weight, p and q there."""
-    chance = 1.0
-    for _ in range(count):
-        yield chance, weight, p, q
-        beyond = q - weight * p
-        rejected = np.maximum(beyond, 0.0)
-        total = float(rejected.sum())
-        chance *= total
-        left = np.maximum(-beyond, 0.0)
-        missing = float(left.sum())
-        if chance < UNSEEN * 1e-2 or missing <= 0.0:
-            return
-        drawn = int(invert_cdf(np.cumsum(rejected), rng.random()))
-        p, weight = left / missing, missing / (missing + (1.0 - weight))
-        q = q.copy()
-        q[drawn] = 0.0
-        rest = float(q.sum())
-        if rest <= 1e-12:
-            return
-        q /= rest
-
-
-def acceptance_by_try(
-    texts: Sequence[WrittenText], count: int, rng: np.random.Generator
-) -> FloatArray:
-    """Probability that recursive rejection without replacement accepts at each try: Sequoia's."""
-    found, rows = np.zeros(count), 0
-    for text in texts:
-        for p, q in zip(text.targets, text.drafts, strict=True):
-            rows += 1
-            for at, (chance, _, left, draft) in enumerate(_tries(p, q, 1.0, count, rng)):
-                found[at] += chance * float(np.minimum(left, draft).sum())
-    return found / rows
-
-
-def rejection_profile(
-    text: WrittenText,
-    drafting: ShapedDrafting,
-    length: int,
-    rule: Literal["recursive-rejection", "traversal"],
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Estimate A/P on trees whose siblings are drawn without replacement.
-
-    Parameters
-    ----------
-    text : WrittenText
-    drafting : ShapedDrafting
-        Of the kind ``"without-replacement"``.
-    length : int
-        At least the drafting's.
-    rule : str
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray, shape (T - length, length + 1)
-        Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
-    """
-    keeps = rule == "traversal"
-
-    def along(start: int) -> Iterator[float]:
-        level = [(0, 1.0, 1.0)]
-        for place in range(start, start + drafting.length):
-            token, p, q = int(text.tokens[place]), text.targets[place], text.drafts[place]
-            deeper: list[tuple[int, float, float]] = []
-            for slot, mass, weight in level:
-                below = drafting.children[slot]
-                tries = _tries(p, q, weight, len(below), rng)
-                for child, (chance, w, left, draft) in zip(below, tries, strict=False):
-                    accepted = min(float(draft[token]), w * float(left[token]))
-                    if accepted > 0.0:
-                        # Gamma/P of the child, and the weight that it is tried with
-                        tried = accepted / float(draft[token]) if keeps else 1.0
-                        reached = mass * chance * accepted / (tried * float(p[token]))
-                        if reached * tried > UNSEEN * 1e-1:
-                            deeper.append((child, reached, tried))
-            yield sum(mass * weight for _, mass, weight in deeper)
-            level = deeper
-
-    return _profile(text, length, along)
 
 
 @dataclass(frozen=True)
@@ -260,24 +158,14 @@ class Scheme:
     draft_temperature: float | None = None
 
 
-def schemes(
-    statistics: Statistics,
-    texts: Sequence[WrittenText],
-    nodes: int,
-    length: int,
-    rng: np.random.Generator,
-) -> list[Scheme]:
-    """What to compare at a budget of N nodes, each at its choice on the same text.
+def schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
+    """What to compare at a budget of N nodes, each at its choice on the statistics' text.
 
     Parameters
     ----------
     statistics : Statistics
-        Of `texts`.
-    texts : sequence of WrittenText
-        For the choice of Sequoia's tree.
     nodes, length : int
         N, and the longest path.
-    rng : numpy.random.Generator
     """
 
     def of(name: str, one: Candidate) -> Scheme:
@@ -289,9 +177,8 @@ def schemes(
 
     one = [c for c in statistics.candidates if c.family == "paths" and c.parameters[0] == 1]
     chain = max((c for c in one if c.nodes <= nodes), key=lambda c: c.efficiency)
-    tries = acceptance_by_try(texts, min(MOST_TRIES, nodes), rng)
-    shape, worth = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
-    sequoia = tree_shape(shape)
+    traversal = chosen("Sequoia's tree, traversal", "without-replacement")
+    rejection = "Sequoia, recursive rejection"
     return [
         of("chain, block", chain),
         chosen("i.i.d. paths, two-slice", "paths"),
@@ -301,8 +188,8 @@ def schemes(
         chosen("adaptive branching, tournament", "adaptive-branching"),
         chosen("adaptive depth, tournament", "adaptive-depth"),
         chosen("recommended", *(family for family in FAMILIES if family != "adaptive-depth")),
-        Scheme("Sequoia, recursive rejection", sequoia, "recursive-rejection", nodes, 1.0 + worth),
-        Scheme("Sequoia's tree, traversal", sequoia, "traversal", nodes),
+        replace(traversal, name=rejection, rule="recursive-rejection", predicted=None),
+        traversal,
         Scheme("top tree, target-only", TopTree(nodes, min(length, nodes)), "target-only", nodes),
     ]
 

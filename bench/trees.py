@@ -31,6 +31,7 @@ from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
 from otlp.decode.design import Renewal, WrittenText, gather_statistics
+from otlp.decode.design.gathering import at_temperature
 from otlp.decode.design.text_renewal import without_undrafted
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
@@ -171,11 +172,17 @@ def setting(
         rows: list[dict[str, Any]] = []
         renewals: dict[str, Renewal] = {}
         known: dict[tuple[Any, str, float | None], Renewal] = {}
-        for scheme in schemes(statistics, choosing, nodes, length, rng):
+        for scheme in schemes(statistics, nodes, length):
             step(f"{key}: {scheme.name}", 0)
-            same = scheme.drafting, scheme.rule
+            drawn = scheme.draft_temperature
+            same = scheme.drafting, scheme.rule, drawn
             if same not in known:
-                known[same] = value(scheme, measuring, length, rng, lambda at: begun(texts[1][at]))
+                drafted = (
+                    measuring
+                    if drawn is None
+                    else [at_temperature(text, Sampling(temperature), drawn) for text in measuring]
+                )
+                known[same] = value(scheme, drafted, length, rng, lambda at: begun(texts[1][at]))
             renewals[scheme.name] = known[same]
             rows.append({**describe(scheme), "renewal": asdict(known[same])})
         for row in rows:
@@ -184,7 +191,7 @@ def setting(
             row["gain"] = gain(renewal, renewals[LEADER]).record()
         study.keep("settings", key, {"overlap": overlap, "rows": rows})
         if nodes == 16:
-            chosen = schemes(statistics, choosing, nodes, length, rng)
+            chosen = schemes(statistics, nodes, length)
             check(study, [s for s in chosen if s.name in CHECKED], temperature, pair, step)
 
 

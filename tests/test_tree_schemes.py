@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from bench.tree_schemes import acceptance_by_try, blended, gain, rejection_profile, top_down_profile
+from bench.tree_schemes import blended, gain, top_down_profile
 from otlp.decode import (
     ALGORITHMS,
     ShapedDrafting,
@@ -18,6 +18,7 @@ from otlp.decode import (
     tree_shape,
 )
 from otlp.decode.design import Renewal, WrittenText, top_tree_renewal
+from otlp.decode.design.rejection_profiles import acceptance_by_try, rejection_profile
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray

@@ -18,11 +18,12 @@ from otlp.decode.design.node_acceptance import (
     mean_acceptance,
 )
 from otlp.decode.design.profiles import tournament_profile
+from otlp.decode.design.rejection_profiles import acceptance_by_try, rejection_profile
 from otlp.decode.design.static_trees import best_static_tree
 from otlp.decode.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.decode.design.text_renewal import Renewal, WrittenText, without_undrafted
 from otlp.decode.design.top_trees import top_tree_renewal
-from otlp.decode.drafting import TopTree, delayed_paths, iid_paths
+from otlp.decode.drafting import TopTree, delayed_paths, iid_paths, tree_shape
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import count_slots
 from otlp.decode.models.model import Model, Sampling
@@ -39,13 +40,15 @@ AHEAD = (1.0, 1.3)
 """See `best_mixed_shape`."""
 TRUNKS, BELOW = (1, 2, 3), (2, 3, 4, 6, 8)
 """Tokens before delayed paths branch, and into how many."""
+MOST_TRIES = 16
+"""Siblings of a tree whose siblings are drawn without replacement."""
 STAND_INS = 32
 """Paths that are imitated from each place, for the mean number of drafted nodes."""
 
 
 def passes(budgets: Sequence[int], temperatures: int = 1, top: bool = True) -> int:
     """How often `gather_statistics` calls `progress`."""
-    trees = 2 + len(AHEAD) + len(COVERAGES)
+    trees = 3 + len(AHEAD) + len(COVERAGES)
     most = max(budgets)
     paths = sum(k <= most for k in PATHS) + len(list(_delays(most)))
     every = temperatures * (1 + paths + trees * len(set(budgets)))
@@ -100,7 +103,8 @@ def gather_statistics(
     One pass over the text for each number of paths K, which gives every L and every adaptive
     depth, and one with `tournament` for each tree: O(V) a token and depth.  Trees are those that
     would be best if every node accepted as the mean (Sequoia's programme fed with the exact
-    optimum); what they give is computed without that assumption.
+    optimum, or with what each try accepts); what they give is computed without that assumption,
+    for siblings without replacement as an unbiased estimate, with a fixed seed.
 
     Examples
     --------
@@ -186,6 +190,17 @@ def _sampled(
             renewal = Renewal.of(tournament_profile(text, drafting, length) for text in texts)
             used = _most_nodes(family, parameters)
             yield _candidate(family, parameters, used, drafting.length, renewal)
+    tries = acceptance_by_try(texts, min(MOST_TRIES, most), np.random.default_rng(0))
+    for nodes in sorted(set(budgets)):
+        say(f"without replacement, {nodes} nodes")
+        rng = np.random.default_rng(nodes)
+        shape, _ = best_static_tree(tries.clip(0.0, 1.0).tolist(), nodes, min(length, nodes))
+        tree = tree_shape(shape)
+        renewal = Renewal.of(
+            rejection_profile(text, tree, length, "traversal", rng) for text in texts
+        )
+        used, parameters = len(shape) - 1, (shape, "without-replacement")
+        yield _candidate("without-replacement", parameters, used, tree.length, renewal)
 
 
 def _certain(

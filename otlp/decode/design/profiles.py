@@ -6,6 +6,7 @@ Everything here is the algorithms' own code, asked about the one token that the 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,31 @@ from otlp.numerics.score_chains import root_score
 
 UNSEEN = 1e-10
 """Where A/P is less, what follows is left out: it falls with every token."""
+
+
+def profile(text: WrittenText, length: int, along: Callable[[int], Iterator[float]]) -> FloatArray:
+    """A/P by depth where a round may begin; a row ends where it falls below `UNSEEN`.
+
+    Parameters
+    ----------
+    text : WrittenText
+    length : int
+        Of the longest round.
+    along : callable
+        From a place where a round begins to A/P at depths 1, 2, ...
+
+    Returns
+    -------
+    ndarray, shape (T - length, length + 1)
+    """
+    found = np.zeros((text.starts(length), length + 1))
+    found[:, 0] = 1.0
+    for start, row in enumerate(found):
+        for depth, mass in enumerate(along(start), 1):
+            row[depth] = mass
+            if mass < UNSEEN:
+                break
+    return found
 
 
 def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> FloatArray:
@@ -66,18 +92,16 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     """
     is_a(text, WrittenText, "text")
     grown = grown_by_rule(drafting)
-    profile = np.zeros((text.starts(length), length + 1))
     if drafting.length > length:
         raise InvalidInputError(
             f"length is {length}: the drafting has paths of {drafting.length} tokens"
         )
     rule: Any = grown.rule
-    profile[:, 0] = 1.0
     root = NodeState(root_score(), 1.0)
-    for start, row in enumerate(profile):
+
+    def along(start: int) -> Iterator[float]:
         level: dict[tuple[Any, NodeState], float] = {(rule.root(), root): 1.0}
-        for depth in range(drafting.length):
-            place = start + depth
+        for place in range(start, start + drafting.length):
             q = text.drafts[place]
             token, p = int(text.tokens[place]), text.targets[place]
             deeper: defaultdict[tuple[Any, NodeState], float] = defaultdict(float)
@@ -86,11 +110,10 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
                     continue
                 for slot in slots_below(rule, state, known, p, q, [token], _ends):
                     deeper[slot.state, slot.known] += mass * slot.share / float(p[token])
-            row[depth + 1] = sum(mass * known.weight for (_, known), mass in deeper.items())
+            yield sum(mass * known.weight for (_, known), mass in deeper.items())
             level = deeper
-            if row[depth + 1] < UNSEEN:
-                break
-    return profile
+
+    return profile(text, length, along)
 
 
 def _ends(token: int, below: Any) -> bool:

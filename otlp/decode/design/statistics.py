@@ -32,6 +32,7 @@ FAMILIES: dict[str, Callable[..., Drafting]] = {
     "paths": iid_paths,
     "delayed": delayed_paths,
     "tree": tree_shape,
+    "without-replacement": tree_shape,
     "mixed": mixed_tree,
     "mixed-shape": mixed_shape,
     "adaptive-branching": adaptive_branching,
@@ -46,6 +47,9 @@ Examples
 >>> FAMILIES["paths"](4, 2).paths
 4
 """
+
+RULES = {"paths": "two-slice", "top": "target-only", "without-replacement": "traversal"}
+"""What verifies the trees of a family, where it is not `tournament`."""
 
 FORMAT = "otlp-acceptance-2"
 
@@ -88,9 +92,7 @@ class Candidate:
     @property
     def verification(self) -> Verification:
         """The rule that the prediction is of."""
-        return ALGORITHMS[
-            {"paths": "two-slice", "top": "target-only"}.get(self.family, "tournament")
-        ]
+        return ALGORITHMS[RULES.get(self.family, "tournament")]
 
     @property
     def drafting(self) -> Drafting:
