@@ -11,7 +11,8 @@ Three steps, each taken up where an earlier run of the command left it (``--work
    last part of the time the total variation distance, since one draft is accepted with probability
    1 - TV.
 3. *measure*: sum min(p, q) on HumanEval's problems 70 to 99 and on chat prompts of our own, that
-   nothing was learned from.  Problems 50 to 69 are for choosing, 100 to 163 are not read.
+   nothing was learned from, of the network alone and of it with copying.  Problems 50 to 69 are for
+   choosing, 100 to 163 are not read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import sysconfig
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,17 @@ from otlp.cli.output import console, progress
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts
 from otlp.data.whole_file import whole_file
+from otlp.decode.models.copying import SHARES
 from otlp.decode.models.frequent_draft import load_frequent_draft, write_frequent_draft
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, load_model
 from otlp.decode.tree import TokenTree
+from otlp.device.copying import copied_logits
 
-MEASURED, WIDE = 64, 4096
-"""Tokens of a text that is measured on, and the likeliest ones that are known of the target."""
+MEASURED, WIDE, TEXTS = 64, 4096, 4
+"""Tokens of a text that is measured on, the likeliest ones that are known of the target, and texts
+of a prompt."""
 
 BATCH, WINDOW = 16, 256
 CORPUS = 20_000
@@ -62,6 +67,7 @@ HELD_OUT = {
 FOLDER = Path(__file__).parents[1] / "otlp" / "data" / "models" / SMOLLM2_DRAFT
 CARD = Path(__file__).with_name("distilled_card.md")
 TEMPERATURES = (0.3, 0.6, 1.0)
+DRAFTS = {"alone": (), "copying": SHARES}
 COLUMNS = ("T = 0.3", "T = 0.6", "T = 1", "argmax")
 
 
@@ -245,24 +251,32 @@ def learn(
 
 
 @torch.inference_mode()
-def overlaps(student: Student, rows: Rows, temperatures: tuple[float, ...]) -> dict[str, float]:
+def overlaps(
+    student: Student, rows: Rows, temperatures: tuple[float, ...], shares: tuple[float, ...] = ()
+) -> dict[str, float]:
     """Mean of sum min(p, q) at temperatures of both, and how often both find one token likeliest.
 
-    Of the target its `WIDE` likeliest tokens are known.
+    Of the target its `WIDE` likeliest tokens are known; `shares` are those of `Copying`.
     """
     rows = rows.to(student.back.device)
-    p, ids = rows.mass[rows.live].double(), student.where[rows.ids[rows.live]]
-    log_q = student(rows).double()
-    known = ids < log_q.shape[1]
-    ids = ids.clamp(max=log_q.shape[1] - 1)
-    best = student.kept[log_q.argmax(-1)] == rows.ids[rows.live][:, 0]
-    found = {"argmax": float(best.double().mean())}
-    for temperature in temperatures:
-        ours = (log_q / temperature).softmax(-1).gather(1, ids) * known
-        theirs = p ** (1 / temperature)
-        theirs /= theirs.sum(-1, keepdim=True)
-        found[f"T = {temperature:g}"] = float(torch.minimum(ours, theirs).sum(-1).mean())
-    return found
+    found: dict[str, list[Tensor]] = {}
+    for number in range(len(rows.tokens)):
+        row = rows[number : number + 1]
+        log_q = student(row)
+        logits = log_q.new_full((len(log_q), 1, len(student.where)), -torch.inf)
+        logits[:, 0, student.kept] = log_q
+        texts, held = row.tokens.expand(len(log_q), -1), row.at[row.live] + 1
+        nothing = texts.new_empty(len(texts), 1, 0)
+        q = copied_logits(logits, texts, held, nothing, shares)[:, 0].double()
+        p, ids = row.mass[row.live].double(), row.ids[row.live]
+        found.setdefault("argmax", []).append((q.argmax(-1) == ids[:, 0]).double())
+        for temperature in temperatures:
+            ours = (q / temperature).softmax(-1).gather(1, ids)
+            theirs = p ** (1 / temperature)
+            theirs /= theirs.sum(-1, keepdim=True)
+            overlap = torch.minimum(ours, theirs).sum(-1)
+            found.setdefault(f"T = {temperature:g}", []).append(overlap)
+    return {name: float(torch.cat(each).mean()) for name, each in found.items()}
 
 
 def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Rows:
@@ -271,7 +285,7 @@ def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Ro
     if not path.exists():
         ids = [one.tolist() for one in encode_prompts(target, read_prompts(source, None))]
         generator = torch.Generator(target.model.device).manual_seed(1)
-        texts = write_texts(target.model, ids, generator, repeated=1, new=MEASURED, top=WIDE)
+        texts = write_texts(target.model, ids, generator, repeated=TEXTS, new=MEASURED, top=WIDE)
         with whole_file(path) as temporary, open(temporary, "wb") as stream:
             np.savez(stream, **texts)
     return as_rows(dict(np.load(path)), chat=False)
@@ -374,9 +388,10 @@ def main(
     # what is measured is what was stored
     student.load_state_dict({k: v.bfloat16().float() for k, v in student.state_dict().items()})
     table = ["| texts | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, rows in measured.items():
-        found = overlaps(student, rows, TEMPERATURES)
-        table.append(f"| {name} | " + " | ".join(f"{found[one]:.3f}" for one in COLUMNS) + " |")
+    for (name, rows), (how, shares) in product(measured.items(), DRAFTS.items()):
+        found = overlaps(student, rows, TEMPERATURES, shares)
+        cells = " | ".join(f"{found[one]:.3f}" for one in COLUMNS)
+        table.append(f"| {name}, {how} | {cells} |")
     card = CARD.read_text(encoding="utf-8").format(
         layers=layers,
         heads=heads,
@@ -391,6 +406,8 @@ def main(
         seed=seed,
         where=teacher.model.device.type,
         measured=MEASURED,
+        texts=TEXTS,
+        dtype=dtype,
         cost=call_cost(draft) / call_cost(teacher),
         table="\n".join(table),
     )

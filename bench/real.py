@@ -21,10 +21,7 @@ from otlp.cli.options import ListOf
 from otlp.cli.output import note
 
 BENCH = Path(__file__).parent
-SECONDS = (
-    "tokens_a_second.py --target smollm2 --draft smollm2-draft --prompts humaneval:70-99 --limit 8 "
-    "--dtype"
-)
+SECONDS = "tokens_a_second.py --target smollm2 --prompts humaneval:70-99 --limit 8"
 PARTS = {
     "capture": "capture_smollm2.py",
     "acceptance": "-m otlp compare --n 1,2,4,8 --schemes iid --rows 1000 "
@@ -34,10 +31,10 @@ PARTS = {
     "trees": "trees.py --pair smollm2 --tokens 64 --length 8 --checking 6 --sharper 0.6 "
     "--json results/trees_smollm2.json --figure ../docs/figures/trees_smollm2.svg",
     "law": "real_law.py --json results/real_law.json",
-    "seconds": f"{SECONDS} bfloat16 --settings 1x1,1x2,1x3,1x4,2-1-1,2-2 "
-    "--json results/real_seconds.json",
-    "seconds in float32": f"{SECONDS} float32 --settings 1x1,1x2,1x3,2-2 "
-    "--json results/real_seconds_float32.json",
+    "seconds": f"{SECONDS} --draft smollm2-draft --dtype bfloat16 "
+    "--settings 1x1,1x2,1x3,1x4,2-1-1,2-2 --json results/real_seconds.json",
+    "seconds in float32": f"{SECONDS} --draft copying:smollm2-draft --dtype float32 "
+    "--settings 1x1,1x3,1x4,1x6,2-2 --json results/real_seconds_float32.json",
 }
 
 

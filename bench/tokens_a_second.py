@@ -25,6 +25,7 @@ from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
+from otlp.decode.models import copying
 from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured
@@ -85,12 +86,15 @@ def generated(model: Any, tokens: int, sampling: Sampling, **options: Any) -> Wa
 
 
 def ways(
-    pair: tuple[Any, Any], settings: Sequence[LoopSetting], options: dict[str, Any]
+    draft: Any,
+    shares: Sequence[float],
+    target: Any,
+    settings: Sequence[LoopSetting],
+    options: dict[str, Any],
 ) -> dict[str, Way]:
-    """All ways of decoding with a draft and a target of transformers."""
-    draft, target = pair
+    """All ways of decoding with a draft, which may copy, and a target of transformers."""
     tokens, sampling, slots = options["tokens"], options["sampling"], options["slots"]
-    models = Llama(target), Llama(draft)
+    models = Llama(target), Llama(draft, shares)
 
     def loop(one: LoopSetting, capture: Any = captured) -> Way:
         made = DeviceLoop(
@@ -128,7 +132,8 @@ def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideByS
     prompts = [prompt[-options["prompt_tokens"] :] for prompt in prompts]
     options["slots"] = max(prompt.size for prompt in prompts) + options["tokens"]
     with progress("timing", 0) as step:
-        timed = ways((draft.model, target.model), settings, options)
+        network, shares = copying.split(draft)
+        timed = ways(network.model, shares, target.model, settings, options)
         return race(timed, PLAIN, prompts, seed=options["seed"], progress=step)
 
 

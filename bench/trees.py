@@ -5,10 +5,11 @@
 
 The target writes text after held-out prompts; the first prompts choose every scheme's setting, the
 others measure it, by text renewal, all schemes on the same text.  The well-aligned pair has the
-target mixed into the draft.  The published pair, in bfloat16, goes on with HumanEval's problems and
-answers chats, in turn: problems 50 to 69 and the first half of the chats choose, problems 70 to 99
-and the other half measure.  Then the recommended design and its rivals decode for themselves, as a
-check of the predictions.  Each finished setting is written at once; the same command goes on.
+target mixed into the draft.  The published pair, whose draft copies too, goes on with HumanEval's
+problems and answers chats, in turn: problems 50 to 69 and the first half of the chats choose,
+problems 70 to 99 and the other half measure.  Then the recommended design and its rivals decode for
+themselves, as a check of the predictions.  Each finished setting is written at once; the same
+command goes on.
 """
 
 from __future__ import annotations
@@ -92,9 +93,8 @@ class Study:
 
     def __init__(self, options: dict[str, Any], path: Path | None, real: bool) -> None:
         self.options, self.path = options, path
-        names = (SMOLLM2_DRAFT, SMOLLM2) if real else TRAINED_PAIR[::-1]
-        dtype = "bfloat16" if real else "auto"
-        self.pair = open_pair(*names, "cpu", dtype, Sampling())
+        names = (f"copying:{SMOLLM2_DRAFT}", SMOLLM2) if real else TRAINED_PAIR[::-1]
+        self.pair = open_pair(*names, "cpu", "auto", Sampling())
         self.second = HuggingFaceModel(self.pair[1].model, self.pair[1].tokenizer)
         choose = problems_and_chats if real else held_out_passages
         self.prompts = choose(self.pair[1], options["choosing"], options["measuring"])

@@ -110,7 +110,8 @@ def model_options(limit: int | None) -> Decorator:
             "--draft",
             default=TRAINED_PAIR[1],
             help="A model; smollm2-draft; ngram or ngram:FILE, counted in the text or a file too; "
-            "lookup; or a mixture such as 0.7*trained:draft+0.3*ngram.",
+            "lookup; a mixture such as 0.7*trained:draft+0.3*ngram; or any of these behind "
+            "copying:, which copies where the text repeats itself.",
         ),
         prompt_options(limit),
     )

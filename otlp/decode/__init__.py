@@ -5,7 +5,8 @@ A round of decoding has three parts, and one small interface each.
 - `Model`: next-token distributions at the nodes of a token tree, after a context.
   ``start(context)``, ``logits(tree, nodes)``, ``advance(tree, node, token)``.  `TabularModel` is a
   model written out as tables, for exact tests; `NGram` and `PromptLookup` draft for next to
-  nothing, `Mixture` mixes models, `TextModel` is the base of a model that is a function of a text.
+  nothing, `Mixture` mixes models, `Copying` lets one copy where the text repeats itself,
+  `TextModel` is the base of a model that is a function of a text.
 - `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
   `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
   `tree_shape(parents, kind)`, `delayed_paths(T, K, L)`, `no_draft()`.  Of a shape that follows the
@@ -57,6 +58,7 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.generating import generate
 from otlp.decode.laws.multipath_lp import multipath_optimum
+from otlp.decode.models.copying import Copying
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
@@ -92,6 +94,7 @@ __all__ = [
     "BottomUp",
     "Children",
     "Chooser",
+    "Copying",
     "DraftTree",
     "Drafting",
     "GreedyMultipath",

@@ -7,6 +7,7 @@ one call compiles to one graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -39,6 +40,9 @@ class Llama(torch.nn.Module):
     ----------
     model : transformers.PreTrainedModel
         Of one of `KINDS`, in evaluation mode; its weights are used where and as they are.
+    shares : sequence of float
+        Of what it copies where it drafts, as `otlp.decode.Copying` has them; by default it does
+        not copy.
 
     Raises
     ------
@@ -66,10 +70,11 @@ class Llama(torch.nn.Module):
     torch.Size([1, 2, 4096])
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, shares: Sequence[float] = ()) -> None:
         config = model.config.get_text_config()
         _check_kind(model, config)
         super().__init__()
+        self.shares = tuple(shares)
         self.vocab_size = int(config.vocab_size)
         self.heads = int(config.num_attention_heads)
         self.key_heads = int(config.num_key_value_heads)

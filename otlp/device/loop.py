@@ -118,6 +118,8 @@ class DeviceLoop:
         capture: Capture = captured,
     ) -> None:
         is_a(target, Llama, "the target")
+        if target.shares:
+            raise InvalidInputError("the target copies: texts follow a model as it is, drafts may")
         self.models = [target]
         if draft is not None:
             is_a(draft, Llama, "the draft")

@@ -20,6 +20,7 @@ from torch import Tensor
 from otlp.batched.numerics import draw_index
 from otlp.batched.sampling import softmax
 from otlp.decode.models.model import Sampling
+from otlp.device.copying import copied_logits
 from otlp.device.llama import Cache, Llama
 
 Step = Callable[..., Any]
@@ -108,6 +109,12 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
     last token has not been seen yet.
     """
 
+    def laws_behind(hidden: Tensor, text: Tensor, held: Tensor, prefixes: Tensor) -> Tensor:
+        logits = model.logits(hidden)
+        if model.shares:
+            logits = copied_logits(logits, text, held, prefixes, model.shares)
+        return laws(logits, sampling)
+
     def step(
         cache: Cache, text: Tensor, held: Tensor, own: Tensor, numbers: Tensor,
         laws_after: Tensor, drafted: Tensor,
@@ -117,9 +124,9 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
         places = torch.stack([held - 2, held - 1], 1).clamp(min=0)
         tokens = text.gather(1, places)
         hidden = model.read(cache, tokens, places, places, at <= places[..., None])
-        q = laws(model.logits(hidden[:, -1:]), sampling)
-        rows, levels = [q], []
         prefixes, so_far = text.new_empty(batch, 1, 0), 0
+        q = laws_behind(hidden[:, -1:], text, held, prefixes)
+        rows, levels = [q], []
         for level, children in enumerate(branching):
             width = prefixes.shape[1]
             if level:
@@ -131,7 +138,7 @@ def draft_step(model: Llama, sampling: Sampling, branching: Sequence[int]) -> St
                     sees = (at < held[:, None, None]) | own[1 + slots]
                     slots = (context + slots).expand(batch, -1)
                 hidden = model.read(cache, prefixes[..., -1], places, slots, sees)
-                q = alike(laws(model.logits(hidden), sampling), prefixes)
+                q = alike(laws_behind(hidden, text, held, prefixes), prefixes)
                 rows.append(q)
             uniform = numbers[:, so_far : so_far + width * children]
             drawn = draw_index(q.flatten(0, 1).double(), uniform.reshape(-1, children))

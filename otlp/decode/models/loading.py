@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from otlp.decode.models.copying import Copying
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.memory import is_out_of_memory
@@ -19,6 +20,9 @@ TRAINED_PAIR = ("trained:target", "trained:draft")
 
 SMOLLM2_DRAFT = "smollm2-draft"
 """Name of the draft for `smollm2`, among the package's models."""
+
+COPYING = "copying:"
+"""What stands before the name of a draft that copies, too."""
 
 WHAT_TO_GIVE = (
     f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
@@ -145,8 +149,9 @@ def load_draft(
     source : str
         A network as in `load_model`; ``"smollm2-draft"``, or the folder of another draft that
         shares its target's embedding; ``"ngram"``, n-grams of the text so far; ``"ngram:FILE"``,
-        also of a text file; ``"lookup"``, which copies from the text so far; or a mixture such as
-        ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given.
+        also of a text file; ``"lookup"``, which copies from the text so far; a mixture such as
+        ``"0.7*trained:draft+0.3*ngram"``, of equal weights where none are given; or any of these
+        behind ``"copying:"``, which then copies where the text repeats itself: see `Copying`.
     target : HuggingFaceModel
         Whose tokens are drafted.
     device, dtype : str
@@ -160,11 +165,14 @@ def load_draft(
         If the file cannot be read, some parts of a mixture have weights and others none, or their
         sum is not one; and whatever `load_model` and `check_tokenizers` raise.
     """
+    if source.startswith(COPYING):
+        model = load_draft(source.removeprefix(COPYING), target, device=device, dtype=dtype)
+        return Copying(model, sampling=sampling)
     parts = [source] if Path(source).expanduser().is_dir() else source.split("+")
     if len(parts) == 1:
         return _drafting_model(source, target, device, dtype, sampling)
     weighted = [part.rpartition("*") for part in parts]
-    models = [_drafting_model(name, target, device, dtype, None) for *_, name in weighted]
+    models = [load_draft(name, target, device=device, dtype=dtype) for *_, name in weighted]
     try:
         weights = [float(weight) for weight, *_ in weighted] if "*" in source else None
     except ValueError:

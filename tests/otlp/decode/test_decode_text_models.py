@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otlp.decode import (
+    Copying,
     Mixture,
     Model,
     NGram,
@@ -23,7 +24,7 @@ from otlp.decode import (
     play_round,
     random_pair,
 )
-from otlp.decode.tree import ROOT
+from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
 
@@ -68,6 +69,25 @@ def test_lookup_takes_the_longest_end_that_was_there_before(text: list[int], lon
     np.testing.assert_allclose(found, wanted, atol=1e-15)
 
 
+@given(TEXTS, st.lists(st.integers(0, 3), max_size=3), st.integers(1, 3))
+def test_a_copy_has_the_share_of_the_longest_repeated_end(
+    context: list[int], drafted: list[int], longest: int
+) -> None:
+    shares, own, text = (0.25, 0.5, 1.0)[:longest], NGram(V), context + drafted
+    draft = Copying(own, shares)
+    draft.start(np.array(context, dtype=np.int64))
+    chain = TokenTree(np.array([-1, *drafted]), np.arange(-1, len(drafted)))
+    found = draft.distributions(chain, np.array([len(drafted)]))[0]
+    wanted = own.distribution(np.array(text, dtype=np.int64))
+    ends = [after([text], text[-length:]) for length in range(1, min(longest, len(text)) + 1)]
+    met = [counts for counts in ends if counts]
+    if met:
+        copied = np.array([met[-1][y] for y in range(V)]) / sum(met[-1].values())
+        share = shares[len(met) - 1]
+        wanted = (1.0 - share) * wanted + share * copied
+    np.testing.assert_allclose(found, wanted, atol=1e-14)
+
+
 def test_large_and_small_counts_agree() -> None:
     corpus = np.random.default_rng(0).integers(0, 100, 3000)
     model = NGram(100, 3, corpus)
@@ -77,7 +97,7 @@ def test_large_and_small_counts_agree() -> None:
         assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == Counter(tokens.tolist())
 
 
-@pytest.mark.parametrize("kind", ["ngram", "lookup", "mixture"])
+@pytest.mark.parametrize("kind", ["ngram", "lookup", "mixture", "copying"])
 @pytest.mark.parametrize("algorithm", ["two-slice", "traversal", "tournament", "k-seq"])
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_drafts_that_follow_the_text_keep_the_target(
@@ -90,6 +110,7 @@ def test_drafts_that_follow_the_text_keep_the_target(
         "ngram": NGram(size, 2, [0, 0, 1, 0, 0]),
         "lookup": PromptLookup(size),
         "mixture": Mixture([network, PromptLookup(size)], [0.75, 0.25]),
+        "copying": Copying(network, [0.5, 1.0]),
     }
     draft = made[kind]
     draft.sampling = Sampling(temperature)
@@ -142,6 +163,10 @@ def test_a_mixture_weighs_and_then_tempers() -> None:
         (lambda: Mixture([NGram(3)], [0.5, 0.5]), "1 models and 2 weights"),
         (lambda: Mixture([NGram(3), NGram(3)], [0.5, 0.6]), "sums to 1.1"),
         (lambda: Mixture([3]), "a model of the mixture"),  # type: ignore[list-item]
+        (lambda: Copying(3), "the model that copies"),  # type: ignore[arg-type]
+        (lambda: Copying(NGram(3), []), "shares has shape"),
+        (lambda: Copying(NGram(3), [0.5, 1.5]), r"a number in \[0, 1\]"),
+        (lambda: Copying(NGram(3), [np.nan]), "shares"),
     ],
 )
 def test_what_makes_no_model_is_refused(make: Any, part: str) -> None:
@@ -157,6 +182,9 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     corpus.write_text("import os\nimport sys\n", encoding="utf-8")
     draft, target = load_pair("0.5*ngram+0.25*trained:draft+0.25*lookup", device="cpu")
     assert draft.name == "0.5*ngram+0.25*trained:draft+0.25*lookup"
+    copying = load_draft("copying:0.5*ngram+0.5*trained:draft", target, sampling=Sampling(0.5))
+    assert copying.name == "copying:0.5*ngram+0.5*trained:draft"
+    assert copying.sampling.temperature == 0.5
     counted = load_draft(f"ngram:{corpus}", target, device="cpu", sampling=Sampling(0.0))
     text = target.encode("import")
     counted.start(text)
@@ -167,6 +195,8 @@ def test_drafts_by_name(tmp_path: Path) -> None:
         ("0.5*ngram+0.6*lookup", "sums to 1.1"),
         ("ngram:nowhere.txt", "cannot read the corpus"),
         ("ngram+./nowhere", "no model folder"),
+        ("copying:./nowhere", "no model folder"),
+        ("copying:", "config.json"),
     ):
         with pytest.raises(InvalidInputError, match=part):
             load_draft(name, target, device="cpu")

@@ -25,13 +25,16 @@ from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import (  # noqa: E402
     Block,
     Chooser,
+    Copying,
     Sampling,
+    TextModel,
     iid_paths,
     play_round,
     prefix_tree,
 )
 from otlp.decode.models.frequent_draft import FrequentHead  # noqa: E402
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.tree import ROOT  # noqa: E402
 from otlp.device import (  # noqa: E402
     DeviceLoop,
     Llama,
@@ -183,11 +186,28 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
     assert float((q - wanted_q).abs().max()) < 1e-6
 
 
+class Network(TextModel):
+    """A network that reads each text afresh."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.config.vocab_size, "network")
+        self.model = model
+
+    def distribution(self, text):
+        return law(self.model, text.tolist()).numpy()
+
+
+@pytest.mark.parametrize("shares", [(), (0.3, 0.8)], ids=["alone", "copying"])
 @pytest.mark.parametrize("branching", [(1, 1), (3, 1), (2, 3), (1, 2, 1)])
-def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
+def test_the_laws_along_a_text(branching: tuple[int, ...], shares: tuple[float, ...]) -> None:
     """After rejections and whole paths alike, the caches hold what a fresh reading would give."""
     target, draft = pair()
     text, lengths = [], []
+    drafts = Copying(Network(draft), shares) if shares else Network(draft)
+
+    def drafting(here: list[int]):
+        drafts.start(np.array(here))
+        return torch.from_numpy(drafts.distributions(ROOT, np.array([0]))[0])
 
     def checking(p, q, tokens, numbers):
         found = verify(p, q, tokens, numbers)
@@ -196,13 +216,14 @@ def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
                 here = text + prefix
                 assert float((p[0, slot] - law(target, here)).abs().max()) < 1e-6
                 if slot < q.shape[1]:
-                    assert float((q[0, slot] - law(draft, here)).abs().max()) < 1e-6
+                    assert float((q[0, slot] - drafting(here)).abs().max()) < 1e-6
             lengths.append(int(found.accepted))
             text.extend(found.tokens[0, : lengths[-1] + 1].tolist())
         return found
 
     verify = verifiers(branching)[0]
-    loop = uncompiled(target, draft, branching=branching, verify=checking)
+    models = Llama(target), Llama(draft, shares)
+    loop = DeviceLoop(*models, branching=branching, verify=checking, compiled=False)
     # a new shape is warmed up by rounds that no text goes on from
     loop.decode([PROMPTS[0]], 30, numbers(loop, 1, 0))
     text += PROMPTS[0]
@@ -211,14 +232,18 @@ def test_the_laws_along_a_text(branching: tuple[int, ...]) -> None:
     assert {0, len(branching)} <= set(lengths)
 
 
-@pytest.mark.parametrize("branching", [(1, 1), (2, 1), (2, 2)])
-def test_the_law_of_the_next_tokens(branching: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("branching", "shares"),
+    [((1, 1), ()), ((2, 1), ()), ((2, 2), ()), ((1, 1), (0.3, 1.0)), ((2, 2), (0.3, 1.0))],
+)
+def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[float, ...]) -> None:
     """G-test of two tokens after 2,000 rounds; false-alarm rate 1e-6, seed fixed."""
     target, draft = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
-    loop = uncompiled(target, draft, branching=branching)
-    found = loop.decode([[1, 0]] * 2000, 2, torch.Generator().manual_seed(3))
+    models, prompt = (Llama(target), Llama(draft, shares)), [1, 0, 2, 1, 0]
+    loop = DeviceLoop(*models, branching=branching, compiled=False)
+    found = loop.decode([prompt] * 2000, 2, torch.Generator().manual_seed(3))
     drawn = np.array([4 * first + second for first, second in found.texts])
-    wanted = [law(target, [1, 0])[x] * law(target, [1, 0, x]) for x in range(4)]
+    wanted = [law(target, prompt)[x] * law(target, [*prompt, x]) for x in range(4)]
     test = g_test(np.bincount(drawn, minlength=16), torch.cat(wanted).numpy(), 1e-6)
     assert not test.rejected
 
@@ -375,6 +400,8 @@ def test_what_is_refused() -> None:
     for model, words in ((tiny("gpt2"), "'gpt2'"), (tiny("mistral"), "sliding window")):
         with pytest.raises(UnsupportedProblemError, match=words):
             Llama(model)
+    with pytest.raises(InvalidInputError, match="the target copies"):
+        DeviceLoop(Llama(pair()[0], (0.5,)), small)
     with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
         DeviceLoop(Llama(tiny("llama", vocab_size=32)), small)
     for branching in ((), (2, 0), (2.5,)):
