@@ -58,7 +58,7 @@ class Copying(Model):
     >>> draft = Copying(NGram(4, order=1), [0.5, 0.9])
     >>> draft.start(np.array([0, 1, 2, 0, 1]))
     >>> draft.distributions(ROOT, np.array([0])).round(3).tolist()
-    [[0.034, 0.034, 0.919, 0.012]]
+    [[0.034, 0.034, 0.922, 0.009]]
     """
 
     def __init__(
