@@ -199,8 +199,8 @@ def _sampled(
         renewal = Renewal.of(
             rejection_profile(text, tree, length, "traversal", rng) for text in texts
         )
-        used, parameters = len(shape) - 1, (shape, "without-replacement")
-        yield _candidate("without-replacement", parameters, used, tree.length, renewal)
+        made = shape, "without-replacement"
+        yield _candidate("without-replacement", made, len(shape) - 1, tree.length, renewal)
 
 
 def _certain(
