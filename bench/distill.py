@@ -281,7 +281,7 @@ def overlaps(
 
 def held_out(target: HuggingFaceModel, source: str, work: Path, name: str) -> Rows:
     """Texts of the target's own, `MEASURED` tokens each, after prompts that were not learned."""
-    path = work / f"{name}.npz"
+    path = work / f"{name}-{TEXTS}.npz"
     if not path.exists():
         ids = [one.tolist() for one in encode_prompts(target, read_prompts(source, None))]
         generator = torch.Generator(target.model.device).manual_seed(1)

@@ -25,7 +25,7 @@ from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
-from otlp.decode.models import copying
+from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured
@@ -112,7 +112,9 @@ def ways(
             found[f"{name}, no graph"] = loop(one, lambda round_of, device: round_of)
     if options["transformers"]:
         found["generate"] = generated(target, tokens, sampling)
-        found["generate, assisted"] = generated(target, tokens, sampling, assistant_model=draft)
+        found["generate, assisted by the network"] = generated(
+            target, tokens, sampling, assistant_model=draft
+        )
         found["generate, prompt lookup"] = generated(
             target, tokens, sampling, prompt_lookup_num_tokens=3
         )
@@ -132,7 +134,7 @@ def compare(settings: Sequence[LoopSetting], options: dict[str, Any]) -> SideByS
     prompts = [prompt[-options["prompt_tokens"] :] for prompt in prompts]
     options["slots"] = max(prompt.size for prompt in prompts) + options["tokens"]
     with progress("timing", 0) as step:
-        network, shares = copying.split(draft)
+        network, shares = network_and_shares(draft)
         timed = ways(network.model, shares, target.model, settings, options)
         return race(timed, PLAIN, prompts, seed=options["seed"], progress=step)
 

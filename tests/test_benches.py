@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from otlp.auditing.engines import ENGINES
+from otlp.decode.models.occurrences import followers
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 
@@ -153,3 +155,14 @@ def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
     q = torch.zeros(len(log_q), SIZE).index_copy(1, student.kept, log_q.detach())
     whole = p[torch.arange(6)[:, None], rows.at][rows.live]
     assert found["T = 1"] == pytest.approx(float(torch.minimum(q, whole).sum(-1).mean()), abs=2e-3)
+    shares, mixed = (0.5, 1.0), q.double().clone()
+    places = [(row, at) for row in range(6) for at in rows.at[row][rows.live[row]].tolist()]
+    for one, (row, at) in zip(mixed, places, strict=True):
+        ends = list(followers(rows.tokens[row, : at + 1].numpy(), 2))
+        if ends:
+            one *= 1.0 - shares[len(ends) - 1]
+            copied = np.bincount(ends[-1], minlength=SIZE) / ends[-1].size
+            one += shares[len(ends) - 1] * torch.from_numpy(copied)
+    found = bench.overlaps(student, rows, (1.0,), shares)
+    overlap = float(torch.minimum(mixed, whole).sum(-1).mean())
+    assert found["T = 1"] == pytest.approx(overlap, abs=2e-3)

@@ -16,7 +16,7 @@ from otlp.cli.output import console, note, progress, show, warn, write_result, w
 from otlp.cli.prompts import Models, prompt_options, target_texts
 from otlp.cli.tuning_result import TuningResult, fastest
 from otlp.decode.drafting import prefix_tree
-from otlp.decode.models import copying
+from otlp.decode.models.copying import network_and_shares
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR
 from otlp.decode.models.model import Sampling
@@ -164,7 +164,7 @@ def _written(
 
     # before the target is asked: a model that the loop does not take is refused
     pair: tuple[Any, Any] = target, draft
-    network, shares = copying.split(draft)
+    network, shares = network_and_shares(draft)
     if isinstance(network, HuggingFaceModel):
         pair = Llama(target.model), Llama(network.model, shares)
     elif how["clock"] != "wall":

@@ -38,7 +38,8 @@ def copies(texts: Tensor, held: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     same = place < held[..., None]
     lengths = torch.zeros_like(texts)
     for back in range(1, longest + 1):
-        last = texts.gather(-1, (held - back).clamp(min=0)[..., None])
+        # a text that is done may be held beyond its end
+        last = texts.gather(-1, (held - back).clamp(0, texts.shape[-1] - 1)[..., None])
         same = same & (place >= back) & (texts.roll(back, -1) == last)
         lengths = lengths + same
     most = lengths.amax(-1)
@@ -75,6 +76,8 @@ def copied_logits(
     texts = texts.scatter(2, where, prefixes)
     own = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
     weights, lengths = copies(texts, (held[:, None] + count).expand(-1, width), len(shares))
-    share = own.new_tensor([0.0, *shares])[lengths][..., None]
+    share = torch.zeros_like(own[..., :1])
+    for length, one in enumerate(shares, start=1):
+        share = share.masked_fill((lengths == length)[..., None], one)
     mixed = (own * (1.0 - share)).scatter_add(2, texts, weights.to(own.dtype) * share)
     return mixed.log()

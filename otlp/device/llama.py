@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
+from otlp.decode.models.copying import check_shares
 from otlp.decode.models.memory import is_out_of_memory
 from otlp.errors import SizeLimitError, UnsupportedProblemError
 
@@ -46,6 +47,8 @@ class Llama(torch.nn.Module):
 
     Raises
     ------
+    InvalidInputError
+        If a share is no number in [0, 1].
     UnsupportedProblemError
         If it is of another kind, its layers slide, its rotary embedding changes with the length of
         the text, or its logits are not those of its own forward; says which.
@@ -74,7 +77,7 @@ class Llama(torch.nn.Module):
         config = model.config.get_text_config()
         _check_kind(model, config)
         super().__init__()
-        self.shares = tuple(shares)
+        self.shares = check_shares(shares) if len(shares) else ()
         self.vocab_size = int(config.vocab_size)
         self.heads = int(config.num_attention_heads)
         self.key_heads = int(config.num_key_value_heads)

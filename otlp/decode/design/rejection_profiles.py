@@ -101,6 +101,6 @@ def _tries(
         q = q.copy()
         q[drawn] = 0.0
         rest = float(q.sum())
-        if rest <= 1e-12:
+        if rest <= 0.0:
             return
         q /= rest

@@ -51,7 +51,7 @@ Examples
 RULES = {"paths": "two-slice", "top": "target-only", "without-replacement": "traversal"}
 """What verifies the trees of a family, where it is not `tournament`."""
 
-FORMAT = "otlp-acceptance-2"
+FORMAT = "otlp-acceptance-3"
 
 
 @dataclass(frozen=True)

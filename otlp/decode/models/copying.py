@@ -34,14 +34,15 @@ class Copying(Model):
         Its own sampling is left aside.
     shares : sequence of float
         In [0, 1]: of the copied tokens, where the longest end of the text that was there before has
-        1, 2, ... tokens; the last is that of longer ends too.
+        1, 2, ... tokens.  No more tokens are looked for than there are shares, so the last is that
+        of longer ends too.
     sampling : Sampling, optional
         What becomes of the mixture, whose logarithms are the logits; by default the model's.
 
     Raises
     ------
     InvalidInputError
-        If there is no share, or one is no number in [0, 1].
+        If there is no share, one is no number in [0, 1], or the model copies already.
 
     Notes
     -----
@@ -68,14 +69,10 @@ class Copying(Model):
         sampling: Sampling | None = None,
     ) -> None:
         is_a(model, Model, "the model that copies")
-        found = real_array(shares, "shares", 1)
-        if not bool(((found >= 0.0) & (found <= 1.0)).all()):
-            raise InvalidInputError(
-                f"shares is {shares!r:.60}: give for repeated ends of 1, 2, ... tokens a number in "
-                "[0, 1]"
-            )
+        if isinstance(model, Copying):
+            raise InvalidInputError(f"{model.name} copies already: give the model behind it")
         self.model = model
-        self.shares = tuple(map(float, found))
+        self.shares = check_shares(shares)
         self.sampling = model.sampling if sampling is None else sampling
         is_a(self.sampling, Sampling, "sampling")
         self._context = np.empty(0, dtype=np.int64)
@@ -120,6 +117,17 @@ class Copying(Model):
         self._context = np.concatenate([self._context, tree.path(node), [token]])
 
 
-def split(draft: Model) -> tuple[Model, tuple[float, ...]]:
-    """A draft without what it copies, and its shares; none if it does not copy."""
+def check_shares(shares: Sequence[float]) -> tuple[float, ...]:
+    """Shares of what is copied, as floats; see `Copying` for what is refused."""
+    found = real_array(shares, "shares", 1)
+    if not bool(((found >= 0.0) & (found <= 1.0)).all()):
+        raise InvalidInputError(
+            f"shares is {shares!r:.60}: give for repeated ends of 1, 2, ... tokens a number in "
+            "[0, 1]"
+        )
+    return tuple(map(float, found))
+
+
+def network_and_shares(draft: Model) -> tuple[Model, tuple[float, ...]]:
+    """Take what a draft copies off it: the model behind, and the shares, none if it copies not."""
     return (draft.model, draft.shares) if isinstance(draft, Copying) else (draft, ())

@@ -51,6 +51,25 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_the_loop_that_is_timed_copies_where_the_draft_does(tmp_path: Path) -> None:
+    config, kept, prompts = (tmp_path / name for name in ("t.json", "found.json", "p.txt"))
+    prompts.write_text(
+        "a = b\na = b\na = b\na =" + "\n\nx = y\nx = y\nx = y\nx =", encoding="utf-8"
+    )
+    words = "--text 10 --tokens 12 --paths 1 --length 4 --trees 2-2 --check 2 --no-compile".split()
+    found = {}
+    for draft in ("trained:draft", "copying:trained:draft"):
+        done(
+            "tune", "trained:target", draft, "--prompts", prompts, *words, "--config", config,
+            "--json", kept,
+        )  # fmt: skip
+        timed = json.loads(kept.read_text())["timed"]
+        found[draft] = [way["block_efficiency"] for way in timed if way["block_efficiency"][0] > 1]
+    assert found["trained:draft"] != found["copying:trained:draft"]
+    done("decode", "--tuned", config, "--draft", draft, "--limit", 1, "--tokens", 4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", ["lookup", "ngram", "0.5*trained:draft+0.5*ngram"])
 def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> None:
     config, kept = tmp_path / "t.json", tmp_path / "found.json"

@@ -165,6 +165,7 @@ def test_a_mixture_weighs_and_then_tempers() -> None:
         (lambda: Mixture([3]), "a model of the mixture"),  # type: ignore[list-item]
         (lambda: Copying(3), "the model that copies"),  # type: ignore[arg-type]
         (lambda: Copying(NGram(3), []), "shares has shape"),
+        (lambda: Copying(Copying(NGram(3))), "copying:ngram copies already"),
         (lambda: Copying(NGram(3), [0.5, 1.5]), r"a number in \[0, 1\]"),
         (lambda: Copying(NGram(3), [np.nan]), "shares"),
     ],
@@ -185,6 +186,7 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     copying = load_draft("copying:0.5*ngram+0.5*trained:draft", target, sampling=Sampling(0.5))
     assert copying.name == "copying:0.5*ngram+0.5*trained:draft"
     assert copying.sampling.temperature == 0.5
+    assert load_draft("0.5*copying:ngram+0.5*lookup", target).name == "0.5*copying:ngram+0.5*lookup"
     counted = load_draft(f"ngram:{corpus}", target, device="cpu", sampling=Sampling(0.0))
     text = target.encode("import")
     counted.start(text)

@@ -42,6 +42,7 @@ from otlp.decode.design.node_acceptance import (
     best_mixed_shape,
     mean_acceptance,
 )
+from otlp.decode.design.rejection_profiles import rejection_profile
 from otlp.decode.design.text_renewal import renew, without_undrafted
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
@@ -279,6 +280,13 @@ def test_every_family_makes_what_it_says() -> None:
     for one in found.candidates:
         assert one.drafting.length == one.depth
         assert one.nodes <= 4
+    for one in (one for one in found.candidates if one.family == "without-replacement"):
+        rng = np.random.default_rng(int(one.nodes))
+        tried = [
+            rejection_profile(text, one.drafting, 3, one.verification.name, rng) for text in texts
+        ]
+        assert one.verification.name == "traversal"
+        assert one.efficiency == pytest.approx(Renewal.of(tried).efficiency, abs=1e-12)
 
 
 def test_delayed_paths_are_valued_as_each_by_itself() -> None:

@@ -42,6 +42,7 @@ from otlp.device import (  # noqa: E402
     verify_on_cpu,
     verify_on_device,
 )
+from otlp.device.copying import copies  # noqa: E402
 from otlp.device.steps import laws  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
@@ -248,6 +249,17 @@ def test_the_law_of_the_next_tokens(branching: tuple[int, ...], shares: tuple[fl
     assert not test.rejected
 
 
+def test_a_text_that_is_done_copies_from_within_the_cache() -> None:
+    """Held beyond the slots, while another text goes on: it takes a round whole, and waits."""
+    target, _ = pair(vocab_size=4, pad_token_id=None, bos_token_id=None)
+    loop = DeviceLoop(Llama(target), Llama(target, (0.0, 0.5)), length=4, slots=16, compiled=False)
+    found = loop.decode([[1, 0, 1], [2]], 8, torch.Generator().manual_seed(0))
+    assert [text.size for text in found.texts] == [8, 8]
+    texts = torch.tensor([[1, 0, 1, 2]])
+    _, lengths = copies(texts, torch.tensor([9]), 2)
+    assert lengths.tolist() == [0]
+
+
 class ReadBacks(TorchDispatchMode):
     """Counts what is read from tensors as numbers."""
 
@@ -400,6 +412,9 @@ def test_what_is_refused() -> None:
     for model, words in ((tiny("gpt2"), "'gpt2'"), (tiny("mistral"), "sliding window")):
         with pytest.raises(UnsupportedProblemError, match=words):
             Llama(model)
+    for odd in ((1.5,), (float("nan"),)):
+        with pytest.raises(InvalidInputError, match="shares"):
+            Llama(pair()[0], odd)
     with pytest.raises(InvalidInputError, match="the target copies"):
         DeviceLoop(Llama(pair()[0], (0.5,)), small)
     with pytest.raises(InvalidInputError, match="64 tokens and the target 32"):
