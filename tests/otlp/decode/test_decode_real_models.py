@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from otlp import IID, Problem, solve
-from otlp.decode import Model, Sampling, iid_paths, play_round
+from otlp.decode import Copying, Model, Sampling, iid_paths, play_round
 from otlp.decode.tree import TokenTree
 from otlp.decode.verification import find_verification
 from otlp.errors import EngineNotFoundError, InvalidInputError
@@ -232,7 +232,8 @@ def test_the_real_pair_decodes(real) -> None:
     assert target.vocab_size == draft.vocab_size == 49152
     prompt = target.encode("def fibonacci(n):\n    ")
     # a chain of random tokens would be accepted about never
-    assert np.mean(rounds(draft, target, prompt, 20, "traversal", 2)) > 1.2
+    for one in (draft, Copying(draft)):
+        assert np.mean(rounds(one, target, prompt, 20, "traversal", 2)) > 1.2
 
 
 @pytest.mark.slow
