@@ -92,6 +92,7 @@ def tournament_profile(text: WrittenText, drafting: Drafting, length: int) -> Fl
     """
     is_a(text, WrittenText, "text")
     grown = grown_by_rule(drafting)
+    text.starts(length)  # refuses what is no length of this text
     if drafting.length > length:
         raise InvalidInputError(
             f"length is {length}: the drafting has paths of {drafting.length} tokens"
