@@ -84,19 +84,7 @@ def top_down_profile(
 ) -> FloatArray:
     """Estimate A/P on trees whose siblings are i.i.d., with the optimum's plan at each node.
 
-    Parameters
-    ----------
-    text : WrittenText
-    drafting : ShapedDrafting
-        Of the kind ``"iid"``.
-    length : int
-        At least the drafting's.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray, shape (T - length, length + 1)
-        Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
+    Parameters and result are those of `rejection_profile`, for the kind ``"iid"``.
     """
     rule = TopDown()
 

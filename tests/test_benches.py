@@ -102,7 +102,11 @@ def test_every_benchmark_finds_what_it_imports() -> None:
     """In a process of its own, which takes seconds to import PyTorch and transformers."""
     pytest.importorskip("transformers")
     names = [path.stem for path in sorted(BENCH.glob("*.py"))]
-    run_python(f"for name in {names}: __import__(name)", PYTHONPATH=f"{BENCH}:{BENCH.parent}")
+    said = run_python(
+        f"for name in {names}: print(__import__(name).__name__)",
+        PYTHONPATH=f"{BENCH}:{BENCH.parent}",
+    )
+    assert said.split() == names
 
 
 @pytest.mark.slow
