@@ -79,8 +79,9 @@ class Copying(Model):
 
     @property
     def name(self) -> str:
-        """The model's name, as `load_draft` takes it."""
-        return f"copying:{self.model.name}"
+        """The model's name and, unless they are `SHARES`, the shares: other shares, other draft."""
+        given = "" if self.shares == SHARES else f"({','.join(f'{one:g}' for one in self.shares)})"
+        return f"copying{given}:{self.model.name}"
 
     @property
     def vocab_size(self) -> int:

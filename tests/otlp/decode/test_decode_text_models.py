@@ -75,6 +75,7 @@ def test_a_copy_has_the_share_of_the_longest_repeated_end(
 ) -> None:
     shares, own, text = (0.25, 0.5, 1.0)[:longest], NGram(V), context + drafted
     draft = Copying(own, shares)
+    assert draft.name != Copying(own).name == "copying:ngram"
     draft.start(np.array(context, dtype=np.int64))
     chain = TokenTree(np.array([-1, *drafted]), np.arange(-1, len(drafted)))
     found = draft.distributions(chain, np.array([len(drafted)]))[0]
