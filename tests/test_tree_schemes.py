@@ -64,6 +64,21 @@ def test_siblings_are_sampled_without_bias(
     assert np.all(np.abs(found.mean(axis=0) - reached) <= 5 * error + 1e-3)
 
 
+def test_other_siblings_paths_and_rules_are_refused() -> None:
+    text, rng = (
+        write_text_of(*random_pair(3, 6, np.random.default_rng(6)), 5),
+        np.random.default_rng(7),
+    )
+    wrong: list[tuple[Any, int, Any, str]] = [
+        (IID_TREE, 2, "traversal", "siblings are iid"),
+        (DISTINCT_TREE, 1, "traversal", "at most 1"),
+        (DISTINCT_TREE, 2, "naive", "rule is 'naive'"),
+    ]
+    for drafting, length, rule, words in wrong:
+        with pytest.raises(InvalidInputError, match=words):
+            rejection_profile(text, drafting, length, rule, rng)
+
+
 def test_acceptance_by_try_is_that_of_siblings() -> None:
     pair = random_pair(3, 2, np.random.default_rng(3))
     texts = every_text(*pair, 1)

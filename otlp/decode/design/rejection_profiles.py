@@ -18,6 +18,8 @@ from otlp.decode.design.profiles import UNSEEN, profile
 from otlp.decode.design.text_renewal import WrittenText
 from otlp.decode.drafting import ShapedDrafting
 from otlp.distribution import FloatArray, invert_cdf
+from otlp.drafts import WithoutReplacement
+from otlp.errors import InvalidInputError
 
 
 def acceptance_by_try(
@@ -56,7 +58,22 @@ def rejection_profile(
     -------
     ndarray, shape (T - length, length + 1)
         Unbiased, but that a row ends where it falls below `UNSEEN`; rows are independent.
+
+    Raises
+    ------
+    InvalidInputError
+        If the siblings are drawn otherwise, the paths are longer than `length`, the text has no
+        more tokens, or it is another rule.
     """
+    text.starts(length)  # refuses what is no length of this text
+    distinct = drafting.kind in ("without-replacement", WithoutReplacement)
+    if not distinct or drafting.length > length:
+        raise InvalidInputError(
+            f"the siblings are {drafting.kind}, on paths of {drafting.length} tokens: they must be "
+            f"drawn without-replacement, on paths of at most {length}"
+        )
+    if rule not in ("recursive-rejection", "traversal"):
+        raise InvalidInputError(f"rule is {rule!r:.40}: choose recursive-rejection or traversal")
     keeps = rule == "traversal"
 
     def along(start: int) -> Iterator[float]:
