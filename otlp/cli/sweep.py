@@ -101,7 +101,7 @@ def command(
         raise
     axis = over.replace("-", "_") if over else varying(points)
     made_up = {"capture": None, "target": None, "draft": None, "synthetic": True}
-    size = source.heading()["vocab_size"]
+    size = source.vocab_size
     content = {
         **(chosen.source if chosen else made_up),
         "seed": None if chosen else seed,

@@ -13,6 +13,8 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from otlp.timing import loading
 
 PACKAGE = Path(__file__).parent.parent
@@ -50,7 +52,8 @@ class Kernel(Generic[P, R]):
             with loading():
                 from numba import typeof
 
-                self.dispatcher.compile(tuple(map(typeof, args)))
+                if hasattr(self.dispatcher, "compile"):
+                    self.dispatcher.compile(tuple(map(typeof, args)))
             self.known = True
         try:
             return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
@@ -61,11 +64,13 @@ class Kernel(Generic[P, R]):
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's compiled function."""
+        """Numba's compiled function; plain Python under NUMBA_DISABLE_JIT=1."""
         from numba import njit
 
         # Without the interpreter's lock threads run side by side; kernels touch no objects.
         dispatcher = njit(nogil=True, **self.options)(self.function)
+        if dispatcher is self.function:
+            return np.errstate(all="ignore")(self.function)  # as machine code has it
         if self.slp:
             dispatcher.compile = _with_slp(dispatcher.compile)
         try:

@@ -7,15 +7,16 @@ on after its last whole line, and the finished file does not depend on how often
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from otlp.data.whole_file import whole_file
 from otlp.errors import JournalError
 
 Entry = dict[str, Any]
@@ -44,18 +45,19 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], heading: Mapping[str, Any]) -> None:
         if not isinstance(path, str | os.PathLike):
             raise JournalError(f"the journal is {path!r}: it must be the path of a file")
-        self.path = Path(path)
+        self.path, line = Path(path), _line(heading)
         try:
-            if not self.path.exists() or not self.path.stat().st_size:
-                with whole_file(self.path) as temporary:
-                    temporary.write_bytes(_line(heading))
-            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
-            self._file = open(self.path, "ab", buffering=0)
+            self._file = self._open()
         except (OSError, ValueError) as error:
             raise self._trouble("cannot be written", error) from error
         try:
-            self._lock()
-            self._start = self._end = self._check(json.loads(_line(heading)))
+            self._end = os.fstat(self._file.fileno()).st_size
+            if self._end < len(line) and line.startswith(self._first_line()):
+                # empty, or what a process left that was killed as it began
+                os.ftruncate(self._file.fileno(), 0)
+                self._end = 0
+                self.append([dict(heading)])
+            self._start = self._end = self._check(json.loads(line))
         except BaseException:
             self._file.close()
             raise
@@ -112,11 +114,29 @@ class Journal:
             raise self._trouble("cannot be written", error) from error
         self._end = end
 
-    def _lock(self) -> None:
+    def _open(self) -> FileIO:
+        """Open the file and lock it, before anything is written; it may be there or not."""
+        if self.path.exists() and not self.path.is_file():
+            raise OSError(errno.EINVAL, "no ordinary file")
+        while True:
+            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
+            file = open(self.path, "ab", buffering=0)
+            try:
+                self._lock(file)
+                with suppress(FileNotFoundError):
+                    # else another took the name between, and it is that one to be locked
+                    if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                        return file
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+
+    def _lock(self, file: FileIO) -> None:
         try:
             import fcntl
 
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JournalError(
                 f"{self.path}: another process is writing this journal: wait for it, or name "
@@ -125,13 +145,16 @@ class Journal:
         except (ImportError, OSError):
             pass  # no locks on this system, or in this folder
 
-    def _check(self, wanted: Entry) -> int:
-        """Compare the heading with what is wanted, and return where it ends."""
+    def _first_line(self) -> bytes:
         try:
             with open(self.path, "rb") as file:
-                line = file.readline(MOST_HEADING)
+                return file.readline(MOST_HEADING)
         except OSError as error:
             raise self._trouble("cannot be read", error) from error
+
+    def _check(self, wanted: Entry) -> int:
+        """Compare the heading with what is wanted, and return where it ends."""
+        line = self._first_line()
         found = self._parsed(line, 1)
         if "format" in wanted and found.get("format") != wanted["format"]:
             raise JournalError(

@@ -20,8 +20,6 @@ from otlp.data.synthetic import LEAST_TOKENS, generate
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, OTLPError, RowOutOfRangeError
 
-FINGERPRINT_ROWS = 16
-
 
 def row_numbers(capture: Capture, rows: Sequence[int] | None) -> Sequence[int]:
     """Check numbers of rows of a capture, by default all.
@@ -80,6 +78,11 @@ class CaptureRows:
         object.__setattr__(self, "numbers", row_numbers(self.capture, self.chosen))
 
     @property
+    def vocab_size(self) -> int:
+        """The vocabulary size V."""
+        return self.capture.vocab_size
+
+    @property
     def passages(self) -> IntArray:
         """See `Capture.passages`."""
         return self.capture.passages[np.asarray(self.numbers, dtype=np.int64)]
@@ -89,14 +92,13 @@ class CaptureRows:
         return [(number, self.capture[number : number + 1]) for number in self.numbers[start:stop]]
 
     def heading(self) -> dict[str, Any]:
-        """Labels, and a fingerprint of the numbers and the logits of 16 rows."""
+        """Labels, and a fingerprint of the numbers and the logits of all rows; reads each once."""
         found = sha256(np.asarray(self.numbers, dtype="<i8").tobytes())
-        for at in np.linspace(
-            0, len(self.numbers) - 1, min(len(self.numbers), FINGERPRINT_ROWS)
-        ).round():
+        for number in self.numbers:
             try:
-                row = self.capture[self.numbers[int(at)]]
-                found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
+                row = self.capture[number]
+                found.update(np.ascontiguousarray(row.target_logits))
+                found.update(np.ascontiguousarray(row.draft_logits))
             except OTLPError as error:  # a row that cannot be read has a reason later
                 found.update(str(error).encode())
         labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")

@@ -51,6 +51,13 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
 
 
+def test_kernels_run_as_python_where_numba_is_told_to_compile_nothing() -> None:
+    run_python(RUN_KERNELS, NUMBA_DISABLE_JIT="1")
+    code = "import otlp\nproblem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))\n"
+    found = run_python(code + "print(otlp.solve(problem).acceptance)", NUMBA_DISABLE_JIT="1")
+    assert abs(float(found) - 0.85) < 1e-12
+
+
 def test_the_first_compilation_is_in_no_time_limit() -> None:
     @compiled
     def add(x: float, y: float) -> float:

@@ -23,6 +23,7 @@ from scipy.special import stdtrit
 
 import otlp
 from otlp.cli import main
+from otlp.data.capture import Capture
 from otlp.data.spread_rows import spread_rows
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError, JournalError, OTLPError
@@ -173,6 +174,20 @@ def test_the_journal_of_another_sweep_is_refused_by_name(
     with pytest.raises(JournalError, match=named):
         sweep(rows, grid, journal)
     assert journal.read_bytes() == finished[0]
+
+
+@given(at=st.integers(0, 39), side=st.sampled_from(["target_logits", "draft_logits"]))
+def test_the_fingerprint_is_of_every_row(at: int, side: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = dict.fromkeys(("target_model", "draft_model", "tokenizer", "source"), "")
+    logits = {
+        name: rng.normal(size=(40, 3)).astype("f4") for name in ("target_logits", "draft_logits")
+    }
+    heading = CaptureRows(Capture(**logits, **labels, synthetic=True)).heading()
+    assert CaptureRows(Capture(**logits, **labels, synthetic=True)).heading() == heading
+    logits[side][at, 1] += 1.0
+    other = CaptureRows(Capture(**logits, **labels, synthetic=True)).heading()
+    assert other["fingerprint"] != heading["fingerprint"]
 
 
 def test_another_version_and_changed_lines_are_refused(finished: Finished, tmp_path: Path) -> None:

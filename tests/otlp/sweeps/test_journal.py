@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,8 +39,7 @@ def test_cut_off_anywhere_it_is_finished_to_the_same_bytes(
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
     whole = finish(path)
-    heading = whole.index(b"\n") + 1  # written whole or not at all
-    path.write_bytes(whole[: heading + cut % (len(whole) - heading)])
+    path.write_bytes(whole[: cut % len(whole)])
     assert finish(path) == whole
     assert finish(path) == whole
     assert [file.name for file in path.parent.iterdir()] == ["j.jsonl"]
@@ -71,7 +76,56 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "j", HEADING)
 
 
-@pytest.mark.parametrize("path", ["nowhere/j", ".", "\0", "/proc/j"])
+def test_of_many_that_begin_one_journal_at_a_time_none_loses_its_lines(tmp_path: Path) -> None:
+    """Who is not refused finds its lines in the file; the heading stands there once."""
+    path, writers = tmp_path / "j", 24
+
+    def write(who: int, barrier: Barrier) -> int:
+        barrier.wait()
+        try:
+            with Journal(path, HEADING) as journal:
+                done = len(list(journal.entries()))
+                journal.append([{"who": who, "line": line} for line in range(5)])
+                return done
+        except JournalError:
+            return -1
+
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        barrier = Barrier(writers)
+        with ThreadPoolExecutor(writers) as pool:
+            found = list(pool.map(write, range(writers), [barrier] * writers))
+        wrote = [who for who, done in enumerate(found) if done >= 0]
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        assert wrote
+        assert lines[0] == HEADING
+        assert Counter(line["who"] for line in lines[1:]) == dict.fromkeys(wrote, 5)
+
+
+def test_a_journal_that_is_replaced_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that was opened first has no name any more once it is locked."""
+    path, other = tmp_path / "j", tmp_path / "other"
+    finish(path)
+    whole = finish(other)
+    flock, calls = fcntl.flock, list[int]()
+
+    def replaced(file: Any, how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            other.replace(path)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    with Journal(path, HEADING) as journal:
+        list(journal.entries())
+        journal.append([{"more": 1}])
+    assert len(calls) == 2
+    assert path.read_bytes() == whole + b'{"more": 1}\n'
+
+
+@pytest.mark.parametrize("path", ["nowhere/j", ".", "\0", "/proc/j", "/dev/null"])
 def test_what_cannot_be_written_is_refused(path: str, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="cannot be written"):
         Journal(tmp_path / path, HEADING)
