@@ -5,6 +5,7 @@ it (`otlp.audit`, `otlp.decode`, `otlp.batched`, ...) loads when it is asked for
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from otlp import errors as errors
@@ -74,20 +75,25 @@ __all__ = [
     "synthetic",
 ]
 
-_AROUND = (
-    *("auditing", "batched", "data", "decode", "device"),
-    *("drafts", "export", "plot", "studies"),
-)
 _CORE = ("errors", "plan", "reductions", "solvers", "sweeps")
+_AROUND = {
+    **dict.fromkeys(("auditing", "data", "decode", "drafts", "export", "plot", "testing"), "otlp"),
+    **dict.fromkeys(("batched", "device"), "torch"),
+}
+"""What loads when it is asked for, and the package without which it cannot."""
 
 
 def __getattr__(name: str) -> Any:
     if name in ("audit", "audit_rounds"):
         return getattr(import_module("otlp.auditing"), name)
     if name in _AROUND:
-        return import_module(f"otlp.{name}")
+        try:
+            return import_module(f"otlp.{name}")
+        except errors.EngineNotFoundError as error:
+            raise errors.PartNotFoundError(str(error)) from error
     raise AttributeError(f"module 'otlp' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_AROUND, *_CORE})
+    around = (name for name, needs in _AROUND.items() if find_spec(needs))
+    return sorted({*__all__, *_CORE, *around})

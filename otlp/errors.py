@@ -18,6 +18,7 @@ __all__ = [
     "InvalidInputError",
     "JournalError",
     "OTLPError",
+    "PartNotFoundError",
     "RowOutOfRangeError",
     "ServerError",
     "SizeLimitError",
@@ -267,6 +268,20 @@ class EngineNotFoundError(OTLPError, ImportError):
     --------
     >>> import otlp
     >>> issubclass(otlp.errors.EngineNotFoundError, ImportError)
+    True
+    """
+
+
+class PartNotFoundError(OTLPError, AttributeError):
+    """A package of the library, asked for as an attribute, needs one that is not installed.
+
+    An `AttributeError`, so that `hasattr` and completion go on; the message names the install
+    command.  ``import otlp.batched`` raises `EngineNotFoundError`.
+
+    Examples
+    --------
+    >>> import otlp
+    >>> issubclass(otlp.errors.PartNotFoundError, AttributeError)
     True
     """
 

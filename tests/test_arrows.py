@@ -6,10 +6,12 @@ import ast
 import importlib
 import tomllib
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+import otlp
 from otlp.numerics.compiled import WITHOUT_KERNELS
 from tests.processes import run_python
 
@@ -127,13 +129,34 @@ def test_the_core_imports_nothing_that_stands_around_it() -> None:
 
 
 def test_what_stands_around_the_core_loads_when_it_is_asked_for() -> None:
-    import otlp
-
     assert otlp.audit is importlib.import_module("otlp.auditing").audit
-    for name in dir(otlp):
-        assert getattr(otlp, name) is not None
+    assert otlp.testing is importlib.import_module("otlp.testing")
     with pytest.raises(AttributeError, match="no attribute 'adit'"):
         otlp.adit  # noqa: B018
+
+
+WALKED = """
+import inspect, sys
+if {hidden}: sys.modules |= dict.fromkeys(("torch", "transformers"))  # as if not installed
+import otlp
+names = dir(otlp)
+assert {{"audit", "decode", "solve", "testing"}} <= set(names) and "studies" not in names
+assert all(getattr(otlp, name) is not None for name in names)
+assert set(names) <= {{name for name, _ in inspect.getmembers(otlp)}}
+for name in ("batched", "device"):
+    assert hasattr(otlp, name) == (name in names) == (not {hidden})
+    if {hidden}:
+        try: getattr(otlp, name)
+        except otlp.errors.PartNotFoundError as error: assert "pip install" in str(error)
+        try: exec(f"from otlp import {{name}}")
+        except otlp.errors.EngineNotFoundError as error: assert "pip install" in str(error)
+        else: raise AssertionError(name)
+"""
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["all of it", "without torch"])
+def test_every_name_that_is_listed_resolves(hidden: bool) -> None:
+    run_python(WALKED.format(hidden=hidden or find_spec("torch") is None))
 
 
 DECODE = ("models", "drafting", "verification", "round", "laws")
@@ -169,12 +192,14 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         pytest.fail(f"import circle: {' <- '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("name", MODULES)
+SCRIPT = "otlp.solvers.engines.engine_server"
+"""Another interpreter runs it."""
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {SCRIPT}))
 def test_no_name_hides_a_module(name: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    if name == "otlp.solvers.engines.engine_server":
-        pytest.skip("a script that another interpreter runs")
     namespace: dict[str, object] = {}
     exec(f"import {name} as module", namespace)
     assert namespace["module"] is importlib.import_module(name)
