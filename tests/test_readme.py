@@ -65,3 +65,10 @@ def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
             (row,) = re.findall(rf"^{rule} .*$", output, re.M)
             printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
             assert re.findall(r"0\.\d{3}", said) == printed, rule
+
+
+def test_ci_runs_the_two_commands_that_come_first() -> None:
+    """Verbatim: it takes the lines that begin so from the page."""
+    assert "grep '^pip install .* && ' README.md" in (ROOT / ".ci" / "run").read_text()
+    wanted = ["pip install -e . && otlp bench", 'pip install -e ".[test]" && pytest']
+    assert re.findall(r"^pip install .* && .*$", README, re.M) == wanted
