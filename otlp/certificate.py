@@ -102,6 +102,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
     method, status, message = "no plan", answer.status, answer.message
     guarantee, details = Guarantee.NONE, dict(answer.details)
     upper_bound = 1.0 if subset is None else problem.dual_value(subset)
+    clock.lap("bound")
     if answer.plan is not None:
         marginals = _marginals(problem, solver, answer.plan)
         acceptance = float(marginals.acceptance.sum())
@@ -111,11 +112,11 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             details["acceptance_interval"] = marginals.interval
         finite = bool(np.isfinite(acceptance + marginal_error))
         lossless = finite and marginal_error <= LOSSLESS_TOLERANCE
+        clock.lap("marginals")
         if subset is None:
-            clock.lap("verify")
             optimal = answer.claim in (None, Guarantee.OPTIMAL) and lossless and not estimated
             upper_bound, subset = _bound(problem, acceptance, optimal)
-            clock.lap("reduce")
+            clock.lap("bound")
         proved = Guarantee.APPROXIMATE
         if lossless:
             gap = upper_bound - acceptance
@@ -132,7 +133,7 @@ def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> 
             )
         if failure and status is Status.SOLVED:
             status, message = Status.CERTIFICATE_FAILED, f"{failure}. {message}".rstrip()
-    clock.lap("verify")
+    clock.lap("marginals")
     return Solution(
         solver=solver,
         status=status,

@@ -105,7 +105,7 @@ class Solution:
     marginal_method : str
         How `marginal_error` was obtained, in words.
     timings : Timings
-        Seconds by part.
+        Seconds by part: ``timings.plan`` of the solver, ``timings.total`` with the certificate.
     message : str
         What the solver has to add: limits reached, by how much, an engine's own words.
     details : mapping
@@ -174,7 +174,7 @@ class Solution:
             "acceptance": f"{self.acceptance:.9f}",
             "upper bound": f"{self.upper_bound:.9f} (gap {self.gap:.1e})",
             "marginal error": f"{self.marginal_error:.1e} ({self.marginal_method})",
-            "time": f"{1e3 * self.timings.total:.3g} ms, and {self.timings.load:.2g} s to load",
+            "time": f"{_times(self.timings)}, and {self.timings.load:.2g} s to load",
         }
         if self.message:
             entries["message"] = self.message
@@ -215,9 +215,13 @@ class Solution:
         return (
             f"{self.solver}: {self.guarantee.name}, acceptance {self.acceptance:.9f}, "
             f"gap {self.gap:.1e}, marginal error {self.marginal_error:.1e} "
-            f"({self.marginal_method}), {1e3 * self.timings.total:.3g} ms, {self.status.name}"
+            f"({self.marginal_method}), {_times(self.timings)}, {self.status.name}"
             + (f", {1e3 * self.timings.load:.0f} ms to load" if self.timings.load > 0.001 else "")
         )
+
+
+def _times(timings: Timings) -> str:
+    return f"{1e3 * timings.plan:.3g} ms, {1e3 * timings.total:.3g} ms with certificate"
 
 
 class SolveError(OTLPError, RuntimeError):

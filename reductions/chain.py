@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from otlp.reductions.reduction import PrimalDual, Reduction
@@ -18,7 +19,7 @@ class Chain(Reduction[Any, Any]):
     Parameters
     ----------
     *reductions : Reduction
-        Each takes what the one before it gives.
+        Each takes what the one before it gives; of a chain its own reductions.
 
     Examples
     --------
@@ -32,7 +33,8 @@ class Chain(Reduction[Any, Any]):
     """
 
     def __init__(self, *reductions: Reduction[Any, Any]) -> None:
-        self.reductions = reductions
+        steps = (one.reductions if isinstance(one, Chain) else (one,) for one in reductions)
+        self.reductions: tuple[Reduction[Any, Any], ...] = tuple(chain.from_iterable(steps))
 
     def apply(self, source: Any) -> tuple[Any, tuple[Any, ...]]:
         """Reduce step by step."""

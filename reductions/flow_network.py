@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -85,6 +86,8 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
     >>> network.tails.size == network.tokens + relaxed.groups.members.size + network.groups
     True
     """
+
+    part: ClassVar[str] = "build"
 
     def apply(self, source: RelaxedOTLP) -> tuple[FlowNetwork, tuple[RelaxedOTLP, slice]]:
         """Write out arcs and capacities."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
@@ -44,6 +44,12 @@ class Reduction(ABC, Generic[Source, Result]):
     Docstrings of reductions state: *Source*, *Result*, what *Survives* (value, plan, dual), and
     the *Cost*.
 
+    Attributes
+    ----------
+    part : str
+        The part of `otlp.timing.Timings` that solvers charge `apply` to: "reduce", or "build"
+        where the result is what an engine is given.
+
     Examples
     --------
     >>> import otlp
@@ -53,6 +59,8 @@ class Reduction(ABC, Generic[Source, Result]):
     >>> isinstance(reduction, reductions.Reduction)
     True
     """
+
+    part: ClassVar[str] = "reduce"
 
     @abstractmethod
     def apply(self, source: Source) -> tuple[Result, Any]:

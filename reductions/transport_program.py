@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -71,6 +72,8 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
     (9, False)
     """
 
+    part: ClassVar[str] = "build"
+
     def apply(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
         """Point at the arrays of the relaxed problem."""
         groups = source.groups
@@ -108,6 +111,8 @@ class FullProgram(Reduction[Problem, TransportProgram]):
     >>> program.reward.size, program.exact       # 3 tokens by 9 tuples
     (27, True)
     """
+
+    part: ClassVar[str] = "build"
 
     memory_limit: int = MEMORY_LIMIT
 

@@ -35,8 +35,10 @@ class ChainSolver(Solver):
         """From a `Problem` to what the engine is given, and back."""
 
     @abstractmethod
-    def run(self, reduced: Any) -> tuple[PrimalDual, Mapping[str, object]]:
+    def run(self, reduced: Any, clock: Stopwatch) -> tuple[PrimalDual, Mapping[str, object]]:
         """Solve what the chain gives: the answer to it, and details for the `Solution`.
+
+        The time since the chain, or the last lap of the clock, goes to "solve".
 
         Raises
         ------
@@ -48,10 +50,14 @@ class ChainSolver(Solver):
         """Reduce, run the engine within the time limit, and go back."""
         chain = self.reduction
         with deadline(self.time_limit):
-            reduced, inverse = chain.apply(problem)
-            clock.lap("build")
-            found, details = self.run(reduced)
+            reduced: Any = problem
+            inverses = []
+            for reduction in chain.reductions:
+                reduced, inverse = reduction.apply(reduced)
+                inverses.append(inverse)
+                clock.lap(reduction.part)
+            found, details = self.run(reduced, clock)
         clock.lap("solve")
-        plan, subset = chain.invert(found, inverse)
+        plan, subset = chain.invert(found, tuple(inverses))
         clock.lap("recover")
         return Answer(plan, Guarantee.OPTIMAL, subset, details=details)

@@ -16,6 +16,7 @@ from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.chain_solver import ChainSolver
 from otlp.solvers.engines import highs
 from otlp.solvers.solver import engine_errors
+from otlp.timing import Stopwatch
 
 BYTES_PER_VARIABLE = 1_200.0
 """Peak memory of arrays, HiGHS and plan together."""
@@ -92,7 +93,9 @@ class LinearProgram(ChainSolver):
             return Chain(Support(), FullProgram(self.memory_limit))
         return Chain(Support(), MergeTuples(self.memory_limit), RelaxedProgram())
 
-    def run(self, reduced: TransportProgram) -> tuple[PrimalDual, Mapping[str, object]]:
+    def run(
+        self, reduced: TransportProgram, clock: Stopwatch
+    ) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run HiGHS on the program."""
         with engine_errors("HiGHS"):
             answer, details = highs.solve(reduced)

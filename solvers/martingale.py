@@ -97,7 +97,6 @@ class Martingale(Solver):
             for row in (RATIO, TARGET, DRAFT):
                 work[row, :size] = work[row, again]
             index[ORDER, :size] = index[ORDER, again]
-        clock.lap("reduce")
         subset, group = np.zeros(draft.size, np.bool_), np.zeros(draft.size, np.int32)
         selected = np.empty(draft.size)
         groups, count = _solve_sorted(draft, problem.n, work, index, size, subset, selected, group)
@@ -109,7 +108,6 @@ class Martingale(Solver):
             low_share=work[LOW_SHARE, :count].copy(),
             high_share=work[HIGH_SHARE, :count].copy(),
         )
-        clock.lap("solve")
         return Answer(ScorePlan(problem, selected, swaps), Guarantee.OPTIMAL, subset)
 
 

@@ -10,6 +10,7 @@ from otlp.problem import Problem, check_problem
 from otlp.reductions import Chain, MergeTuples, NetworkReduction, PrimalDual, Support
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.flow_solver import FlowSolver
+from otlp.timing import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ class MaxFlow(FlowSolver):
         """From a `Problem` to its network, and back."""
         return Chain(Support(), MergeTuples(self.memory_limit), NetworkReduction())
 
-    def run(self, reduced: FlowNetwork) -> tuple[PrimalDual, Mapping[str, object]]:
+    def run(
+        self, reduced: FlowNetwork, clock: Stopwatch
+    ) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on the network."""
         details = {"engine": "ortools", "sets": reduced.groups, "arcs": reduced.tails.size}
         return PrimalDual(self.flow(reduced)), details

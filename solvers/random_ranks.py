@@ -121,10 +121,10 @@ class RandomRanks(Solver):
     def answer(self, problem: Problem, clock: Stopwatch) -> Answer:
         """Swap, and correct the swaps."""
         small, inverse = Support().apply(problem)
+        clock.lap("reduce")
         target, drafts = small.target, small.drafts
         assert isinstance(drafts, WithoutReplacement)
         best_first = by_ratio(target, drafts.draft)
-        clock.lap("reduce")
         alone = drafts.priority_marginals(best_first)
         order = best_first[::-1]
         order = order[drafts.draft[order] > 0.0]

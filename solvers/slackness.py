@@ -19,10 +19,11 @@ from otlp.reductions.complementary_slackness import (
     relaxed_side,
     system_sizes,
 )
+from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.relaxation import RelaxedOTLP
 from otlp.solvers.flow_solver import FlowSolver
 from otlp.solvers.prepared import SystemSolver
-from otlp.timing import deadline
+from otlp.timing import Stopwatch, deadline
 
 
 @dataclass(frozen=True)
@@ -72,25 +73,30 @@ class Slackness(FlowSolver, SystemSolver):
         """From a `Problem` to its two systems, and back."""
         return Chain(Support(), ComplementarySlackness(self.memory_limit))
 
-    def run(self, reduced: Systems) -> tuple[PrimalDual, Mapping[str, object]]:
+    def run(self, reduced: Systems, clock: Stopwatch) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on both networks."""
         details = {
             "engine": "ortools",
             "outer_sets": len(reduced.outer.groups),
             "inner_sets": len(reduced.inner.groups),
         }
-        flows = self._flow("outer", reduced.outer), self._flow("inner", reduced.inner)
+        outer, inner = map(_network, reduced)
+        clock.lap("build")
+        flows = self._flow("outer", outer), self._flow("inner", inner)
         return PrimalDual(flows), details
 
     def system(self, side: Side) -> Plan:
         """Solve one network; see `SystemSolver`."""
         with deadline(self.time_limit):
             system = relaxed_side(side, self.memory_limit)
-            return flow_system(side, system, self._flow(side.name, system))
+            return flow_system(side, system, self._flow(side.name, _network(system)))
 
-    def _flow(self, name: str, system: RelaxedOTLP) -> FloatArray:
+    def _flow(self, name: str, network: FlowNetwork) -> FloatArray:
         """S of one system, shape (nnz,)."""
-        if len(system.groups) == 0:
+        if network.groups == 0:
             return np.empty(0)
-        network, _ = NetworkReduction().apply(system)
         return self.flow(network, f"{name} system")[network.middle]
+
+
+def _network(system: RelaxedOTLP) -> FlowNetwork:
+    return NetworkReduction().apply(system)[0]

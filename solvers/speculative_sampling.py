@@ -97,6 +97,5 @@ class SpeculativeSampling(ClosedForm):
         nothing = np.zeros(0, dtype=np.int64)
         draft = problem.drafts.mean_draft
         plan = SpeculativeSamplingPlan(problem, 0, draft, nothing)
-        clock.lap("solve")
         # p(H) + 1 - q(H) is smallest where H holds what the draft gives too often
         return Answer(plan, Guarantee.OPTIMAL, problem.target < draft)

@@ -15,9 +15,11 @@ from otlp.cli.output import console, note, progress, seconds, show, table, write
 from otlp.cli.rows import ChosenRows
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
-from otlp.timing import PARTS
 
 DEFAULT_SOLVERS = ("linear-program", "max-flow", "slackness", "global-resolution", "martingale")
+
+COLUMNS = ("reduce", "build", "solve", "recover", "plan", "marginals", "bound", "total")
+"""Of `Timings`: the solver's and their sum, the certificate's, and the sum of all."""
 
 
 @click.command(
@@ -53,6 +55,8 @@ def command(
 ) -> None:
     """Time solvers on a capture: median milliseconds a token, success rate, acceptance.
 
+    Times are those of plan and certificate, and below, part by part, of the plan alone.
+
     Rows of the table are (k, n): n i.i.d. drafts from the draft model's top k tokens.  With --jobs
     it is done sooner, and the times are those of a busy machine.
     """
@@ -75,12 +79,12 @@ def command(
     write_result(json_path, "bench", found)
     if figure_path:
         write_whole(figure_path, lambda path: draw_times(path, cells))
-    console.print("Milliseconds a token, and acceptance")
+    console.print("Milliseconds a token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
     show(_times(cells, solvers))
     note(
-        "\nMedian time (success rate, if not 100%), below it the mean acceptance of the solved "
-        "rows. A dash: skipped, for the reason below."
+        "\nMedian time of plan and certificate (success rate, if not 100%), below it the mean "
+        "acceptance of the solved rows. A dash: skipped, for the reason below."
     )
     if (jobs or 1) > 1:
         note(
@@ -94,7 +98,10 @@ def command(
         )
     console.print("\nWhere the time goes: median milliseconds\n")
     show(_parts(cells))
-    note("\nerror: the optimal acceptance less the plan's, the largest of all rows.")
+    note(
+        "\nplan: the parts before it, the solver's. marginals and bound: the certificate's. total: "
+        "both. error: the optimal acceptance less the plan's, the largest of all rows."
+    )
     widest = None if None in top_k else max(k for k in top_k if k)
     chosen.say_truncations(chosen.truncations(temperature=temperature, top_k=widest))
     for cell in cells:
@@ -133,7 +140,7 @@ def _digits(value: float) -> str:
 
 
 def _parts(cells: Sequence[Cell]) -> Table:
-    made = table("(k, n)", "solver", *PARTS, "error")
+    made = table("(k, n)", "solver", *COLUMNS, "error")
     made.columns[1].justify = "left"
     size = None
     for cell in cells:
@@ -141,7 +148,7 @@ def _parts(cells: Sequence[Cell]) -> Table:
             made.add_row(
                 "" if cell.size == size else f"({cell.size.k or 'V'}, {cell.size.n})",
                 cell.solver,
-                *(_digits(cell.milliseconds(part)) for part in PARTS),
+                *(_digits(cell.milliseconds(part)) for part in COLUMNS),
                 f"{cell.error:.0e}",
             )
             size = cell.size

@@ -185,8 +185,8 @@ def write_result(path: Path | None, command: str, content: Mapping[str, Any]) ->
 
 
 def seconds(timings: Timings) -> dict[str, float]:
-    """The parts of a time and their sum, for `write_json`."""
-    return {**asdict(timings), "total": timings.total}
+    """The parts of a time and their sums, for `write_json`."""
+    return {**asdict(timings), "plan": timings.plan, "total": timings.total}
 
 
 def _finite(content: Any) -> Any:

@@ -1,8 +1,9 @@
 """Timing: solvers over sizes and rows of a capture, as plain records.
 
-Build, reduce, solve and recover are kept apart, and each record carries the objective's error
-beside the time.  A solver is run on a size only if it takes the problem and if what it needed on
-smaller sizes says that it can stay within the time limit; otherwise the reason is recorded.
+The solver's parts and the certificate's are kept apart, and each record carries the objective's
+error beside the time.  A solver is run on a size only if it takes the problem and if what it
+needed on smaller sizes says that it can stay within the time limit; otherwise the reason is
+recorded.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Cell:
         return len(self.solved) / len(self.records) if self.records else 0.0
 
     def milliseconds(self, part: str = "total") -> float:
-        """Median milliseconds of a part of `Timings` over the solved rows."""
+        """Median milliseconds of a part or sum of `Timings` over the solved rows."""
         return 1e3 * float(median(getattr(r.timings, part) for r in self.solved))
 
     @property

@@ -22,7 +22,7 @@ AXES = {"paths": "paths K", "length": "path length L", "temperature": "temperatu
 
 
 def draw_times(path: Path, cells: Sequence[Cell]) -> None:
-    """Draw median milliseconds over (k, n); hollow where rows are left out."""
+    """Draw median milliseconds of plan and certificate over (k, n); hollow: rows left out."""
     sizes = list(dict.fromkeys(cell.size for cell in cells))
     with figure(path, 8.0, 4.5) as canvas:
         axes = canvas.subplots()
@@ -39,7 +39,7 @@ def draw_times(path: Path, cells: Sequence[Cell]) -> None:
         axes.set_yscale("log")
         axes.set_xticks(range(len(sizes)), [f"({s.k or 'V'}, {s.n})" for s in sizes])
         axes.set_xlabel("(k, n): n drafts from the top k tokens; hollow: not all rows")
-        axes.set_ylabel("median ms a token")
+        axes.set_ylabel("median ms a token, with certificate")
         canvas.legend(loc="outside right center")
 
 

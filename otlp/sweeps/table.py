@@ -19,7 +19,8 @@ COLUMNS: dict[str, type] = {
     "gap": float,
     "marginal_error": float,
     "subset_size": int,
-    "seconds": float,
+    "plan_seconds": float,
+    "total_seconds": float,
     "load_seconds": float,
     "message": str,
 }
@@ -43,8 +44,9 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     dict of list
         `COLUMNS`, one entry a row, in the order of the rows.  ``row``, ``status`` and
         ``message`` say where and why an error was raised; what it left unknown is NaN in a column
-        of floats, "" in one of words, None in ``subset_size``.  ``seconds`` leave out the loading
-        and compiling of kernels, which are ``load_seconds``.
+        of floats, "" in one of words, None in ``subset_size``.  ``plan_seconds`` are the
+        solver's, ``total_seconds`` include the certificate, and ``load_seconds``, of loading and
+        compiling, are in neither.
 
     Raises
     ------
@@ -88,7 +90,8 @@ def _known(row: Row) -> dict[str, Any]:
         "gap": solution.gap,
         "marginal_error": solution.marginal_error,
         "subset_size": None if subset is None else int(subset.sum()),
-        "seconds": solution.timings.total,
+        "plan_seconds": solution.timings.plan,
+        "total_seconds": solution.timings.total,
         "load_seconds": solution.timings.load,
     }
 

@@ -192,6 +192,7 @@ class GlobalResolution(SystemSolver):
             details |= outer.details | inner.details | self._guarantee(outer, inner)
         clock.lap("solve")
         plan, subset = support.invert(PrimalDual(plan, sides.outer.subset), inverse)
+        clock.lap("recover")
         if plan is None and self.fallback is not None:
             capability = self.fallback.supports(problem)
             if capability:
@@ -202,7 +203,6 @@ class GlobalResolution(SystemSolver):
             stopped.message += (
                 f" Nor does the fallback {self.fallback.name} take it: {capability.reason}."
             )
-        clock.lap("recover")
         exact = self.plan == "lossless"
         claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
         return Answer(plan, claim, subset, stopped.status, stopped.message, details)

@@ -1,0 +1,128 @@
+"""Seconds are charged to who spent them: the parts of a solve, whatever they take."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp import reductions
+from otlp.plan import Marginals, TablePlan
+from otlp.solvers import SOLVERS
+from otlp.timing import Stopwatch, Timings
+
+TARGET, DRAFT = [0.1, 0.6, 0.2, 0.1], [0.5, 0.3, 0.2, 0.0]
+PROBLEMS = [
+    otlp.Problem(TARGET, otlp.IID(DRAFT, n=2)),
+    otlp.Problem(TARGET, otlp.IID(DRAFT, n=1)),
+    otlp.Problem(TARGET, otlp.WithoutReplacement(DRAFT, n=2)),
+    otlp.Problem(TARGET, otlp.Greedy(DRAFT, n=2)),
+    otlp.Problem(TARGET, otlp.Hub(DRAFT)),
+    otlp.Problem(TARGET, otlp.Explicit([[0, 1], [2, 3]], [0.4, 0.6])),
+]
+PARTS = {
+    "linear-program": {"reduce", "build", "solve", "recover"},
+    "max-flow": {"reduce", "build", "solve", "recover"},
+    "slackness": {"reduce", "build", "solve", "recover"},
+    "global-resolution": {"reduce", "solve", "recover"},
+    "orderings": {"reduce", "solve", "recover"},
+    "random-ranks": {"reduce", "solve", "recover"},
+}
+"""What the solvers with reductions spend their time on; all others solve, and nothing else."""
+
+MOMENT = 0.05
+
+
+def spent(timings: Timings) -> set[str]:
+    """The parts of the plan that took any time at all."""
+    parts = {name for name, seconds in vars(timings).items() if seconds > 0.0}
+    return parts - {"marginals", "bound", "load"}
+
+
+def wait() -> None:
+    end = perf_counter() + MOMENT
+    while perf_counter() < end:
+        pass
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_solver_is_charged_for_what_it_does(name: str) -> None:
+    solver = SOLVERS[name]()
+    taken = [problem for problem in PROBLEMS if solver.supports(problem)]
+    assert taken
+    for problem in taken:
+        solution = solver.solve(problem)
+        timings = solution.timings
+        assert min(astuple(timings)) >= 0.0
+        assert spent(timings) == PARTS.get(solution.solver, {"solve"})
+        solvers_own = timings.reduce + timings.build + timings.solve + timings.recover
+        assert timings.plan == solvers_own
+        assert timings.total == timings.plan + timings.marginals + timings.bound
+        assert timings.marginals > 0.0 and timings.bound > 0.0
+
+
+class Slow(TablePlan):
+    """A plan that is there at once, and takes its time to be summed up."""
+
+    def marginals(self) -> Marginals:
+        wait()
+        return super().marginals()
+
+
+class Mine(otlp.Solver):
+    name = "mine"
+
+    def supports(self, problem: otlp.Problem) -> otlp.Capability:
+        wait()
+        return super().supports(problem)
+
+    def answer(self, problem: otlp.Problem, clock: Stopwatch) -> otlp.Answer:
+        wait()
+        tuples = problem.drafts.enumerate_tuples()
+        return otlp.Answer(Slow(problem, tuples, np.tile(problem.target, (len(tuples.mass), 1))))
+
+
+def test_the_verifier_is_charged_for_the_certificate() -> None:
+    began = perf_counter()
+    timings = Mine().solve(PROBLEMS[0]).timings
+    outside = perf_counter() - began
+    assert spent(timings) == {"solve"}
+    assert timings.plan >= 2.0 * MOMENT and timings.marginals >= MOMENT
+    # all but what waits, and loading, is of neither: what one has is missing at the other
+    assert timings.plan + MOMENT <= timings.total <= outside
+
+
+class Waiting(reductions.Support):
+    """A reduction that takes its time, as one of any part may."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part  # type: ignore[misc]
+
+    def apply(self, source: otlp.Problem):  # type: ignore[no-untyped-def]
+        wait()
+        return super().apply(source)
+
+
+@pytest.mark.parametrize("part", ["reduce", "build"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_reduction_says_which_part_it_is(part: str, nested: bool) -> None:
+    class Slower(otlp.solvers.MaxFlow):
+        @property
+        def reduction(self) -> reductions.Chain:
+            first = Waiting(part)
+            steps = reductions.MergeTuples(), reductions.NetworkReduction()
+            return reductions.Chain(reductions.Chain(first) if nested else first, *steps)
+
+    assert getattr(Slower().solve(PROBLEMS[0]).timings, part) >= MOMENT
+
+
+def test_auto_is_charged_for_the_choice() -> None:
+    class Choosing(otlp.solvers.Auto):
+        def select(self, problem: otlp.Problem) -> otlp.Solver:
+            wait()
+            return super().select(problem)
+
+    assert Choosing().solve(PROBLEMS[0]).timings.solve >= MOMENT
