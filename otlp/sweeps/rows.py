@@ -97,8 +97,7 @@ class CaptureRows:
         for number in self.numbers:
             try:
                 row = self.capture[number]
-                found.update(np.ascontiguousarray(row.target_logits))
-                found.update(np.ascontiguousarray(row.draft_logits))
+                found.update(row.target_logits.tobytes() + row.draft_logits.tobytes())
             except OTLPError as error:  # a row that cannot be read has a reason later
                 found.update(str(error).encode())
         labels = ("target_model", "draft_model", "source", "synthetic", "vocab_size")
