@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -14,6 +15,19 @@ from otlp.distribution import FloatArray
 
 Action = Callable[[], object]
 Clock = Callable[[], float]
+
+
+UNITS = ("amx_bf16", "avx512_bf16", "bf16")
+"""Flags of processors that multiply in bfloat16: Intel's tiles, AVX-512, Arm."""
+
+
+def bfloat16_units(listing: Path = Path("/proc/cpuinfo")) -> str:
+    """Which of them this processor has, as Linux lists them; "unknown" elsewhere."""
+    text = listing.read_text() if listing.exists() else ""
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
+    if not flags:
+        return "unknown"
+    return ", ".join(one for one in UNITS if one in flags[1].split()) or "none"
 
 
 def seconds_of(action: Action, *clocks: Clock) -> Any:

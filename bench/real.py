@@ -16,12 +16,14 @@ import sys
 from pathlib import Path
 
 import click
+from measuring import bfloat16_units
 
 from otlp.cli.options import ListOf
 from otlp.cli.output import note
 
 BENCH = Path(__file__).parent
-SECONDS = "tokens_a_second.py --target smollm2 --prompts humaneval:70-99 --limit 8"
+SECONDS = "tokens_a_second.py --target smollm2 --draft copying:smollm2-draft --limit 30 "
+SECONDS += "--prompts humaneval:70-99"
 PARTS = {
     "capture": "capture_smollm2.py",
     "acceptance": "-m otlp compare --n 1,2,4,8 --schemes iid --rows 1000 "
@@ -31,9 +33,9 @@ PARTS = {
     "trees": "trees.py --pair smollm2 --tokens 64 --length 8 --checking 6 --sharper 0.6 "
     "--json results/trees_smollm2.json --figure ../docs/figures/trees_smollm2.svg",
     "law": "real_law.py --json results/real_law.json",
-    "seconds": f"{SECONDS} --draft smollm2-draft --dtype bfloat16 "
-    "--settings 1x1,1x2,1x3,1x4,2-1-1,2-2 --json results/real_seconds.json",
-    "seconds in float32": f"{SECONDS} --draft copying:smollm2-draft --dtype float32 "
+    "seconds": f"{SECONDS} --dtype bfloat16 "
+    "--settings 1x1,1x2,1x3,1x4,2-2,2-2-1 --json results/real_seconds.json",
+    "seconds in float32": f"{SECONDS} --dtype float32 "
     "--settings 1x1,1x3,1x4,1x6,2-2 --json results/real_seconds_float32.json",
 }
 
@@ -42,6 +44,7 @@ PARTS = {
 @click.option("--parts", type=ListOf(click.Choice(list(PARTS))), default=",".join(PARTS))
 def main(parts: tuple[str, ...]) -> None:
     """Run the parts in turn, in the folder bench."""
+    note(f"units for bfloat16 in this processor: {bfloat16_units()}")
     for part in parts:
         note(f"\n{part}: python {PARTS[part]}")
         subprocess.run([sys.executable, *shlex.split(PARTS[part])], check=True, cwd=BENCH)

@@ -20,6 +20,7 @@ import click
 import numpy as np
 import torch
 from llama_cpp import llama_cpp
+from measuring import bfloat16_units
 
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import progress, show, table, write_json
@@ -195,8 +196,8 @@ def main(json_path: Path | None, **options: Any) -> None:
             for name, way in found.ways.items()
         ]
         drift = found.drift(clock).record()
-        content = {"torch": torch.__version__, "clock": clock, "drift": drift, "ways": rows}
-        write_json(json_path, content)
+        content = {"torch": torch.__version__, "bfloat16 units": bfloat16_units(), "clock": clock}
+        write_json(json_path, {**content, "drift": drift, "ways": rows})
     report(found, clock)
 
 

@@ -29,6 +29,29 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return importlib.import_module
 
 
+@pytest.mark.parametrize(
+    ("listing", "units"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16 wbnoinvd\n", "avx512_bf16"),
+        (
+            "vendor_id : x\nflags : amx_bf16 avx512_bf16 amx_tile\nflags : fpu\n",
+            "amx_bf16, avx512_bf16",
+        ),
+        ("processor: 0\nFeatures\t: fp asimd bf16\n", "bf16"),
+        ("flags\t\t: fpu avx2 avx512f\nbugs : avx512_bf16\n", "none"),
+        ("processor : 0\n", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_units_for_bfloat16_are_read_off_the_flags(
+    listing: str | None, units: str, tmp_path: Path, load: Callable[[str], Any]
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if listing is not None:
+        path.write_text(listing)
+    assert load("measuring").bfloat16_units(path) == units
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_gpu_command_runs_on_a_cpu(tmp_path: Path) -> None:
