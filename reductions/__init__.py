@@ -5,22 +5,26 @@ an answer is a pair: a plan or a flow, and the proof of its optimality.  A `Chai
 a reduction.  Docstrings say source, result, what survives and the cost.
 """
 
+from otlp.reductions.canonical_decomposition import CanonicalDecomposition
 from otlp.reductions.chain import Chain
 from otlp.reductions.complementary_slackness import ComplementarySlackness
 from otlp.reductions.flow_network import FlowNetwork, NetworkReduction
 from otlp.reductions.merge_tuples import MergeTuples
+from otlp.reductions.pairwise_cut import PairwiseCut
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import Relaxation, RelaxedOTLP
 from otlp.reductions.support import Support
 from otlp.reductions.transport_program import FullProgram, RelaxedProgram, TransportProgram
 
 __all__ = [
+    "CanonicalDecomposition",
     "Chain",
     "ComplementarySlackness",
     "FlowNetwork",
     "FullProgram",
     "MergeTuples",
     "NetworkReduction",
+    "PairwiseCut",
     "PrimalDual",
     "Reduction",
     "Relaxation",

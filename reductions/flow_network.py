@@ -7,15 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray, Mask, sum_by
+from otlp.distribution import FloatArray, IntArray
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
-
-TOLERANCES = (1e-15, 1e-13, 1e-11, 1e-9)
-"""Flows and slacks up to this count as zero, where the tolerances before it prove nothing."""
-
-GAP = 1e-12
-"""A bound this close to the flow's value proves enough; no larger tolerance is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,55 +98,11 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
         return network, (source, network.middle)
 
     def invert(self, answer: PrimalDual, inverse: tuple[RelaxedOTLP, slice]) -> PrimalDual:
-        """Read S, shape (nnz,), off the flow on the arcs, and H* off its minimum cut."""
+        """Read S, shape (nnz,), off the flow on the arcs, and H* off the engine's minimum cut."""
         relaxed, middle = inverse
-        flow = answer.primal[middle]
-        return PrimalDual(flow, minimum_cut(relaxed, flow))
-
-
-def minimum_cut(relaxed: RelaxedOTLP, flow: FloatArray) -> Mask:
-    """H* of an optimal solution S of the relaxed OTLP, for any draft scheme.
-
-    Parameters
-    ----------
-    relaxed : RelaxedOTLP
-    flow : ndarray, shape (nnz,)
-        S, optimal up to rounding.
-
-    Returns
-    -------
-    ndarray of bool, shape (V,)
-        The subset of least `RelaxedOTLP.dual_value` among the cuts read off at a few tolerances,
-        since in floats a full arc may seem to have room.
-
-    Notes
-    -----
-    O(nnz) for each step of a breadth-first search, of which there are a few.
-    """
-    value = float(flow.sum())
-    best, least = np.zeros(relaxed.target.size, dtype=bool), 1.0
-    for tolerance in TOLERANCES:
-        subset = tokens_beyond_cut(relaxed, flow, tolerance)
-        bound = relaxed.dual_value(subset)
-        if bound < least:
-            best, least = subset, bound
-        if least - value <= GAP:
-            break
-    return best
-
-
-def tokens_beyond_cut(relaxed: RelaxedOTLP, flow: FloatArray, tolerance: float) -> Mask:
-    """Tokens that no residual path from the source reaches: y = 1 in Appendix E's dual.
-
-    The source reaches tokens whose mass is not used up; a token all groups that have it, since
-    its arcs are unbounded; and a group the tokens from which it has flow, to be taken back.
-    """
-    members, offsets = relaxed.groups.members, relaxed.groups.offsets
-    carries = flow > tolerance
-    used = sum_by(members, flow, relaxed.target.size)
-    reached: Mask = relaxed.target - used > tolerance
-    count = 0
-    while count < (count := int(reached.sum())):
-        groups = np.logical_or.reduceat(reached[members], offsets[:-1])
-        reached[members[groups[relaxed.groups.rows] & carries]] = True
-    return ~reached
+        subset = answer.dual
+        if subset is not None:
+            subset = subset[: relaxed.target.size]
+            if relaxed.dual_value(subset) >= 1.0:  # the empty set proves as much
+                subset = np.zeros_like(subset)
+        return PrimalDual(answer.primal[middle], subset)

@@ -19,8 +19,8 @@ class PrimalDual(NamedTuple):
         each arc.  Of a linear program: its variables.
     dual
         Of a `Problem` or a relaxed OTLP: the subset H behind the upper bound, a mask of shape
-        (V,).  Of a linear program: the prices of its rows.  None where it is not known, as for a
-        network, whose flow tells its cut.
+        (V,).  Of a network: its nodes on the sink's side of the minimum cut, a mask.  Of a linear
+        program: the prices of its rows.  None where it is not known.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Solvers: from a problem to a certified plan.  One file a solver; `by_name` has their names."""
 
 from otlp.solvers.auto import Auto
-from otlp.solvers.by_name import SOLVERS, make_solver, with_time_limit
+from otlp.solvers.by_name import SOLVERS, line_up, make_solver, with_time_limit
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -34,6 +34,7 @@ __all__ = [
     "Slackness",
     "Solver",
     "SpeculativeSampling",
+    "line_up",
     "make_solver",
     "with_time_limit",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from otlp.checks import nearest
 from otlp.errors import InvalidInputError, UnknownSolverError
 from otlp.solvers.auto import Auto
+from otlp.solvers.flow_solver import FlowSolver
 from otlp.solvers.global_resolution.global_resolution import GlobalResolution
 from otlp.solvers.greedy import GreedySolver
 from otlp.solvers.hub import HubSolver
@@ -78,6 +79,7 @@ class Options(TypedDict, total=False):
     Which solver takes which says its own page; `make_solver` refuses the others by name.
     """
 
+    engine: str
     fallback: Solver | SolverName | None
     form: str
     gap: float
@@ -150,6 +152,35 @@ def with_time_limit(name: str, seconds: float) -> Solver:
     """
     limited = name in SOLVERS and "time_limit" in option_names(SOLVERS[name])
     return make_solver(name, time_limit=seconds) if limited else make_solver(name)
+
+
+def line_up(names: Sequence[str], seconds: float, engines: Sequence[str] = ()) -> dict[str, Solver]:
+    """Look up solvers, as `with_time_limit` does, those of maximum flows once an engine.
+
+    Raises
+    ------
+    InvalidInputError
+        If engines are named, and none of the solvers has one.
+
+    Examples
+    --------
+    >>> from otlp.solvers import line_up
+    >>> list(line_up(["martingale", "max-flow"], 5.0, ["ortools", "graph-tool"]))
+    ['martingale', 'max-flow, ortools', 'max-flow, graph-tool']
+    """
+    found: dict[str, Solver] = {}
+    for name in names:
+        solver = with_time_limit(name, seconds)
+        if isinstance(solver, FlowSolver) and engines:
+            found |= {f"{name}, {engine}": replace(solver, engine=engine) for engine in engines}
+        else:
+            found[name] = solver
+    if engines and not any(isinstance(solver, FlowSolver) for solver in found.values()):
+        raise InvalidInputError(
+            f"engine is {', '.join(engines)}, and of {', '.join(names)} none has one: max-flow and "
+            "slackness do"
+        )
+    return found
 
 
 def option_names(kind: type[Solver]) -> list[str]:

@@ -1,16 +1,16 @@
-"""What the solvers that find maximum flows share: OR-Tools, and its limits."""
+"""What the solvers that find maximum flows share: the engine and its limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from otlp.checks import MEMORY_LIMIT
-from otlp.distribution import FloatArray
+from otlp.checks import MEMORY_LIMIT, check_choice
 from otlp.errors import Capability, fits
 from otlp.problem import Problem
+from otlp.reductions import PrimalDual
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.solvers.chain_solver import ChainSolver
-from otlp.solvers.engines import ortools
+from otlp.solvers.engines import FLOW_ENGINES
 from otlp.solvers.solver import engine_errors
 
 BYTES_PER_ARC = 200.0
@@ -19,23 +19,30 @@ BYTES_PER_ARC = 200.0
 
 @dataclass(frozen=True)
 class FlowSolver(ChainSolver):
-    """Base class of the solvers that run OR-Tools; they describe the options."""
+    """Base class of the solvers that find maximum flows; they describe the options."""
 
+    engine: str = "ortools"
     memory_limit: int = MEMORY_LIMIT
     time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, FLOW_ENGINES)
+        super().__post_init__()
 
     def supports(self, problem: Problem) -> Capability:
         """Accept problems whose networks fit the memory limit."""
         arcs = self.work(problem)
         return fits(f"a network of {arcs:,.0f} arcs", BYTES_PER_ARC * arcs, self.memory_limit)
 
-    def flow(self, network: FlowNetwork, what: str = "maximum flow") -> FloatArray:
-        """Flow on every arc, shape (arcs,); `what` tells one of two networks in a message.
+    def flow(self, network: FlowNetwork, what: str = "maximum flow") -> PrimalDual:
+        """Find a maximum flow, and a minimum cut; `what` tells one of two networks in a message.
 
         Raises
         ------
         Stopped
             With `Status.TIME_LIMIT`, or `Status.NUMERICAL_ERROR` where the engine failed.
+        EngineNotFoundError
+            If the engine is not there.
         """
-        with engine_errors(f"ortools, {what}"):
-            return ortools.max_flow(network)
+        with engine_errors(f"{self.engine}, {what}"):
+            return FLOW_ENGINES[self.engine](network)

@@ -18,10 +18,12 @@ class MaxFlow(FlowSolver):
     """Solve the relaxed OTLP, merged by set of tokens, as a maximum flow.
 
     Global Resolution, section 5.2 and Appendix F.  The chain is support, merging, network,
-    engine, and all of it back; the minimum cut of the flow is the proof of optimality.
+    engine, and all of it back; the engine's minimum cut is the proof of optimality.
 
     Parameters
     ----------
+    engine : str
+        "ortools", or "graph-tool", the paper's own, which PyPI does not have.
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
@@ -30,7 +32,7 @@ class MaxFlow(FlowSolver):
     Raises
     ------
     InvalidInputError
-        If an option is out of range.
+        If an option is out of range; for an unknown engine, suggests the nearest.
 
     Notes
     -----
@@ -63,5 +65,5 @@ class MaxFlow(FlowSolver):
         self, reduced: FlowNetwork, clock: Stopwatch
     ) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on the network."""
-        details = {"engine": "ortools", "sets": reduced.groups, "arcs": reduced.tails.size}
-        return PrimalDual(self.flow(reduced)), details
+        details = {"engine": self.engine, "sets": reduced.groups, "arcs": reduced.tails.size}
+        return self.flow(reduced), details

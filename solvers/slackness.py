@@ -36,6 +36,8 @@ class Slackness(FlowSolver, SystemSolver):
 
     Parameters
     ----------
+    engine : str
+        "ortools", or "graph-tool", the paper's own, which PyPI does not have.
     memory_limit : int
         Bytes that the solve may need.
     time_limit : float, optional
@@ -44,7 +46,7 @@ class Slackness(FlowSolver, SystemSolver):
     Raises
     ------
     InvalidInputError
-        If an option is out of range.
+        If an option is out of range; for an unknown engine, suggests the nearest.
 
     Notes
     -----
@@ -76,7 +78,7 @@ class Slackness(FlowSolver, SystemSolver):
     def run(self, reduced: Systems, clock: Stopwatch) -> tuple[PrimalDual, Mapping[str, object]]:
         """Run the engine on both networks."""
         details = {
-            "engine": "ortools",
+            "engine": self.engine,
             "outer_sets": len(reduced.outer.groups),
             "inner_sets": len(reduced.inner.groups),
         }
@@ -95,7 +97,8 @@ class Slackness(FlowSolver, SystemSolver):
         """S of one system, shape (nnz,)."""
         if network.groups == 0:
             return np.empty(0)
-        return self.flow(network, f"{name} system")[network.middle]
+        flow: FloatArray = self.flow(network, f"{name} system").primal[network.middle]
+        return flow
 
 
 def _network(system: RelaxedOTLP) -> FlowNetwork:

@@ -63,3 +63,17 @@ def trained() -> Any:
     from otlp.decode.models.loading import load_pair
 
     return load_pair(device="cpu")
+
+
+@pytest.fixture(scope="session", params=["ortools", "graph-tool"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine of maximum flows; graph-tool where it can be had."""
+    from otlp.errors import EngineNotFoundError
+    from otlp.solvers.engines import graph_tool
+
+    if request.param == "graph-tool":
+        try:
+            graph_tool.load()
+        except EngineNotFoundError as error:
+            pytest.skip(f"needs graph-tool: {error}")
+    return str(request.param)

@@ -13,6 +13,7 @@ from rich.text import Text
 from otlp.cli import options
 from otlp.cli.output import console, note, progress, seconds, show, table, write_result, write_whole
 from otlp.cli.rows import ChosenRows
+from otlp.solvers import line_up
 from otlp.studies.benchmark import Cell, Size, benchmark
 from otlp.studies.figures import draw_times
 
@@ -27,6 +28,7 @@ COLUMNS = ("reduce", "build", "solve", "recover", "plan", "marginals", "bound", 
 Examples:
   otlp bench                                        the table, in under a minute
   otlp bench --top-k 100,1000 --n 2,3 --solvers max-flow,martingale --rows 20
+  otlp bench --solvers max-flow --engine ortools --engine graph-tool
   otlp bench mine.safetensors --json times.json --figure times.svg
   otlp bench --top-k 0 --n 2,4,8 --solvers martingale    0 = the whole vocabulary
 """
@@ -35,6 +37,7 @@ Examples:
 @options.top_k_option("10,100,1000")
 @options.n_option("2,3,4")
 @options.solvers_option(",".join(DEFAULT_SOLVERS))
+@options.engine_option(multiple=True)
 @options.rows_option(5)
 @options.time_limit_option(5.0)
 @options.temperature_option()
@@ -46,6 +49,7 @@ def command(
     top_k: tuple[int | None, ...],
     n: tuple[int, ...],
     solvers: tuple[str, ...],
+    engine: tuple[str, ...],
     rows: int,
     time_limit: float,
     temperature: float,
@@ -65,9 +69,10 @@ def command(
     sizes = [Size(k, drafts) for k in top_k for drafts in n]
     for k in top_k:
         data.check_top_k(k)
-    total = len(solvers) + len(sizes) * len(solvers) * len(chosen.numbers)
+    timed = line_up(solvers, time_limit, engine)
+    total = len(timed) + len(sizes) * len(timed) * len(chosen.numbers)
     with progress("warming up", total) as step:
-        asked = (data, sizes, solvers, chosen.numbers, time_limit, temperature)
+        asked = (data, sizes, timed, chosen.numbers, time_limit, temperature)
         cells = list(benchmark(*asked, progress=step, jobs=jobs))
     found: dict[str, object] = {
         **chosen.chosen,
@@ -81,7 +86,7 @@ def command(
         write_whole(figure_path, lambda path: draw_times(path, cells))
     console.print("Milliseconds a token with certificate, and acceptance")
     console.print(f"{chosen.title}\n")
-    show(_times(cells, solvers))
+    show(_times(cells, list(timed)))
     note(
         "\nMedian time of plan and certificate (success rate, if not 100%), below it the mean "
         "acceptance of the solved rows. A dash: skipped, for the reason below."
@@ -111,7 +116,7 @@ def command(
 
 
 def _times(cells: Sequence[Cell], solvers: Sequence[str]) -> Table:
-    made = table("(k, n)", *(solver.replace("-", "-\n") for solver in solvers))
+    made = table("(k, n)", *(solver.replace(", ", ",\n").replace("-", "-\n") for solver in solvers))
     by_size: dict[Size, list[Cell]] = {}
     for cell in cells:
         by_size.setdefault(cell.size, []).append(cell)

@@ -14,7 +14,7 @@ from otlp.cli import options
 from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
-from otlp.solvers import SOLVERS, with_time_limit
+from otlp.solvers import SOLVERS, line_up
 from otlp.studies.attempt import warm
 from otlp.studies.benchmark import small_problems
 from otlp.studies.crosscheck import CrossCheck, cross_check
@@ -26,6 +26,7 @@ Examples:
   otlp check                                  ten rows, top-k 10, n = 2, all solvers
   otlp check --top-k 20 --n 3 --rows 5
   otlp check --scheme independent --n 3
+  otlp check --solvers max-flow,slackness --engine ortools --engine graph-tool
   otlp check --solvers martingale,max-flow --top-k 100 --tolerance 1e-9
 """
 )
@@ -35,6 +36,7 @@ Examples:
 @options.scheme_option()
 @options.row_options(top_k=10)
 @options.solvers_option(None)
+@options.engine_option(multiple=True)
 @options.tolerance_option(1e-7)
 @options.time_limit_option(10.0)
 @options.json_option("Write what was compared to a file.")
@@ -43,6 +45,7 @@ def command(
     rows: int,
     n: int,
     solvers: tuple[str, ...] | None,
+    engine: tuple[str, ...],
     tolerance: float,
     time_limit: float,
     json_path: Path | None,
@@ -56,16 +59,17 @@ def command(
     """
     spread = ChosenRows.spread(capture, rows)
     numbers = spread.numbers
-    chosen = solvers or tuple(name for name in SOLVERS if name != "auto")
+    names = solvers or tuple(name for name in SOLVERS if name != "auto")
+    chosen = line_up(names, time_limit, engine)
     instances = [spread.problem(row, n, **cut) for row in numbers]
     checks: dict[int, CrossCheck] = {}
     with progress("warming up", len(chosen) + len(instances)) as step:
         small = small_problems(spread.capture)
-        for name in chosen:
-            warm(with_time_limit(name, time_limit), small)
+        for name, solver in chosen.items():
+            warm(solver, small)
             step(f"warming up {name}")
         for row, instance in zip(numbers, instances, strict=True):
-            checks[row] = cross_check(instance, chosen, tolerance, time_limit)
+            checks[row] = cross_check(instance, chosen, tolerance)
             step(f"row {row}")
     solutions = {name: _solutions(checks, name) for name in chosen}
     lines = {name: _line(found) for name, found in solutions.items() if found}

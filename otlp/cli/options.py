@@ -20,6 +20,7 @@ from otlp.data.captures import Capture, builtin, load
 from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError
 from otlp.solvers import SOLVERS, make_solver
+from otlp.solvers.engines import FLOW_ENGINES, graph_tool
 from otlp.studies.canvas import file_types
 
 Command = Callable[..., Any]
@@ -242,6 +243,7 @@ own_rules_option = _option(
     "--rules", ListOf(RuleName()), "Solvers by their names, and rules of yours as FILE.py:FUNCTION."
 )
 solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")
+
 time_limit_option = _option(
     "--time-limit", Positive(), "Seconds after which a solve, or an audit, is ended."
 )
@@ -267,6 +269,20 @@ def draft_temperature_option(kind: Any = float) -> Decorator:
     """Add ``--draft-temperature``, None where it is that of both."""
     help = "Temperature of the draft alone."
     return _option("--draft-temperature", kind, help, unset="that of both")()
+
+
+def _there(_: click.Context, __: click.Parameter, value: Any) -> Any:
+    """Look for an engine before any work."""
+    if value and "graph-tool" in value:
+        graph_tool.load()
+    return value
+
+
+def engine_option(multiple: bool = False) -> Decorator:
+    """Add ``--engine``, passed as a name or None, or as a tuple where it may be repeated."""
+    help = "Who finds the maximum flows of max-flow and slackness."
+    kind = click.Choice(list(FLOW_ENGINES))
+    return _option("--engine", kind, help, unset="ortools", multiple=multiple, callback=_there)()
 
 
 def vocab_size_option(default: int | None, least: int = 1) -> Decorator:

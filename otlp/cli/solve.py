@@ -26,6 +26,7 @@ Examples:
   otlp solve                                   first row of the built-in capture, n = 2
   otlp solve --row 7 --n 4 --temperature 0.6
   otlp solve mine.safetensors --top-k 50 --solver max-flow
+  otlp solve --solver max-flow --engine graph-tool --top-k 50
   otlp solve --scheme without-replacement --n 3
   otlp solve --solver linear-program -o form=full --top-k 4
 """
@@ -36,6 +37,7 @@ Examples:
 @options.scheme_option()
 @options.row_options()
 @click.option("--solver", type=SolverName(), default="auto", help="A solver by its name.")
+@options.engine_option()
 @click.option("-o", "--option", "options", multiple=True, help="A solver's option, as name=value.")
 @options.json_option("Write the certificate to a file.")
 def command(
@@ -43,12 +45,17 @@ def command(
     row: int,
     n: int,
     solver: str,
+    engine: str | None,
     options: tuple[str, ...],
     json_path: Path | None,
     **cut: Any,
 ) -> None:
     """Solve one row of a capture and print its certificate."""
-    chosen = make_solver(solver, **dict(map(_parse_option, options)))
+    options += () if engine is None else (f"engine={engine}",)
+    given = dict(map(_parse_option, options))
+    if len(given) < len(options):
+        raise click.UsageError(f"of {', '.join(options)} one is given twice")
+    chosen = make_solver(solver, **given)
     single = ChosenRows.single(capture, row)
     instance = single.problem(row, n, **cut)
     with progress("solving", None):

@@ -8,7 +8,7 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
@@ -18,7 +18,6 @@ from otlp.data.captures import Capture
 from otlp.drafts import IID
 from otlp.problem import Problem
 from otlp.solution import Guarantee
-from otlp.solvers import with_time_limit
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import attempt, warm
 from otlp.sweeps.workers import in_order, in_this_process
@@ -116,7 +115,7 @@ class Cell:
 def benchmark(
     capture: Capture,
     sizes: Sequence[Size],
-    solvers: Sequence[str],
+    solvers: Mapping[str, Solver],
     rows: Sequence[int],
     time_limit: float,
     temperature: float = 1.0,
@@ -130,12 +129,12 @@ def benchmark(
     capture : Capture
     sizes : sequence of Size
         Best in ascending order, so that small sizes predict large ones.
-    solvers : sequence of str
-        Names from `otlp.solvers.SOLVERS`.
+    solvers : mapping of str to Solver
+        By what each is called, as `otlp.solvers.line_up` gives them.
     rows : sequence of int
         Rows of the capture.
     time_limit : float
-        Seconds a solve.
+        Seconds a solve, which those of `solvers` that take a limit have.
     temperature : float
         Of both models.
     jobs : int, optional
@@ -150,20 +149,19 @@ def benchmark(
     Cell
         Size by size, in the order of `solvers`.
     """
-    limited = {name: with_time_limit(name, time_limit) for name in solvers}
     small = small_problems(capture, temperature)
     paces: dict[str, float] = {}  # seconds a unit of work, by solver
-    for name in solvers:
+    for name, solver in solvers.items():
         if in_this_process(jobs):
-            _warm_up(name, time_limit, small)
+            _warm_up(name, solver, small)
         progress(f"warming up {name}")
     for size in sizes:
         problems = [_problem(capture, row, size, temperature) for row in rows]
-        for name, solver in limited.items():
+        for name, solver in solvers.items():
             label = f"({size.k or capture.vocab_size}, {size.n}) {name}"
             reason = _too_slow(solver, problems[0], paces.get(name, 0.0), time_limit)
             records: list[Record] = []
-            work = partial(_timed, name=name, time_limit=time_limit, small=small)
+            work = partial(_timed, name=name, solver=solver, time_limit=time_limit, small=small)
             tasks = [] if reason else zip(rows, problems, strict=True)
             done = in_order(work, tasks, jobs)
             for found, problem in zip(done, problems, strict=False):
@@ -187,12 +185,12 @@ _warm: set[str] = set()
 
 
 def _timed(
-    task: tuple[int, Problem], name: str, time_limit: float, small: list[Problem]
+    task: tuple[int, Problem], name: str, solver: Solver, time_limit: float, small: list[Problem]
 ) -> Record | str:
     """Time one solve, in the worker; or say why there is none."""
     row, problem = task
-    _warm_up(name, time_limit, small)
-    found = attempt(with_time_limit(name, time_limit), problem)
+    _warm_up(name, solver, small)
+    found = attempt(solver, problem)
     if found.solution is None:
         return found.reason
     if found.solution.timings.total > time_limit:
@@ -205,9 +203,9 @@ def _timed(
     )
 
 
-def _warm_up(name: str, time_limit: float, small: list[Problem]) -> None:
+def _warm_up(name: str, solver: Solver, small: list[Problem]) -> None:
     if name not in _warm:
-        warm(with_time_limit(name, time_limit), small)
+        warm(solver, small)
         _warm.add(name)
 
 

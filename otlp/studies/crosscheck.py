@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from otlp.certificate import LOSSLESS_TOLERANCE
 from otlp.problem import Problem
 from otlp.solution import Solution, Status
-from otlp.solvers import with_time_limit
+from otlp.solvers.solver import Solver
 from otlp.studies.attempt import Attempt, attempt
 
 
@@ -29,7 +29,7 @@ class CrossCheck:
 
 
 def cross_check(
-    problem: Problem, solvers: Sequence[str], tolerance: float = 1e-7, time_limit: float = 60.0
+    problem: Problem, solvers: Mapping[str, Solver], tolerance: float = 1e-7
 ) -> CrossCheck:
     """Solve a problem with several solvers and compare what they certify.
 
@@ -40,14 +40,12 @@ def cross_check(
     Parameters
     ----------
     problem : Problem
-    solvers : sequence of str
-        Names from `otlp.solvers.SOLVERS`.
+    solvers : mapping of str to Solver
+        By what each is called, as `otlp.solvers.line_up` gives them.
     tolerance : float
         By how much more an acceptance may exceed a bound.
-    time_limit : float
-        Seconds a solver, for those that have such an option.
     """
-    attempts = {name: attempt(with_time_limit(name, time_limit), problem) for name in solvers}
+    attempts = {name: attempt(solver, problem) for name, solver in solvers.items()}
     solutions = [found.solution for found in attempts.values() if found.solution is not None]
     return CrossCheck(attempts, tuple(complaints(solutions, tolerance)))
 

@@ -34,7 +34,7 @@ def test_value_plan_and_dual_come_back_together(problem: otlp.Problem) -> None:
     for name, chain in chains.items():
         result, inverse = chain.apply(problem)
         if name == "flow":
-            answer = PrimalDual(ortools.max_flow(result))
+            answer = ortools.max_flow(result)
         else:
             answer, _ = highs.solve(result)
         plan, subset = chain.invert(answer, inverse)

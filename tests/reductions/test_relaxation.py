@@ -26,7 +26,7 @@ Reduction = Relaxation | MergeTuples
 def maximum(relaxed: RelaxedOTLP) -> np.ndarray:
     """An optimal S, whatever the groups are."""
     network, _ = NetworkReduction().apply(relaxed)
-    return ortools.max_flow(network)[network.middle]
+    return ortools.max_flow(network).primal[network.middle]
 
 
 @BOTH

@@ -22,7 +22,7 @@ def test_a_slice_solves_only_the_network_it_needs(monkeypatch):
         solved.append(network.groups)
         return run(network)
 
-    monkeypatch.setattr(ortools, "max_flow", counting)
+    monkeypatch.setattr("otlp.solvers.flow_solver.FLOW_ENGINES", {"ortools": counting})
     plan = Slackness().prepare(problem)
     assert solved == []
     np.testing.assert_array_equal(plan.subset, subset)

@@ -242,6 +242,15 @@ def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
     answered(command, path)
 
 
+@pytest.mark.parametrize("command", ["solve --solver max-flow", "check", "bench"])
+def test_an_engine_that_is_missing_is_said_before_any_work(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "graph_tool", None)
+    said = refused(*command.split(), "/nowhere", "--engine", "graph-tool")
+    assert "apt install python3-graph-tool" in said and "conda-forge" in said
+
+
 def test_every_command_is_swept() -> None:
     assert set(WORDS) == set(COMMANDS) - {"audit"}
 
@@ -262,6 +271,11 @@ def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
 REFUSED = {
     "solve --solver martingal": ("did you mean 'martingale'",),
     "solve --solver max-flow -o time_limits=1 --top-k 4": ("time_limit",),
+    "solve --solver max-flow --engine gurobi": ("'ortools', 'graph-tool'",),
+    "solve --solver martingale --engine ortools": ("martingale has no option 'engine'",),
+    "solve --solver max-flow -o engine=ortools --engine ortools": ("given twice",),
+    "check --solvers naive --engine ortools": ("max-flow and slackness do",),
+    "bench --solvers naive --engine ortools": ("max-flow and slackness do",),
     "solve missing.safetensors": ("missing.safetensors",),
     "solve --row 100000": ("100000",),
     "solve --n 0": ("0 is not in the range",),

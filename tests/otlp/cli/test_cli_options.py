@@ -18,8 +18,8 @@ from otlp.studies.canvas import file_types
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-SAYS_WHAT = {"--json", "--figure", "--rules"}
-"""Options whose help says what is written, or that a file is read, which differs."""
+SAYS_WHAT = {"--json", "--figure", "--rules", "--engine"}
+"""Options whose help says what is written, that a file is read or whose code runs: this differs."""
 
 
 def command(name: str) -> click.Command:
@@ -51,9 +51,10 @@ def kind(option: click.Option) -> dict[str, Any]:
 LEAST: dict[str, dict[str, Any]] = {
     "--vocab-size": {"min": 1},
     "--rules": {"param_type": "Solver", "name": "solver"},
+    "--engine": {"choices": ["ortools", "graph-tool"]},
 }
-"""What of an option is the command's own: made-up logits need more tokens, and `compare` takes
-rules of a file beside the names of solvers."""
+"""What of an option is the command's own: made-up logits need more tokens, `compare` takes rules of
+a file beside the names of solvers, and an engine finds flows or, for `audit`, verifies."""
 
 
 @pytest.mark.parametrize("name", by_name())

@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 
 import otlp
-from otlp.solvers import make_solver
+from otlp.solvers import line_up, make_solver
 from otlp.studies.attempt import attempt, settled
 from otlp.studies.crosscheck import complaints, cross_check
 
@@ -43,7 +43,8 @@ def test_what_compiles_is_done_again(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_optimal_answers_agree_within_their_gaps() -> None:
-    check = cross_check(PROBLEM, ["martingale", "orderings", "max-flow", "naive"], 1e-12)
+    solvers = line_up(["martingale", "orderings", "max-flow", "naive"], 60.0)
+    check = cross_check(PROBLEM, solvers, 1e-12)
     assert not check.complaints
     assert [name for name, found in check.attempts.items() if found.reason] == []
 
