@@ -2,7 +2,8 @@
 
 A transform takes the next-token distributions q of the draft and p of the target and gives the one
 that a verification algorithm then takes as its target, so all of them decode from T(q, p) exactly.
-Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.
+Most transforms defer: a rule delta(q, p) says where to follow p, and elsewhere q is followed.  What
+runs without speculation, a call at a time, is in `otlp.decode.cascade_baselines`.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 3, sections
 4.3 and 4.4, Appendices C and D.  Larger thresholds alpha follow the draft more.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -30,7 +31,15 @@ def greedy_distribution(q: FloatArray) -> FloatArray:
 
 
 class Rule(Protocol):
-    """Whether to defer to the target at a prefix."""
+    """Whether to defer to the target at a prefix.
+
+    Attributes
+    ----------
+    needs_target : bool
+        Whether the rule looks at p: run sequentially it then is an oracle's.
+    """
+
+    needs_target: ClassVar[bool] = True
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """delta(q, p): True follows p, False follows q."""
@@ -51,6 +60,8 @@ class _Threshold:
 class Chow(_Threshold, Rule):
     """Defer where max q < 1 - alpha (Eq. 2)."""
 
+    needs_target = False
+
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
         return bool(q.max() < 1.0 - self.alpha)
@@ -58,6 +69,8 @@ class Chow(_Threshold, Rule):
 
 class ChowLog(_Threshold, Rule):
     """Defer where the entropy of q exceeds alpha (Eq. 24)."""
+
+    needs_target = False
 
     def defers(self, q: FloatArray, p: FloatArray) -> bool:
         """See `Rule.defers`."""
@@ -127,22 +140,65 @@ class _GreedyBiLD(BiLD):
 
 
 @dataclass(frozen=True)
-class _ByPrefix:
+class BigLittle(Rule):
+    """BiLD as published: defer where the draft is unsure, or where another rule does.
+
+    Drafting goes on until max q < 1 - fallback (the fallback phase), and what was drafted is cut
+    where `rollback` defers (Appendix E.5).  What draws windows of bounded length:
+    `otlp.decode.cascade_baselines.big_little_decoding`.
+
+    Parameters
+    ----------
+    rollback : Rule
+        `BiLD`, or its limit `BiLD.greedy` for greedy decoding.
+    fallback : float
+        In [0, 1]; larger ones draft longer.
+
+    Raises
+    ------
+    InvalidInputError
+        If `rollback` is no rule that defers by prefix, or `fallback` not in [0, 1].
+    """
+
+    rollback: Rule
+    fallback: float
+
+    def __post_init__(self) -> None:
+        check_rule(self.rollback, "prefix")
+        number(self.fallback, "the fallback threshold", 0.0, 1.0)
+
+    def unsure(self, q: FloatArray) -> bool:
+        """Whether drafting ends here."""
+        return bool(q.max() < 1.0 - self.fallback)
+
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """See `Rule.defers`."""
+        return self.unsure(q) or self.rollback.defers(q, p)
+
+    def greedy(self) -> BigLittle:
+        """The same with the limit of the rollback's rule."""
+        return BigLittle(self.rollback.greedy(), self.fallback)
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
+
     rule: Rule
 
     def __post_init__(self) -> None:
-        _check_rule(self.rule, "prefix")
+        check_rule(self.rule, "prefix")
 
-
-class Cascade(_ByPrefix):
-    """T = p where the rule defers, q elsewhere (Eq. 6, Algorithm 5)."""
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """Whether p is followed."""
+        return self.rule.defers(q, p)
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the distribution to aim at."""
-        return p if self.rule.defers(q, p) else q
+        return p if self.defers(q, p) else q
 
 
-class GreedyCascade(_ByPrefix):
+class GreedyCascade(Cascade):
     """The limit of a cascade at temperature 0 (Appendix C.3).
 
     T is a point mass on the most likely token of the model that the rule follows.  The rule sees
@@ -150,9 +206,13 @@ class GreedyCascade(_ByPrefix):
     the likeliest tokens for certain, ``mixed_tree([(1, 0)] * L)``.
     """
 
+    def defers(self, q: FloatArray, p: FloatArray) -> bool:
+        """Whether p is followed, by the rule's limit."""
+        return self.rule.greedy().defers(q, p)
+
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the distribution to aim at."""
-        return greedy_distribution(p if self.rule.greedy().defers(q, p) else q)
+        return greedy_distribution(super().__call__(q, p))
 
 
 @dataclass(frozen=True)
@@ -252,7 +312,7 @@ class TokenCascade:
     rule: TokenRule
 
     def __post_init__(self) -> None:
-        _check_rule(self.rule, "token")
+        check_rule(self.rule, "token")
 
     def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
         """Return the distribution to aim at."""
@@ -260,7 +320,27 @@ class TokenCascade:
         return q * (1.0 - deferred) + p * float(deferred @ q)
 
 
-def _check_rule(rule: object, by: str) -> None:
+class GreedyTokenCascade(TokenCascade):
+    """The limit of a token-specific cascade at temperature 0; see `GreedyCascade`.
+
+    The draft's most likely token is kept unless the rule defers there.  With `TokenV3` it is kept
+    where p >= (1 - alpha) max p, which is lossy decoding at temperature 0.
+    """
+
+    def __call__(self, q: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the distribution to aim at."""
+        drafted = greedy_distribution(q)
+        return greedy_distribution(p) if self.rule.defers(q, p) @ drafted > 0.0 else drafted
+
+
+def check_rule(rule: object, by: str) -> None:
+    """Refuse what is no rule that defers by prefix, or by token.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming it, and what it must be.
+    """
     # only a rule that decides by prefix has a limit for greedy decoding
     if not callable(getattr(rule, "defers", None)) or hasattr(rule, "greedy") != (by == "prefix"):
         raise InvalidInputError(f"rule is {rule!r:.60}: it must be a rule that defers by {by}")
