@@ -1,31 +1,43 @@
-"""``otlp cascade``: the quality-cost curve of speculative cascades on held-out text."""
+"""``otlp cascade``: the quality-cost curve of cascades on held-out text, and Table 2 of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.table import Table
 
+from otlp.checks import number
 from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompt_files import passages
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.model import Sampling
-from otlp.studies.cascade_curve import METHODS, Point, curve, observe
+from otlp.studies.cascade_curve import METHODS, Point, curve
+from otlp.studies.cascade_observed import observe
+from otlp.studies.cascade_summary import Summary, summaries
+from otlp.studies.estimate import Estimate
 from otlp.studies.figures import draw_cascades
 
-DEFAULT = "lossy,bild,chow,diff,opt,token-v1,token-v2,token-v3"
+DEFAULT = (
+    "sequential-chow,oracle-diff,lossy,lossy-beta-1,bild-fallback-0.5,bild,"
+    "chow,diff,opt,token-v1,token-v2,token-v3"
+)
+RESPONSES = 64
+"""Of the draft at each place, for the share of those that defer."""
 
 
 @click.command(
     epilog="""\b
 Examples:
-  otlp cascade                                  eight cascades on the trained pair
+  otlp cascade                                  twelve cascades on the trained pair
   otlp cascade --cascades opt,token-v3 --threshold 0.1,0.3,0.5 --figure curve.svg
   otlp cascade --cascades chow-log,diff-log,opt-log --json curve.json
+  otlp cascade --cascades sequence-chow,bild-fallback-0.9 --draft-cost 0.04
+  otlp cascade --temperature 0                  greedy decoding
 """
 )
 @model_options(limit=10)
@@ -41,6 +53,12 @@ Examples:
     show_default="a grid for each cascade",
     help="Thresholds alpha.",
 )
+@click.option(
+    "--draft-cost",
+    type=click.FloatRange(0),
+    default=0.1,
+    help="A draft call, in target calls, of the second table.",
+)
 @options.length_option(5)
 @options.temperature_option()
 @options.seed_option()
@@ -50,33 +68,43 @@ def command(
     models: Models,
     cascades: tuple[str, ...],
     threshold: tuple[float, ...] | None,
+    draft_cost: float,
     length: int,
     temperature: float,
     seed: int,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
-    """Measure what speculative cascades give up and save, over their threshold.
+    """Measure what cascades give up and save, over their threshold.
 
     Quality: log-likelihood and mean probability of held-out text under the cascade's law. Cost:
-    target calls a token of speculative sampling towards that law, L tokens drafted. Deferred: the
-    share of places that follow the target, which is what a sequential cascade (chow) or an oracle
-    (bild, diff, opt) would call it for. Means with the half widths of 95% intervals over the texts.
+    target calls a token, L tokens drafted where it is speculative (lossy, bild, chow ... token-v3);
+    "sequential-", "sequence-" and "bild-fallback-" run as published, "oracle-" knows the target for
+    nothing. Deferred: the share that the target chooses. Means with the half widths of 95%
+    intervals over the texts. Below: the speed-up over the target of the fastest threshold that is
+    no worse, and the best quality of those that are no slower.
     """
+    number(draft_cost, "--draft-cost", 0.0)
     for method in cascades:
         for alpha in threshold or ():
-            METHODS[method](alpha)  # refuses a threshold that is none
+            METHODS[method].aim(alpha)  # refuses a threshold that is none
+    if temperature == 0.0 and "sequence-chow" in cascades:
+        raise click.UsageError("sequence-chow has no law at temperature 0: leave it out")
     texts = None
     if models.prompt_file is None:
         texts = [whole for _, whole in passages()][: models.limit]
     pair, encoded = models.ready(Sampling(temperature), texts)
     with progress("reading texts", len(encoded)) as step:
-        observed = observe(*pair, encoded, length=length, seed=seed, progress=step)
+        responses = RESPONSES if "sequence-chow" in cascades else 0
+        observed = observe(
+            *pair, encoded, length=length, seed=seed, responses=responses, progress=step
+        )
     points: list[Point] = []
     with progress("cascades", len(cascades)) as step:
         for method in cascades:
             points += curve(observed, method, threshold)
             step(method)
+    second = summaries(points, draft_cost)
     title = (
         f"{models.target} / {models.draft}, {observed.tokens.size} held-out tokens, "
         f"{len(observed.drafts)} drafts of {length}"
@@ -84,17 +112,21 @@ def command(
     content = {
         **models.said(),
         "temperature": temperature,
+        "draft_cost": draft_cost,
         "length": length,
         "seed": seed,
         "text_tokens": observed.tokens.size,
         "drafts": len(observed.drafts),
         "points": [point.record() for point in points],
+        "summary": [asdict(row) for row in second],
     }
     write_result(json_path, "cascade", content)
     if figure_path:
         write_whole(figure_path, lambda path: draw_cascades(path, points, title))
     console.print(f"{title}\n")
     show(_table(points))
+    console.print()
+    show(_summary(second, draft_cost))
     note("\ngain: against the target alone; ±: half of a 95% interval over the texts")
 
 
@@ -104,12 +136,32 @@ def _table(points: Sequence[Point]) -> Table:
     for point in points:
         made.add_row(
             point.method,
-            f"{point.alpha:g}",
-            f"{point.log_likelihood.mean:.3f}",
-            point.log_likelihood_gain.show(3),
-            f"{point.accuracy.mean:.3f}",
-            point.accuracy_gain.show(3),
+            f"{point.alpha:g}"
+            if not 0.0 < 1.0 - point.alpha < 1e-4
+            else f"1-{1 - point.alpha:.0e}",
+            _mean(point.log_likelihood),
+            "-" if point.log_likelihood_gain is None else point.log_likelihood_gain.show(3),
+            _mean(point.accuracy),
+            "-" if point.accuracy_gain is None else point.accuracy_gain.show(3),
             point.calls.show(3),
-            "-" if point.deferral is None else f"{point.deferral.mean:.3f}",
+            _mean(point.deferral),
         )
+    return made
+
+
+def _mean(found: Estimate | None) -> str:
+    return "-" if found is None else f"{found.mean:.3f}"
+
+
+def _summary(rows: Sequence[Summary], draft_cost: float) -> Table:
+    made = table(
+        f"a draft call costs {draft_cost:g}",
+        "speed-up\n(prob.)", "best\nprob.", "speed-up\n(log-lik.)", "best\nlog-lik.",
+    )  # fmt: skip
+    for accuracy, likelihood in zip(rows[::2], rows[1::2], strict=True):
+        cells = []
+        for row in (accuracy, likelihood):
+            cells.append("-" if row.speed_up is None else f"{row.speed_up:.2f}x")
+            cells.append("-" if row.best is None else f"{row.best:.3f}")
+        made.add_row(accuracy.method, *cells)
     return made

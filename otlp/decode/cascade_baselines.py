@@ -1,4 +1,4 @@
-"""What speculative cascades are held against, run as published: cascades a call at a time, and BiLD.
+"""What speculative cascades are held against, as published: cascades a call at a time, and BiLD.
 
 Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding: Eq. 1, Algorithms 2 and 3,
 Appendix E.5; the last is Kim et al. 2023, Speculative Decoding with Big Little Decoder.
@@ -127,13 +127,13 @@ def big_little_decoding(
     tokens: int,
     choose: Choose,
 ) -> CascadeRun:
-    """Write a text by BiLD as published: fall back to the target, and roll back to where it differs.
+    """Write a text by BiLD as published: fall back to the target, roll back to where it differs.
 
     The draft writes until it is unsure, or has written `most` tokens.  One call of the target then
     scores them all; the text is cut before the first token where ``rule.rollback`` defers, whatever
     the token is, and the target chooses the next one.  Where the text ends before the draft is
-    unsure, its last tokens are not verified.  With a rollback that never defers it is the sequential
-    cascade of Appendix E.1, whose draft may write `most` tokens between two calls.
+    unsure, its last tokens are not verified.  With a rollback that never defers it is the cascade
+    of Appendix E.1, whose draft may write `most` tokens between two calls.
 
     Parameters
     ----------

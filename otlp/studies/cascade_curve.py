@@ -1,81 +1,95 @@
-"""The quality-cost curve of speculative cascades: what a threshold gives up, and what it saves.
+"""The quality-cost curve of cascades: what a threshold gives up, and what it saves.
 
-Quality is that of T(q, p) on held-out text: the mean log-likelihood of the text's tokens,
+Quality is that of the cascade's law on held-out text: the mean log-likelihood of the text's tokens,
 each after the text before it, and their mean probability, which is the expected 0-1 accuracy of
-a sampled token.  Cost is target calls a token of speculative sampling towards T, with L tokens
-drafted at places in the same text.  Every method meets the same q, p and drafts, and the
-acceptance is averaged exactly given the drafts, so differences are paired; intervals take the texts
-as the independent units.
+a sampled token.  Cost is calls a token.  Speculative cascades draft L tokens at places in the same
+text; sequential ones ask the draft for each token and the target where they defer, and so, for
+nothing, do the oracles; BiLD as published drafts windows of at most L; a sequence-level cascade
+writes responses of L tokens.  Every method meets the same q, p and drafts, and the acceptance is
+averaged exactly given the drafts, so differences are paired; intervals take the texts as the
+independent units.
 
-Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Table 1, sections 5 and 6.
+Where both models decode greedily (temperature 0) so do the cascades: their rules see the
+distributions at temperature 1, tokens are the likeliest ones, and there is no log-likelihood.
+
+Source: Narasimhan et al. 2025, Faster Cascades via Speculative Decoding, Tables 1 and 2, sections
+5 and 6, Appendices C.3 and E.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import whole_number
-from otlp.decode.cascades import RULES, Cascade, Lossy, TokenCascade
-from otlp.decode.choosing import RandomChooser
-from otlp.decode.drafting import iid_paths
-from otlp.decode.models.model import Model, check_pair
+from otlp.checks import number
+from otlp.decode.cascades import (
+    RULES,
+    BigLittle,
+    BiLD,
+    Cascade,
+    GreedyCascade,
+    GreedyTokenCascade,
+    Lossy,
+    TokenCascade,
+    TokenV3,
+    greedy_distribution,
+)
 from otlp.decode.round import Transform, transformed
-from otlp.decode.tree import TokenTree
-from otlp.distribution import FloatArray, IntArray, total_variation
+from otlp.distribution import FloatArray, Mask, total_variation
 from otlp.errors import InvalidInputError
+from otlp.studies.cascade_observed import Observed
 from otlp.studies.estimate import Estimate, ratio
 
 UNIT = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NATS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+FALLBACKS = (0.1, 0.5, 0.9)
+"""Of BiLD as published: the paper's Figure 8 has .1 and .9."""
 
 
-def _cascade(name: str) -> Callable[[float], Transform]:
-    kind = TokenCascade if name.startswith("token-") else Cascade
-    return lambda alpha: kind(RULES[name](alpha))  # type: ignore[arg-type]
+ONE = Estimate(1.0, 1.0, 1.0)
 
 
-METHODS: Mapping[str, Callable[[float], Transform]] = {
-    "lossy": Lossy,
-    **{name: _cascade(name) for name in RULES},
-}
-"""From a threshold to the transform, by name: lossy decoding and every deferral rule."""
+@dataclass(frozen=True)
+class Method:
+    """A cascade: what it aims at for a threshold, sampled and greedily, and how it is run.
+
+    Attributes
+    ----------
+    aim, greedy : callable
+        From a threshold to the transform, or to itself where there is none.
+    run : callable
+        From what was observed and the transform to the quality and cost of a `Point`.
+    """
+
+    aim: Callable[[float], Any]
+    greedy: Callable[[float], Any]
+    run: Callable[[Observed, Any], dict[str, Any]]
+
+
+def _by_rule(name: str, run: Callable[[Observed, Any], dict[str, Any]]) -> Method:
+    kinds: tuple[Any, Any] = (Cascade, GreedyCascade)
+    if name.startswith("token-"):
+        kinds = (TokenCascade, GreedyTokenCascade)
+    return Method(lambda a: kinds[0](RULES[name](a)), lambda a: kinds[1](RULES[name](a)), run)
+
+
+def _published(fallback: float) -> Method:
+    def rule(alpha: float) -> BigLittle:
+        return BigLittle(BiLD(alpha), fallback)
+
+    return Method(lambda a: Cascade(rule(a)), lambda a: GreedyCascade(rule(a)), _windows)
 
 
 def thresholds(method: str) -> tuple[float, ...]:
     """Thresholds that span the method's curve: probabilities, or nats for the log rules."""
-    return NATS if method == "bild" or method.endswith("-log") else UNIT
-
-
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """What both models say about held-out text, and about drafts that start in it.
-
-    Attributes
-    ----------
-    draft_distributions, targets : ndarray, shape (n, V)
-        q and p at every token of the texts.
-    tokens : ndarray of int64, shape (n,)
-        The tokens of the texts.
-    drafts : ndarray of int64, shape (m, L)
-        Tokens drafted from places in the texts.
-    draft_path, target_path : ndarray, shape (m, L, V)
-        q and p along them.
-    token_texts, draft_texts : ndarray of int64, shape (n,), shape (m,)
-        Which text each token stands in, and each draft starts in.
-    """
-
-    draft_distributions: FloatArray
-    targets: FloatArray
-    tokens: IntArray
-    drafts: IntArray
-    draft_path: FloatArray
-    target_path: FloatArray
-    token_texts: IntArray
-    draft_texts: IntArray
+    if method == "sequence-chow":  # probabilities of whole responses are tiny
+        return (*(1.0 - 10.0**-e for e in np.arange(0.0, 15.0, 1.5).tolist()), 1.0)
+    return NATS if method.startswith("bild") or method.endswith("-log") else UNIT
 
 
 @dataclass(frozen=True)
@@ -87,114 +101,43 @@ class Point:
     method : str
     alpha : float
         The threshold.
-    log_likelihood : Estimate
-        Mean of log T at the text's tokens, in nats; exp(-log_likelihood) is the perplexity.
-    log_likelihood_gain : Estimate
+    log_likelihood : Estimate or None
+        Mean of log T at the text's tokens, in nats; exp(-log_likelihood) is the perplexity.  None
+        where tokens are the likeliest ones.
+    log_likelihood_gain : Estimate or None
         The same less that of the target alone, which is what leniency gives up.
-    accuracy : Estimate
-        Mean of T at the text's tokens.
-    accuracy_gain : Estimate
+    accuracy : Estimate or None
+        Mean of T at the text's tokens; None of responses, which have no law token by token.
+    accuracy_gain : Estimate or None
         The same less that of the target alone.
-    rejection : Estimate
-        Mean total variation distance of q and T, the chance that a drafted token is rejected.
-    calls : Estimate
-        Target calls a token of speculative sampling towards T.
+    rejection : Estimate or None
+        Mean total variation distance of q and T, the chance that a drafted token is rejected; None
+        where none is drawn to be rejected.
+    calls, draft_calls : Estimate
+        Calls of the target and of the draft a token.  An oracle's are its deferrals, as if p were
+        known for nothing.
     deferral : Estimate or None
-        Share of places where the rule defers; None if it decides by token.  It is the number
-        of target calls a token of the sequential token cascade (``chow``), and of the oracle that
-        knows p for nothing (the other rules).
+        Share of tokens that the target chooses, or of responses; None if a rule decides by token.
     """
 
     method: str
     alpha: float
-    log_likelihood: Estimate
-    log_likelihood_gain: Estimate
-    accuracy: Estimate
-    accuracy_gain: Estimate
-    rejection: Estimate
+    log_likelihood: Estimate | None
+    log_likelihood_gain: Estimate | None
+    accuracy: Estimate | None
+    accuracy_gain: Estimate | None
+    rejection: Estimate | None
     calls: Estimate
+    draft_calls: Estimate
     deferral: Estimate | None
+
+    def latency(self, draft_cost: float) -> float:
+        """Time a token in target calls, where a draft call costs `draft_cost` of one."""
+        return self.calls.mean + draft_cost * self.draft_calls.mean
 
     def record(self) -> dict[str, object]:
         """Everything about the point, as JSON takes it: estimates as mean, low and high."""
         return {k: v.record() if isinstance(v, Estimate) else v for k, v in vars(self).items()}
-
-
-def observe(
-    draft: Model,
-    target: Model,
-    texts: Sequence[IntArray],
-    *,
-    length: int = 5,
-    skip: int = 16,
-    stride: int = 8,
-    seed: int = 0,
-    progress: Callable[[], None] = lambda: None,
-) -> Observed:
-    """Read held-out texts with both models, and draft at every `stride`-th place.
-
-    Parameters
-    ----------
-    draft, target : Model
-        Their `sampling` is used as it is.
-    texts : sequence of ndarray of int64
-    length : int
-        How many tokens L are drafted.
-    skip : int
-        Tokens of each text that are only context, at least 1.
-    stride, seed : int
-    progress : callable
-        Called after each text.
-
-    Raises
-    ------
-    InvalidInputError
-        If there are no texts, one is not longer than `skip`, or a number is less than 1.
-
-    Notes
-    -----
-    One call of each model a text, and a round a draft.  Holds 16 (n + m L) V bytes.
-    """
-    check_pair(draft, target)
-    for name, number in (("length", length), ("skip", skip), ("stride", stride)):
-        whole_number(number, name)
-    if not texts:
-        raise InvalidInputError("there are no texts: give at least one")
-    for number, text in enumerate(texts, start=1):
-        if text.size <= skip:
-            raise InvalidInputError(
-                f"text {number} has {text.size} tokens: it needs more than the {skip} of context"
-            )
-    chooser = RandomChooser(np.random.default_rng(seed))
-    drafting = iid_paths(1, length)
-    read: list[list[FloatArray]] = [[], []]
-    along: list[list[FloatArray]] = [[], []]
-    drafts = []
-    for text in texts:
-        chain = TokenTree(
-            np.append(-1, text[skip:-1]), np.arange(-1, text.size - skip - 1, dtype=np.int64)
-        )
-        for model, rows in zip((draft, target), read, strict=True):
-            model.start(text[:skip])
-            rows.append(model.distributions(chain, np.arange(len(chain))))
-        for place in range(skip, text.size, stride):
-            for model in (draft, target):
-                model.start(text[:place])
-            tree = drafting.draft(draft, chooser)
-            drafts.append(tree.tokens[1:])
-            along[0].append(np.stack([tree.distributions[node] for node in range(length)]))
-            along[1].append(target.distributions(tree, np.arange(length)))
-        progress()
-    return Observed(
-        np.concatenate(read[0]),
-        np.concatenate(read[1]),
-        np.concatenate([text[skip:] for text in texts]),
-        np.stack(drafts),
-        np.stack(along[0]),
-        np.stack(along[1]),
-        np.repeat(np.arange(len(texts)), [text.size - skip for text in texts]),
-        np.repeat(np.arange(len(texts)), [len(range(skip, t.size, stride)) for t in texts]),
-    )
 
 
 def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None) -> list[Point]:
@@ -215,33 +158,139 @@ def curve(observed: Observed, method: str, alphas: Sequence[float] | None = None
     """
     if method not in METHODS:
         raise InvalidInputError(f"there is no cascade {method!r}: choose from {', '.join(METHODS)}")
-    chosen = thresholds(method) if alphas is None else alphas
-    return [_point(observed, method, alpha, METHODS[method](alpha)) for alpha in chosen]
+    known = METHODS[method]
+    make = known.greedy if observed.greedy else known.aim
+    return [
+        Point(method, float(alpha), **known.run(observed, make(alpha)))
+        for alpha in (thresholds(method) if alphas is None else alphas)
+    ]
 
 
-def _point(observed: Observed, method: str, alpha: float, transform: Transform) -> Point:
-    pairs = list(zip(observed.draft_distributions, observed.targets, strict=True))
-    aimed = [transformed(transform, q, p) for q, p in pairs]
-    places = np.arange(observed.tokens.size)
-    found = np.array([t[token] for t, token in zip(aimed, observed.tokens, strict=True)])
-    alone = observed.targets[places, observed.tokens]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs, gains = np.log(found), np.log(found) - np.log(alone)
-    apart = [total_variation(q, t) for (q, _), t in zip(pairs, aimed, strict=True)]
+def _speculative(observed: Observed, transform: Any) -> dict[str, Any]:
+    """A call yields 1 + sum over l of the chance to accept l drafted tokens."""
+    aimed = [transformed(transform, q, p) for q, p in observed.pairs]
+    drawn = [_taken(observed, q) for q in observed.draft_distributions]
+    accepted = np.empty(observed.drafts.shape)
+    for draft, place in np.ndindex(accepted.shape):
+        q, p = observed.draft_path[draft, place], observed.target_path[draft, place]
+        token = observed.drafts[draft, place]
+        accepted[draft, place] = min(1.0, float(transform(q, p)[token] / q[token]))
     deferral = None
     if isinstance(transform, Cascade):
-        deferral = _mean(observed, [transform.rule.defers(q, p) for q, p in pairs])
-    return Point(
-        method,
-        float(alpha),
-        _mean(observed, logs),
-        _mean(observed, gains),
-        _mean(observed, found),
-        _mean(observed, found - alone),
-        _mean(observed, apart),
-        _calls(observed, transform),
-        deferral,
+        deferral = _mean(observed, _defers(transform, observed.pairs))
+    return {
+        **_quality(observed, aimed),
+        "rejection": _mean(observed, list(map(total_variation, drawn, aimed))),
+        # a transform asks the draft after its last token, too
+        **_calls(observed, accepted, np.full(len(accepted), len(accepted[0]) + 1)),
+        "deferral": deferral,
+    }
+
+
+def _sequential(observed: Observed, transform: Any) -> dict[str, Any]:
+    """The draft is asked for every token, the target where the rule defers."""
+    share = _mean(observed, _defers(transform, observed.pairs))
+    return {
+        **_quality(observed, [transformed(transform, q, p) for q, p in observed.pairs]),
+        "rejection": None,
+        "calls": share,
+        "draft_calls": ONE,
+        "deferral": share,
+    }
+
+
+def _windows(observed: Observed, transform: Any) -> dict[str, Any]:
+    """BiLD as published: along the text the target also chooses the token after L drafted ones."""
+    count, length = observed.drafts.shape
+    deferred, drafted = _defers(transform, observed.pairs), 0
+    for at, text in enumerate(observed.token_texts):
+        drafted = 0 if at and text != observed.token_texts[at - 1] else drafted
+        deferred[at] |= drafted == length
+        drafted = 0 if deferred[at] else drafted + 1
+    laws = [p if chosen else q for chosen, (q, p) in zip(deferred, observed.pairs, strict=True)]
+    cut, unsure = np.empty((2, count, length), dtype=bool)
+    for draft, path in enumerate(zip(observed.draft_path, observed.target_path, strict=True)):
+        cut[draft] = _defers(transform, list(zip(*path, strict=True)))
+        unsure[draft] = [transform.rule.unsure(q) for q in path[0]]
+    return {
+        **_quality(observed, [_taken(observed, law) for law in laws]),
+        "rejection": None,
+        **_calls(observed, ~cut, np.minimum(1 + _run_length(~unsure), length)),
+        "deferral": _mean(observed, deferred),
+    }
+
+
+def _sequence(observed: Observed, alpha: float) -> dict[str, Any]:
+    """Log-likelihood of L tokens of text as one response: of q(y) [kept] + p(y) q(defer)."""
+    if observed.greedy:
+        raise InvalidInputError("sequence-chow has no law at temperature 0: leave it out")
+    if not observed.responses.size:
+        raise InvalidInputError("sequence-chow needs responses: observe(..., responses=64)")
+    length = observed.drafts.shape[1]
+    whole = observed.starts + length <= np.searchsorted(
+        observed.token_texts, observed.draft_texts, side="right"
     )
+    if not whole.any():
+        raise InvalidInputError(f"no place has {length} tokens of text left: use a lesser length")
+    window = observed.starts[whole, None] + np.arange(length)
+    with np.errstate(divide="ignore"):
+        log_q, log_p = (
+            np.log(rows[window, observed.tokens[window]]).sum(axis=1)
+            for rows in (observed.draft_distributions, observed.targets)
+        )
+        threshold = np.log1p(-alpha)
+        deferral = (observed.responses < threshold).mean(axis=1)
+        defers = log_q < threshold
+        # a text that defers shows that some do: half a one of the responses that were seen
+        least = np.where(defers, 0.5 / observed.responses.shape[1], 0.0)
+        again = np.log(np.maximum(deferral[whole], least)) + log_p
+        found = np.logaddexp(np.where(defers, -np.inf, log_q), again)
+    texts = np.unique(observed.draft_texts[whole], return_inverse=True)[1]
+    share = ratio(np.bincount(observed.draft_texts, deferral), np.bincount(observed.draft_texts))
+    return {
+        "log_likelihood": ratio(np.bincount(texts, found), length * np.bincount(texts)),
+        "log_likelihood_gain": ratio(
+            np.bincount(texts, found - log_p), length * np.bincount(texts)
+        ),
+        "accuracy": None,
+        "accuracy_gain": None,
+        "rejection": None,
+        "calls": share,
+        "draft_calls": ONE,
+        "deferral": share,
+    }
+
+
+def _taken(observed: Observed, law: FloatArray) -> FloatArray:
+    """What tokens are taken from."""
+    return greedy_distribution(law) if observed.greedy else law
+
+
+def _defers(transform: Cascade, pairs: Sequence[tuple[FloatArray, FloatArray]]) -> Mask:
+    return np.array([transform.defers(q, p) for q, p in pairs])
+
+
+def _run_length(going_on: npt.NDArray[Any]) -> FloatArray:
+    """How far each row goes on, or how far it does on average."""
+    found: FloatArray = np.cumprod(going_on, axis=1).sum(axis=1)
+    return found
+
+
+def _quality(observed: Observed, laws: Sequence[FloatArray]) -> dict[str, Any]:
+    """Log-likelihood and probability of the text's tokens, each after the text before it."""
+    alone, found = (
+        np.array([law[token] for law, token in zip(rows, observed.tokens, strict=True)])
+        for rows in ([_taken(observed, p) for p in observed.targets], laws)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = (np.log(found), np.log(found) - np.log(alone))
+    likelihood, gain = (None if observed.greedy else _mean(observed, rows) for rows in logs)
+    return {
+        "log_likelihood": likelihood,
+        "log_likelihood_gain": gain,
+        "accuracy": _mean(observed, found),
+        "accuracy_gain": _mean(observed, found - alone),
+    }
 
 
 def _mean(observed: Observed, values: npt.ArrayLike) -> Estimate:
@@ -251,12 +300,34 @@ def _mean(observed: Observed, values: npt.ArrayLike) -> Estimate:
     return ratio(sums, np.bincount(observed.token_texts))
 
 
-def _calls(observed: Observed, transform: Transform) -> Estimate:
-    """Calls a token: a call yields 1 + sum over l of the chance to accept l drafted tokens."""
-    accepted = np.empty(observed.drafts.shape)
-    for draft, place in np.ndindex(accepted.shape):
-        q, p = observed.draft_path[draft, place], observed.target_path[draft, place]
-        token = observed.drafts[draft, place]
-        accepted[draft, place] = min(1.0, float(transform(q, p)[token] / q[token]))
-    tokens = 1.0 + np.cumprod(accepted, axis=1).sum(axis=1)
-    return ratio(np.bincount(observed.draft_texts), np.bincount(observed.draft_texts, tokens))
+def _calls(
+    observed: Observed, accepted: npt.NDArray[Any], asked: npt.NDArray[Any]
+) -> dict[str, Any]:
+    """Calls a token of rounds that accept drafted tokens so, and ask the draft so often."""
+    rounds, tokens, drafts = (
+        np.bincount(observed.draft_texts, each)
+        for each in (np.ones(len(asked)), 1.0 + _run_length(accepted), asked)
+    )
+    return {"calls": ratio(rounds, tokens), "draft_calls": ratio(drafts, tokens)}
+
+
+def _any_response(alpha: float) -> float:
+    return number(alpha, "the threshold alpha", 0.0, 1.0)
+
+
+def _greedy_lossy(alpha: float) -> Transform:
+    Lossy(alpha)  # refuses what is no leniency
+    return GreedyTokenCascade(TokenV3(alpha))
+
+
+METHODS: Mapping[str, Method] = {
+    "lossy": Method(Lossy, _greedy_lossy, _speculative),
+    "lossy-beta-1": Method(partial(Lossy, beta=1.0), _greedy_lossy, _speculative),
+    **{name: _by_rule(name, _speculative) for name in RULES},
+    **{f"sequential-{name}": _by_rule(name, _sequential) for name in ("chow", "chow-log")},
+    **{f"oracle-{name}": _by_rule(name, _sequential) for name in ("diff", "diff-log", "opt")},
+    **{f"bild-fallback-{fallback:g}": _published(fallback) for fallback in FALLBACKS},
+    "sequence-chow": Method(_any_response, _any_response, _sequence),
+}
+"""Cascades by name.  At temperature 0 lossy decoding keeps a drafted token where p is at least
+1 - alpha of the greatest, whatever beta."""

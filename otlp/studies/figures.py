@@ -129,31 +129,29 @@ def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw quality against target calls a token, a line a cascade; sequential ones stand apart.
-
-    On the right: the token cascade (chow) and the oracles, whose calls are their deferrals.
-    """
+    """Draw quality against target calls a token, a line a cascade; sequential ones stand apart."""
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
+    kinds = ("sequential-", "oracle-", "sequence-")
+    names = list(dict.fromkeys(point.method for point in points))
     with figure(path, 7.6, 7.4) as canvas:
         grid = canvas.subplots(2, 2, sharex="col", sharey="row")
-        for (panel, apart), (what, label) in zip(grid, quality.items(), strict=True):
-            names = list(dict.fromkeys(point.method for point in points))
+        for panels, (what, label) in zip(grid, quality.items(), strict=True):
             for name in names:
+                own = [point for point in points if point.method == name and getattr(point, what)]
                 style = look(name, names)
-                own = [point for point in points if point.method == name]
-                found = [getattr(point, what) for point in own]
-                heights = [one.mean for one in found]
-                panel.plot([point.calls.mean for point in own], heights, label=name, **style)
-                shares = [point.deferral.mean for point in own if point.deferral is not None]
-                if shares:
-                    kind = "sequential" if name.startswith("chow") else "oracle"
-                    dashed = style | {"linestyle": "--"}
-                    apart.plot(shares, heights, label=f"{name}, {kind}", **dashed)
-            panel.set(title="speculative", ylabel=label)
-            apart.set(title="sequential, oracles")
+                if name.startswith(kinds):
+                    style = look(name.partition("-")[2]) | {"linestyle": "--"}
+                panels[int(name.startswith(kinds))].plot(
+                    [point.calls.mean for point in own],
+                    [getattr(point, what).mean for point in own],
+                    label=name,
+                    **style,
+                )
+            panels[0].set(title="speculative", ylabel=label)
+            panels[1].set(title="sequential, oracles")
         for panel in grid[-1]:
             panel.set_xlabel("target calls a token")
-        _legend(canvas, grid[0], loc="outside lower center", ncols=4)
+        _legend(canvas, grid.ravel(), loc="outside lower center", ncols=4)
         canvas.suptitle(title, fontsize="small", parse_math=False)
 
 

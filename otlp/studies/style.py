@@ -63,7 +63,11 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     "tournament": (BLACK, "*", "-"),
     # cascades
     "lossy": (BLUE, "o", "-"),
+    "lossy-beta-1": (BLUE, "o", ":"),
     "bild": (RED, "s", "-"),
+    "bild-fallback-0.1": (RED, "<", ":"),
+    "bild-fallback-0.5": (RED, "h", ":"),
+    "bild-fallback-0.9": (RED, ">", ":"),
     "chow": (GREEN, "D", "-"),
     "diff": (ORANGE, "^", "-"),
     "opt": (PINK, "v", "-"),

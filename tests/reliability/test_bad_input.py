@@ -212,14 +212,23 @@ def decode_calls() -> Calls:
 
 
 def cascade_calls() -> Calls:
-    from otlp.decode import cascades
+    from otlp.decode import cascade_baselines as baselines
+    from otlp.decode import cascades, random_pair
 
     chow, token = cascades.Chow(0.1), cascades.TokenV1(0.1)
+    little = cascades.BigLittle(cascades.BiLD(1.0), 0.5)
+    draft, target = random_pair(3, 3, np.random.default_rng(0))
+    play: dict[str, Any] = {"draft": draft, "target": target, "context": [], "tokens": 2}
+    play["choose"] = np.argmax
     return [
+        partial(baselines.sequential_cascade, **play, rule=chow),
+        partial(baselines.sequence_cascade, **play, alpha=0.1),
+        partial(baselines.big_little_decoding, **play, rule=little, most=2),
+        partial(cascades.BigLittle, rollback=cascades.BiLD(1.0), fallback=0.5),
         partial(cascades.Lossy, alpha=0.1, beta=1.0),
         *(partial(rule, alpha=0.1) for rule in cascades.RULES.values()),
         *(partial(one, rule=chow) for one in (cascades.Cascade, cascades.GreedyCascade)),
-        partial(cascades.TokenCascade, rule=token),
+        *(partial(one, rule=token) for one in (cascades.TokenCascade, cascades.GreedyTokenCascade)),
     ]
 
 

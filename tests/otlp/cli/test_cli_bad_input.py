@@ -88,7 +88,8 @@ WORDS = {
     "cascade": (
         "--cascades none", "--cascades ,", "--threshold x", "--threshold nan", "--threshold -1",
         "--length 0", "--temperature -1", "--limit 0", "--seed -1", "--prompts /nowhere",
-        "--figure x", "--json /", "--device none",
+        "--figure x", "--json /", "--device none", "--draft-cost -1", "--draft-cost nan",
+        "--cascades sequence-chow --threshold 1.1", "--cascades sequence-chow --temperature 0",
     ),
     "capture": (
         "", "/", "/proc/x", "/dev/null", "x --tokens 0", "x --sampling-top-k -1",

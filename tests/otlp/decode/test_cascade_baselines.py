@@ -105,7 +105,7 @@ def test_big_little_decoding_is_what_was_published(fallback, alpha, most) -> Non
 
 
 def test_limits_of_big_little_decoding() -> None:
-    """Unsure everywhere it is the target; never cut, it is Chow's cascade; never both, the draft."""
+    """Unsure everywhere it is the target; never cut, Chow's cascade; with neither, the draft."""
     pair = random_pair(3, 4, np.random.default_rng(5))
 
     def law(fallback: float, alpha: float) -> FloatArray:

@@ -24,6 +24,7 @@ from otlp.decode.cascades import (
     Chow,
     Diff,
     GreedyCascade,
+    GreedyTokenCascade,
     Lossy,
     Opt,
     OptLog,
@@ -54,7 +55,7 @@ P = np.array([0.1, 0.7, 0.2])
 @settings(max_examples=100)
 def test_transforms_give_laws(laws):
     q, p = laws
-    for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2))]:
+    for transform in [*TRANSFORMS, GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.2))]:
         law = transform(q, p)
         assert (law >= 0.0).all()
         assert law.sum() == pytest.approx(1.0, abs=1e-12)
@@ -140,8 +141,8 @@ def test_every_algorithm_follows_the_transformed_law(transform, name):
         assert_law_of(aimed, prefix_law(draft, aimed, drafting, ALGORITHMS[name]))
 
 
-def test_greedy_decoding_follows_the_transformed_law():
-    transform = GreedyCascade(Opt(0.2))
+@pytest.mark.parametrize("transform", [GreedyCascade(Opt(0.2)), GreedyTokenCascade(TokenV3(0.5))])
+def test_greedy_decoding_follows_the_transformed_law(transform):
     drafting = mixed_tree([(1, 0)] * 3)
     for seed in range(10):
         pair = random_pair(3, 4, np.random.default_rng(seed))
@@ -186,7 +187,7 @@ def test_a_round_refuses_what_is_no_distribution(transform, why):
         round_law(draft, target, iid_paths(2, 1), Traversal(), transform)
 
 
-@pytest.mark.parametrize("kind", [Cascade, GreedyCascade, TokenCascade])
+@pytest.mark.parametrize("kind", [Cascade, GreedyCascade, TokenCascade, GreedyTokenCascade])
 def test_rules_of_the_other_kind_are_refused(kind):
     rule = TokenV1(0.1) if kind in (Cascade, GreedyCascade) else Chow(0.1)
     with pytest.raises(InvalidInputError, match=r"alpha=0\.1\): it must be a rule that defers by"):
