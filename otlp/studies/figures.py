@@ -129,9 +129,9 @@ def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw quality against target calls a token, a line a cascade; sequential ones stand apart."""
+    """Draw quality against target calls a token; what does not sample speculatively stands apart."""
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
-    kinds = ("sequential-", "oracle-", "sequence-")
+    apart = ("sequential-", "oracle-", "sequence-", "bild-")
     names = list(dict.fromkeys(point.method for point in points))
     with figure(path, 7.6, 7.4) as canvas:
         grid = canvas.subplots(2, 2, sharex="col", sharey="row")
@@ -139,16 +139,16 @@ def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
             for name in names:
                 own = [point for point in points if point.method == name and getattr(point, what)]
                 style = look(name, names)
-                if name.startswith(kinds):
+                if name.startswith(("sequential-", "oracle-")):
                     style = look(name.partition("-")[2]) | {"linestyle": "--"}
-                panels[int(name.startswith(kinds))].plot(
+                panels[int(name.startswith(apart))].plot(
                     [point.calls.mean for point in own],
                     [getattr(point, what).mean for point in own],
                     label=name,
                     **style,
                 )
             panels[0].set(title="speculative", ylabel=label)
-            panels[1].set(title="sequential, oracles")
+            panels[1].set(title="sequential, oracles, BiLD as published")
         for panel in grid[-1]:
             panel.set_xlabel("target calls a token")
         _legend(canvas, grid.ravel(), loc="outside lower center", ncols=4)

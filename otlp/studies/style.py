@@ -64,6 +64,7 @@ ALGORITHMS: dict[str, tuple[str, str, str]] = {
     # cascades
     "lossy": (BLUE, "o", "-"),
     "lossy-beta-1": (BLUE, "o", ":"),
+    "sequence-chow": (GREY, "h", "--"),
     "bild": (RED, "s", "-"),
     "bild-fallback-0.1": (RED, "<", ":"),
     "bild-fallback-0.5": (RED, "h", ":"),
