@@ -129,7 +129,7 @@ def _legend(canvas: Any, panels: Iterable[Any], **place: Any) -> None:
 
 
 def draw_cascades(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw quality against target calls a token; what does not sample speculatively stands apart."""
+    """Draw quality against target calls a token; what does not sample drafts stands apart."""
     quality = {"log_likelihood": "log-likelihood a token", "accuracy": "mean probability"}
     apart = ("sequential-", "oracle-", "sequence-", "bild-")
     names = list(dict.fromkeys(point.method for point in points))
