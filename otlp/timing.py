@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from importlib import import_module
 from math import inf
 from time import perf_counter
+from typing import Any
 
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
 _deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
@@ -39,6 +41,12 @@ def loading() -> Iterator[None]:
         end, seconds = _deadline.get()
         _deadline.set((end + spent, seconds))
         _loading.set(_loading.get() + spent)
+
+
+def loaded(module: str) -> Any:
+    """Import a module where it is first used, as `loading`, and return it."""
+    with loading():
+        return import_module(module)
 
 
 def seconds_left() -> float:
@@ -115,8 +123,8 @@ class Stopwatch:
     """Adds the time since the last lap to one part."""
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(PARTS, 0.0)
         self._last, self._loaded = perf_counter(), _loading.get()
+        self._seconds = dict.fromkeys(PARTS, 0.0)
 
     def lap(self, part: str) -> None:
         """Charge the time since the last lap to `part`, a field of `Timings`, or to `load`."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy
 
 from otlp.certificate import Answer
 from otlp.checks import check_number, whole_number
@@ -29,7 +28,7 @@ from otlp.solution import Guarantee, Status
 from otlp.solvers.orderings import PROVABLE, Orderings
 from otlp.solvers.rank_plan import RankPlan
 from otlp.solvers.solver import Solver
-from otlp.timing import Stopwatch
+from otlp.timing import Stopwatch, loaded
 
 DEPTH = 2
 """Earlier corrections that the next one learns from."""
@@ -207,7 +206,8 @@ def _pool(target: FloatArray, order: IntArray, alone: FloatArray) -> tuple[float
     subset[order[:length]] = True
     wanted, pooled = alone.copy(), order[target[order] > RARE]
     p, v = target[pooled], alone[pooled]
-    wanted[pooled] = p * scipy.optimize.isotonic_regression(v / p, weights=p, increasing=False).x
+    regression = loaded("scipy.optimize").isotonic_regression
+    wanted[pooled] = p * regression(v / p, weights=p, increasing=False).x
     return float(lack[length - 1]) if length else 0.0, subset, wanted
 
 

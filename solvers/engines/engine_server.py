@@ -121,6 +121,13 @@ ENGINES: dict[str, Callable[..., tuple[Any, ...]]] = {
     "highs": run_highs,
 }
 
+MODULES: dict[str, str] = {
+    "ortools": "ortools.graph.python.max_flow",
+    "graph-tool": "graph_tool.flow",
+    "highs": "highspy",
+}
+"""What these functions import: whoever calls them in his own process loads it beforehand."""
+
 
 @contextmanager
 def ended_with(requests: int) -> Iterator[None]:

@@ -7,7 +7,9 @@ import numpy as np
 from otlp.errors import EngineNotFoundError
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.reduction import PrimalDual
+from otlp.solvers.engines.engine_server import MODULES
 from otlp.solvers.engines.whole_flow import whole_flow
+from otlp.timing import loaded
 
 BITS = 52
 """Whole numbers below 2^53 are exact in float64."""
@@ -22,7 +24,7 @@ def load() -> None:
         If it is not there, or does not load.
     """
     try:
-        import graph_tool.flow  # noqa: F401
+        loaded(MODULES["graph-tool"])
     # what a build for NumPy 1 raises beside NumPy 2
     except (ImportError, AttributeError) as error:
         raise EngineNotFoundError(

@@ -7,8 +7,8 @@ import numpy as np
 from otlp.reductions.reduction import PrimalDual
 from otlp.reductions.transport_program import TransportProgram
 from otlp.solvers.engines.engine_process import call_engine
-from otlp.solvers.engines.engine_server import run_highs
-from otlp.timing import checkpoint, seconds_left
+from otlp.solvers.engines.engine_server import MODULES, run_highs
+from otlp.timing import checkpoint, loaded, seconds_left
 
 METHODS = {"interior point": 0, "dual simplex": 1, "primal simplex": 4}
 """What HiGHS calls them in its option simplex_strategy, where it has a word for them."""
@@ -50,6 +50,8 @@ def solve(program: TransportProgram) -> tuple[PrimalDual, dict[str, object]]:
     """
     method = choose_method(program)
     here = program.reward.size <= MOST_VARIABLES_HERE
+    if here:
+        loaded(MODULES["highs"])
     seconds = seconds_left() if here else np.inf
     size = program.row_mass.size
     most = np.concatenate((program.row_mass, program.column_mass)) / UNIT

@@ -13,8 +13,8 @@ from otlp.distribution import FloatArray
 from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.reduction import PrimalDual
 from otlp.solvers.engines.engine_process import call_engine
-from otlp.solvers.engines.engine_server import ENGINES
-from otlp.timing import seconds_left
+from otlp.solvers.engines.engine_server import ENGINES, MODULES
+from otlp.timing import loaded, seconds_left
 
 
 def whole_flow(
@@ -53,6 +53,8 @@ def whole_flow(
     ends = np.array([network.source, network.sink])
     arguments = ends, network.tails, network.heads, scaled.astype(number)
     here = scaled.size <= min(most_arcs_here, arcs_per_second * seconds_left())
+    if here:
+        loaded(MODULES[engine])
     flows, reached = ENGINES[engine](*arguments) if here else call_engine(engine, arguments)
     beyond = np.ones(network.sink + 1, dtype=bool)
     beyond[reached] = False

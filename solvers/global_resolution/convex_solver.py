@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 
 from otlp.distribution import FloatArray
 from otlp.numerics.compiled import compiled
 from otlp.numerics.power_slope import power_slope
 from otlp.solvers.global_resolution.logsumexp_terms import LogSumExp
 from otlp.solvers.global_resolution.race import Race
+from otlp.timing import loaded
 
 ConvexFunction = LogSumExp | Race
 
@@ -156,7 +156,7 @@ def _lbfgsb(best: _Best, limit: int) -> None:
         best.iterations += 1
 
     options = {"maxiter": limit, "maxfun": 20 * limit, "ftol": 0.0, "gtol": 0.0}
-    scipy.optimize.minimize(
+    loaded("scipy.optimize").minimize(
         best, best.alpha, jac=True, method="L-BFGS-B", callback=count, options=options
     )
 
@@ -181,7 +181,7 @@ def _newton_step(
         return None
     # LAPACK's own routine: the checks of scipy.linalg.solve take longer than the solution.
     step: FloatArray
-    _, step, failed = scipy.linalg.lapack.dposv(hessian, -gradient, overwrite_a=True)
+    _, step, failed = loaded("scipy.linalg.lapack").dposv(hessian, -gradient, overwrite_a=True)
     if failed:
         return None
     longest = max(map(abs, step.tolist()), default=0.0)

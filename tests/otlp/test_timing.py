@@ -13,6 +13,7 @@ from otlp import reductions
 from otlp.plan import Marginals, TablePlan
 from otlp.solvers import SOLVERS
 from otlp.timing import Stopwatch, Timings
+from tests.processes import run_python
 
 TARGET, DRAFT = [0.1, 0.6, 0.2, 0.1], [0.5, 0.3, 0.2, 0.0]
 PROBLEMS = [
@@ -126,3 +127,28 @@ def test_auto_is_charged_for_the_choice() -> None:
             return super().select(problem)
 
     assert Choosing().solve(PROBLEMS[0]).timings.solve >= MOMENT
+
+
+def test_what_is_imported_at_a_first_solve_is_loaded_and_not_solved() -> None:
+    code = """
+import sys, time
+import otlp
+
+class Slow:
+    names = {"scipy.linalg", "scipy.optimize", "highspy", "ortools"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name in self.names:
+            self.names.remove(name)
+            time.sleep(1.0)
+
+sys.meta_path.insert(0, Slow())
+p, q = [0.1, 0.6, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]
+problem = otlp.Problem(p, otlp.IID(q, n=2))
+without = otlp.Problem(p, otlp.WithoutReplacement(q, n=2))
+for name in ("global-resolution", "linear-program", "max-flow", "random-ranks"):
+    taken = otlp.solve(without if name == "random-ranks" else problem, name).timings
+    assert taken.load >= 1.0 > taken.total, (name, taken)
+assert not Slow.names, Slow.names
+"""
+    run_python(code)
