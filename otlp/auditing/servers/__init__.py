@@ -1,7 +1,8 @@
 """Audit a running server: whether its texts follow those of a baseline, itself without drafts.
 
-One idea a file: `completions` asks a server for texts, `pairs` takes them from both sides until
-`betting` decides, `power` is what that would have found, and `report` what it found.
+One idea a file: `completions` asks a server for texts, in the `background`, `pairs` takes them from
+both sides until `betting` decides, `independence` is whether they were drawn anew, `power` what
+would have been found, and `report` what was found.
 """
 
 from otlp.auditing.servers.completions import Completion, Completions

@@ -8,21 +8,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from socket import SHUT_RDWR, socket
 from typing import Any
 from urllib.parse import urlsplit
 
+from otlp.auditing.servers.background import begin, wait
 from otlp.auditing.subject import one_line
 from otlp.checks import check_number, whole_number
 from otlp.errors import InvalidInputError, ServerError
+from otlp.timing import checkpoint, seconds_left
 
 MOST_BYTES = 2**22
 """Of an answer; a longer one is cut, and so no JSON: it is no completion of a few tokens."""
 
 BUSY = frozenset({408, 425, 429, *range(500, 600)})
 """Statuses after which the same request may succeed."""
+
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading an answer raises that is no completion; an endless count of tokens the first."""
 
 WAYS_OUT = {
     **dict.fromkeys((401, 403), "name the environment variable that holds its key"),
@@ -71,7 +77,7 @@ class Completions:
     fields : mapping of str to what JSON takes
         What a request says beside the prompt; ``max_tokens`` must be there.
     timeout : float
-        Seconds that an answer may take.
+        Seconds that an answer may take, to its last byte.
     tries : int
         How often a request is sent that finds nobody, or a server that is busy or failing.
     patience : float
@@ -130,9 +136,12 @@ class Completions:
         ServerError
             If nobody answers in `tries` tries, the server refuses, answers as another model than
             it was asked for, gives fewer or more tokens, or what is no completion.
+        TimeoutError
+            If the time limit of an audit is over first.
         """
         for attempt in range(self.tries):
-            time.sleep(self.patience * (2**attempt - 1))
+            time.sleep(max(0.0, min(self.patience * (2**attempt - 1), seconds_left())))
+            checkpoint()
             try:
                 status, body = self._post(prompt)
             except TimeoutError:
@@ -156,10 +165,27 @@ class Completions:
         content = json.dumps({**said, **self.fields}).encode()
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         headers = {"Content-Type": "application/json", **key}
-        with closing(connect(str(parts.hostname), parts.port, timeout=self.timeout)) as connection:
-            connection.request("POST", parts.path, content, headers)
-            response = connection.getresponse()
-            return response.status, response.read(MOST_BYTES)
+        sockets = list[socket]()
+
+        def exchange() -> tuple[int, bytes]:
+            address = str(parts.hostname), parts.port
+            with closing(connect(*address, timeout=self.timeout)) as connection:
+                connection.connect()
+                sockets.append(connection.sock)
+                connection.request("POST", parts.path, content, headers)
+                response = connection.getresponse()
+                body = response.read(MOST_BYTES)
+                if response.length and len(body) < MOST_BYTES:
+                    raise IncompleteRead(body, response.length)
+                return response.status, body
+
+        try:
+            # the timeout of a socket is one of each of its steps, of which a server may make many
+            return wait(begin(exchange), self.timeout)
+        finally:
+            for opened in sockets:
+                with suppress(OSError):
+                    opened.shutdown(SHUT_RDWR)
 
     def _read(self, body: bytes) -> Completion:
         """Read an answer, and check it against what was asked."""
@@ -171,7 +197,14 @@ class Completions:
             counts = (usage.get(f"{what}_tokens") for what in ("completion", "prompt"))
             tokens, prompt_tokens = (None if count is None else int(count) for count in counts)
             finish, model = str(choice.get("finish_reason")), str(answer.get("model") or "")
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (
+            ArithmeticError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):
             text = None
         if not isinstance(text, str):
             raise self._error(f"no completion: {_message(body)}; is it OpenAI's interface?")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from otlp.auditing.servers.background import begin, wait
 from otlp.auditing.servers.betting import Bets, Pieces, pieces
 from otlp.auditing.servers.completions import Completion
+from otlp.auditing.servers.independence import check_independent
 from otlp.auditing.servers.power import smallest_found
 from otlp.auditing.servers.report import ServerReport, furthest_apart
 from otlp.auditing.subject import Progress, name_of, silent
 from otlp.checks import check_number, whole_number
 from otlp.errors import InvalidInputError, ServerError
+from otlp.timing import checkpoint, deadline, seconds_left
 
 Sampler: TypeAlias = Callable[[str], Completion]
 
@@ -96,7 +99,7 @@ def audit_server(
     parallel : int
         Requests to each side at a time.
     time_limit : float
-        Seconds after which no more is asked; what there is by then is judged.
+        Seconds after which nothing more is asked or waited for; what there is by then is judged.
     earlier : sequence of Pair
         What an earlier run of the same audit had kept.
     keep : callable
@@ -117,10 +120,11 @@ def audit_server(
     Raises
     ------
     InvalidInputError
-        If an argument is out of its range, or neither side's texts vary.
+        If an argument is out of its range, or texts are visibly not drawn anew; see
+        `otlp.auditing.servers.independence`.
     ServerError
-        If a side fails before there is a pair, or the two are no pair: other models, or prompts
-        of other lengths.
+        If a side fails or the time limit is over before there is a pair, or the two are no pair:
+        other models, or prompts of other lengths.
 
     Notes
     -----
@@ -146,31 +150,34 @@ def audit_server(
     )
     if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         raise InvalidInputError("prompts must be a list of strings, at least one")
+    check_number("time_limit", time_limit, lambda x: x > 0.0, "be seconds, above 0")
     began, stopped, limit = time.monotonic(), "", -math.log(false_alarm_rate)
     bets, texts = Bets(), [list[Pieces]() for _ in prompts]
     taken = list[Pair]()
-    try:
-        asked = _ask(server, baseline, prompts, range(len(earlier), pairs), parallel)
-        for number, pair in enumerate(chain(earlier[:pairs], asked)):
-            _check(pair, taken[0] if taken else pair)
-            if number >= len(earlier):
-                keep(pair)
-            prompt = len(taken) % len(prompts)
-            taken.append(pair)
-            texts[prompt] += map(pieces, pair)
-            bets.bet(prompt, *texts[prompt][-2:])
-            if len(taken) == pairs or bets.most >= limit:
-                _check_varied(texts)
-            progress("asking", len(taken) / pairs)
-            if bets.most >= limit:
-                break
-            if time.monotonic() - began > time_limit:
+    with deadline(time_limit):
+        try:
+            asked = _ask(server, baseline, prompts, range(len(earlier), pairs), parallel)
+            for number, pair in enumerate(chain(earlier[:pairs], asked)):
+                _check(pair, taken[0] if taken else pair)
+                if number >= len(earlier):
+                    keep(pair)
+                prompt = len(taken) % len(prompts)
+                taken.append(pair)
+                texts[prompt] += map(pieces, pair)
+                bets.bet(prompt, *texts[prompt][-2:])
+                progress("asking", len(taken) / pairs)
+                if len(taken) == pairs or (bets.most >= limit and check_independent(texts)):
+                    break
+                checkpoint()
+        except (ServerError, TimeoutError) as error:
+            stopped = str(error)
+            if isinstance(error, TimeoutError):
+                if seconds_left() > 0.0:
+                    raise
                 stopped = f"the time limit of {time_limit:g} s is over"
-                break
-    except ServerError as error:
-        if not taken:
-            raise
-        stopped = str(error)
+            if not taken:
+                raise ServerError(stopped) from None
+    check_independent(texts)
     ways = names or [name_of(server), name_of(baseline)]
     return ServerReport(
         server=ways[0],
@@ -192,13 +199,11 @@ def _ask(
     server: Sampler, baseline: Sampler, prompts: Sequence[str], numbers: range, parallel: int
 ) -> Iterator[Pair]:
     """Pairs in the order of their numbers, which say which prompt it is."""
-    pool = ThreadPoolExecutor(2 * parallel)
-    try:
-        for start in range(0, len(numbers), parallel):
-            some = [prompts[number % len(prompts)] for number in numbers[start : start + parallel]]
-            yield from map(Pair, pool.map(server, some), pool.map(baseline, some))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    for start in range(0, len(numbers), parallel):
+        some = [prompts[number % len(prompts)] for number in numbers[start : start + parallel]]
+        calls = [[begin(partial(side, one)) for one in some] for side in (server, baseline)]
+        for mine, other in zip(*calls, strict=True):
+            yield Pair(wait(mine), wait(other))
 
 
 def _check(pair: Pair, first: Pair) -> None:
@@ -215,14 +220,4 @@ def _check(pair: Pair, first: Pair) -> None:
             f"one prompt is {mine} tokens for the server and {other} for the baseline, which have "
             "other tokenizers or chat templates: give both the address of plain completions, or "
             "one template"
-        )
-
-
-def _check_varied(texts: Sequence[Sequence[Pieces]]) -> None:
-    """Refuse texts that each side gives again and again."""
-    sides = [own[side::2] for own in texts for side in (0, 1) if len(own) > 2]
-    if sides and all(len(set(side)) == 1 for side in sides):
-        raise InvalidInputError(
-            "each side gives the same text again and again: ask at a temperature above 0 and "
-            "without a fixed seed, for more tokens, or after other prompts"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ Reply = Callable[[str, dict[str, Any]], tuple[int, Any]]
 
 
 @contextmanager
-def serving(reply: Reply) -> Iterator[str]:
-    """The address of a server that replies so."""
+def serving(reply: Reply, length: int | None = None) -> Iterator[str]:
+    """The address of a server that replies so, and claims answers of this length."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -32,7 +33,7 @@ def serving(reply: Reply) -> Iterator[str]:
                 self.send_response(status)
                 if 300 <= status < 400:
                     self.send_header("Location", answer)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(length or len(body)))
                 self.end_headers()
                 self.wfile.write(body)
             except ConnectionError:
@@ -49,6 +50,30 @@ def serving(reply: Reply) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def dripping(headers: bool) -> Iterator[str]:
+    """The address of a server that sends a byte every .05 s, of a header or of an answer."""
+    head = b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if headers else b"Content-Length: 9999\r\n\r\n")
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.sendall(head)
+                while not over.wait(0.05):
+                    self.request.sendall(b"x")
+
+    over = Event()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
 
 
 def completion(text: str, tokens: int = 2, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
+import queue
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,10 +18,12 @@ from scipy import stats
 from otlp.auditing import Verdict
 from otlp.auditing.servers import Completion, Completions, Pair, audit_server, planted
 from otlp.auditing.servers.betting import Bets, pieces
+from otlp.auditing.servers.independence import check_independent, copied, one_each, together
 from otlp.auditing.servers.power import half, rarest, smallest_found
 from otlp.distribution import total_variation
 from otlp.errors import InvalidInputError, ServerError
-from tests.otlp.auditing.servers import Law, completion, serving
+from tests.otlp.auditing.servers import Law, completion, dripping, serving
+from tests.processes import run_python
 
 LIMIT = math.log(1e6)
 
@@ -235,11 +239,101 @@ def test_a_server_that_says_the_same_or_nothing_is_found(text: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"pairs": 0}, {"parallel": 0}, {"false_alarm_rate": 0.0}, {"prompts": []}, {"prompts": [3]}],
+    [
+        *({"pairs": 0}, {"parallel": 0}, {"false_alarm_rate": 0.0}, {"time_limit": 0}),
+        *({"time_limit": math.nan}, {"prompts": []}, {"prompts": [3]}),
+    ],
 )
 def test_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         audit_server(Law(0), Law(1), **{"prompts": ["x"], "pairs": 10, **wrong})
+
+
+# whether texts are drawn anew
+
+
+def test_independent_texts_are_refused_as_rarely_as_is_said_by_enumeration() -> None:
+    """The e-values of all 3^6 orders of six texts of any law have a mean of 1 at most."""
+    weights = {"a": 0.6, "b": 0.3, "c": 0.1}
+    shown = [(word,) for word in "abacab"]
+    means = np.zeros(3)
+    for words in itertools.product(weights, repeat=6):
+        texts = [(word,) for word in words]
+        chance = math.prod(map(weights.get, words))
+        logs = (
+            copied(shown, texts),
+            copied(texts[:-1], texts[1:]),
+            one_each(texts[::2], texts[1::2]),
+        )
+        means += chance * np.exp(logs)
+    assert np.all(means <= 1.0 + 1e-12)
+    assert means[:2] == pytest.approx(1.0, abs=0.3)
+
+
+def test_an_e_value_of_many() -> None:
+    rng = np.random.default_rng(0)
+    wealth = rng.choice([0.0, 4.0], p=[0.75, 0.25], size=(20_000, 3))
+    with np.errstate(divide="ignore"):
+        found = [math.exp(together(list(logs))) for logs in np.log(wealth)]
+    assert np.mean(found) == pytest.approx(1.0, abs=0.05)
+    assert together([30.0, 0.0, 0.0]) > 27.0
+    assert together([10.0] * 3) > 26.0
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.3])
+def test_independent_texts_are_above_suspicion(bias: float) -> None:
+    """Of 40 streams, of equal laws or of others, some with few texts and long repetitions."""
+    for seed in range(40):
+        one, other = Law(2 * seed, bias, 1 + seed % 4), Law(2 * seed + 1, words=2 + seed % 4)
+        texts = [[pieces(law()) for _ in range(50) for law in (one, other)] for _ in range(2)]
+        assert check_independent(texts)
+
+
+class Cached:
+    """Texts that come again for so many requests; kept for `prompts` alone."""
+
+    def __init__(self, law: Law, requests: int, prompts: str) -> None:
+        self.law, self.requests, self.prompts = law, requests, prompts
+        self.kept = dict[str, tuple[int, Completion]]()
+
+    def __call__(self, prompt: str) -> Completion:
+        count, text = self.kept.get(prompt, (0, SAME))
+        if prompt not in self.prompts or count % self.requests == 0:
+            text = self.law()
+        self.kept[prompt] = count + 1, text
+        return text
+
+
+@pytest.mark.parametrize(
+    ("requests", "prompts", "named"),
+    [
+        (10**6, "x", "one text of its own to a prompt"),
+        (10**6, "xy", "each side gives the same text again and again"),
+        (6, "xy", "a side repeats its text of before"),
+        (3, "x", "a side repeats its text of before"),
+    ],
+)
+def test_each_side_with_a_cache_is_refused(requests: int, prompts: str, named: str) -> None:
+    sides = [Cached(Law(seed), requests, prompts) for seed in (0, 1)]
+    with pytest.raises(InvalidInputError, match=named):
+        audit_server(*sides, ["x", "y"], pairs=400)
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_a_baseline_from_the_cache_of_the_server_is_refused(share: float) -> None:
+    rng, told = np.random.default_rng(0), queue.Queue[Completion]()
+    biased, fair = Law(0, 0.5), Law(1)
+
+    def server(prompt: str) -> Completion:
+        told.put(text := biased())
+        return text
+
+    def baseline(prompt: str) -> Completion:
+        text = told.get()
+        return text if rng.random() < share else fair()
+
+    with pytest.raises(InvalidInputError, match="texts of a pair are the same"):
+        audit_server(server, baseline, ["x"], pairs=600)
 
 
 # requests and answers
@@ -264,6 +358,7 @@ FAST: dict[str, Any] = {"tries": 3, "patience": 0.0, "timeout": 0.2}
         (200, {"choices": [{"message": {"content": None}}]}, "no completion"),
         (200, completion("a", usage={"completion_tokens": "many"}), "no completion"),
         (200, completion("a", usage=[3]), "no completion"),
+        (200, completion("a", usage={"completion_tokens": math.inf}), "no completion"),
         (200, completion("a", tokens=1), "1 tokens where 2 were asked for"),
         (200, completion("a b c", tokens=3), "3 tokens where 2 were asked for"),
     ],
@@ -298,6 +393,43 @@ def test_a_busy_server_is_asked_again() -> None:
     with serving(lambda path, request: (next(statuses), completion(" a b"))) as url:
         found = Completions(url, {"max_tokens": 2}, **FAST)("x")
     assert found == Completion(" a b", "length", 2, 3, "tiny")
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_the_timeout_is_that_of_a_whole_answer(headers: bool) -> None:
+    """Bytes come one by one, each in time: those of the answer, or of endless headers."""
+    with dripping(headers) as url, pytest.raises(ServerError, match=r"no answer within 0.2 s"):
+        Completions(url, {"max_tokens": 2}, **{**FAST, "tries": 1})("x")
+
+
+def test_the_time_limit_holds_over_tries_and_pauses() -> None:
+    with dripping(False) as url:
+        for how in ({"timeout": 60.0}, {"timeout": 0.01, "patience": 60.0}):
+            side = Completions(url, {"max_tokens": 2}, **how)
+            with pytest.raises(ServerError, match=r"the time limit of 0.1 s is over"):
+                audit_server(side, side, ["x"], time_limit=0.1)
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    whole = json.dumps(completion(" a b"))
+    cut = iter([whole[:50], whole])
+    with serving(lambda path, request: (200, next(cut)), length=len(whole)) as url:
+        assert Completions(url, {"max_tokens": 2}, **FAST)("x").text == " a b"
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+from otlp.auditing.servers import Completion, audit_server
+threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+try:
+    audit_server(lambda prompt: time.sleep(600), lambda prompt: Completion("a"), ["x"])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_the_process_whatever_is_waited_for() -> None:
+    assert run_python(INTERRUPTED) == "interrupted\n"
 
 
 def test_the_model_that_was_named_answers() -> None:
