@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from otlp.checks import is_a
+from otlp.errors import InvalidInputError
 from otlp.reductions.reduction import PrimalDual, Reduction
 
 
@@ -33,6 +35,8 @@ class Chain(Reduction[Any, Any]):
     """
 
     def __init__(self, *reductions: Reduction[Any, Any]) -> None:
+        for one in reductions:
+            is_a(one, Reduction, "a link of the chain")
         steps = (one.reductions if isinstance(one, Chain) else (one,) for one in reductions)
         self.reductions: tuple[Reduction[Any, Any], ...] = tuple(chain.from_iterable(steps))
 
@@ -46,6 +50,13 @@ class Chain(Reduction[Any, Any]):
 
     def invert(self, answer: PrimalDual, inverse: tuple[Any, ...]) -> PrimalDual:
         """Go back step by step."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, tuple, "inverse")
+        if len(inverse) != len(self.reductions):
+            raise InvalidInputError(
+                f"inverse has {len(inverse)} steps, and the chain {len(self.reductions)}: pass "
+                "what its own apply returned"
+            )
         for reduction, step in zip(self.reductions[::-1], inverse[::-1], strict=True):
             answer = reduction.invert(answer, step)
         return answer

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.distribution import FloatArray, IntArray, Mask, sum_by
 from otlp.drafts import IID, DraftTuples, TokenSets
 from otlp.drafts.token_sets import list_sets, merge_by_set, set_count
@@ -232,6 +232,7 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
 
     def apply(self, source: Problem) -> tuple[Systems, SlacknessInverse]:
         """Find H*, fix the outer residuals where they are known, and list both systems."""
+        is_a(source, Problem, "source")
         if isinstance(source.drafts, IID):
             sides = split(source)
             systems = Systems(*(relaxed_side(side, self.memory_limit) for side in sides))
@@ -242,6 +243,8 @@ class ComplementarySlackness(Reduction[Problem, Systems]):
 
     def invert(self, answer: PrimalDual, inverse: SlacknessInverse) -> PrimalDual:
         """Join S of the outer and of the inner system, each of shape (nnz,), by Eq. 8."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, SlacknessInverse, "inverse")
         problem, subset, systems, sides = inverse
         if sides is None:
             flow = np.maximum(answer.primal[0], 0.0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from otlp.checks import is_a
 from otlp.distribution import FloatArray, IntArray
 from otlp.reductions.reduction import PrimalDual, Reduction
 from otlp.reductions.relaxation import RelaxedOTLP
@@ -61,6 +62,13 @@ class FlowNetwork:
         return self.tokens + self.groups + 1
 
 
+class NetworkInverse(NamedTuple):
+    """The way back: the relaxed OTLP, and the arcs that its S flows on."""
+
+    relaxed: RelaxedOTLP
+    middle: slice
+
+
 class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
     """From the relaxed OTLP to a bipartite flow network (Global Resolution, section 5.2).
 
@@ -83,8 +91,9 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
 
     part: ClassVar[str] = "build"
 
-    def apply(self, source: RelaxedOTLP) -> tuple[FlowNetwork, tuple[RelaxedOTLP, slice]]:
+    def apply(self, source: RelaxedOTLP) -> tuple[FlowNetwork, NetworkInverse]:
         """Write out arcs and capacities."""
+        is_a(source, RelaxedOTLP, "source")
         target, groups = source.target, source.groups
         count, size = target.size, len(groups)
         tokens, right = np.arange(count), count + np.arange(size)
@@ -95,10 +104,12 @@ class NetworkReduction(Reduction[RelaxedOTLP, FlowNetwork]):
         network = FlowNetwork(
             tails.astype(np.int64), heads.astype(np.int64), capacities, count, size
         )
-        return network, (source, network.middle)
+        return network, NetworkInverse(source, network.middle)
 
-    def invert(self, answer: PrimalDual, inverse: tuple[RelaxedOTLP, slice]) -> PrimalDual:
+    def invert(self, answer: PrimalDual, inverse: NetworkInverse) -> PrimalDual:
         """Read S, shape (nnz,), off the flow on the arcs, and H* off the engine's minimum cut."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, NetworkInverse, "inverse")
         relaxed, middle = inverse
         subset = answer.dual
         if subset is not None:

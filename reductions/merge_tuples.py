@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.drafts import TokenSets
 from otlp.plan import SetPlan
 from otlp.problem import Problem
@@ -52,9 +52,12 @@ class MergeTuples(Reduction[Problem, RelaxedOTLP]):
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, MergeInverse]:
         """List the token sets and their masses."""
+        is_a(source, Problem, "source")
         sets = source.drafts.enumerate_sets(self.memory_limit)
         return RelaxedOTLP(source.target, sets), MergeInverse(source, sets)
 
     def invert(self, answer: PrimalDual, inverse: MergeInverse) -> PrimalDual:
         """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, MergeInverse, "inverse")
         return PrimalDual(SetPlan(*inverse, answer.primal), answer.dual)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import DraftTuples, TokenSets
 from otlp.plan import TablePlan
@@ -84,6 +84,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
 
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""
+        is_a(source, Problem, "source")
         tuples = source.drafts.enumerate_tuples(self.memory_limit)
         ordered = np.sort(tuples.tokens, axis=1)
         distinct = np.ones(ordered.shape, dtype=bool)
@@ -94,6 +95,8 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
 
     def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
         """Lift S, shape (nnz,), to a plan by Eq. 3; an infeasible S is first scaled down."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, RelaxationInverse, "inverse")
         return PrimalDual(lift(inverse, answer.primal), answer.dual)
 
 

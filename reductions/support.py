@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otlp.checks import is_a
 from otlp.distribution import FloatArray, IntArray
 from otlp.plan import LiftedPlan
 from otlp.problem import Problem
@@ -47,6 +48,7 @@ class Support(Reduction[Problem, Problem]):
 
     def apply(self, source: Problem) -> tuple[Problem, SupportInverse]:
         """Rename the tokens of the support to 0, 1, ..., k - 1."""
+        is_a(source, Problem, "source")
         support = source.drafts.support
         if support.all():
             everything = np.arange(source.vocab_size)
@@ -66,6 +68,8 @@ class Support(Reduction[Problem, Problem]):
 
         Tokens that are never drafted stay outside H.
         """
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, SupportInverse, "inverse")
         plan, subset = answer
         problem, tokens, outside = inverse
         if tokens.size == problem.vocab_size:

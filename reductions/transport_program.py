@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT, check_memory
+from otlp.checks import MEMORY_LIMIT, check_memory, is_a
 from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import TokenSets
 from otlp.problem import Problem
@@ -76,6 +76,7 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
 
     def apply(self, source: RelaxedOTLP) -> tuple[TransportProgram, RelaxedOTLP]:
         """Point at the arrays of the relaxed problem."""
+        is_a(source, RelaxedOTLP, "source")
         groups = source.groups
         reward = np.ones(groups.members.size)
         program = TransportProgram(
@@ -85,6 +86,8 @@ class RelaxedProgram(Reduction[RelaxedOTLP, TransportProgram]):
 
     def invert(self, answer: PrimalDual, inverse: RelaxedOTLP) -> PrimalDual:
         """Keep S, shape (nnz,), and turn prices, shape (V,), into H*."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, RelaxedOTLP, "inverse")
         return PrimalDual(answer.primal, price_subset(inverse.dual_value, answer.dual))
 
 
@@ -118,6 +121,7 @@ class FullProgram(Reduction[Problem, TransportProgram]):
 
     def apply(self, source: Problem) -> tuple[TransportProgram, RelaxationInverse]:
         """Write out all pairs of a token and a tuple."""
+        is_a(source, Problem, "source")
         size, count = source.vocab_size, source.drafts.tuple_count()
         needed = 8.0 * count * (size + 4 * source.n)
         check_memory(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
@@ -138,6 +142,8 @@ class FullProgram(Reduction[Problem, TransportProgram]):
 
     def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
         """Read conditionals off joint masses, shape (m V,), and H* off the prices, shape (V,)."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, RelaxationInverse, "inverse")
         subset = price_subset(inverse.problem.dual_value, answer.dual)
         return PrimalDual(lift(inverse, answer.primal), subset)
 

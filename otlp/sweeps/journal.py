@@ -45,19 +45,16 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str], heading: Mapping[str, Any]) -> None:
         if not isinstance(path, str | os.PathLike):
             raise JournalError(f"the journal is {path!r}: it must be the path of a file")
-        self.path, line = Path(path), _line(heading)
+        self.path = Path(path)
         try:
             self._file = self._open()
         except (OSError, ValueError) as error:
             raise self._trouble("cannot be written", error) from error
         try:
             self._end = os.fstat(self._file.fileno()).st_size
-            if self._end < len(line) and line.startswith(self._first_line()):
-                # empty, or what a process left that was killed as it began
-                os.ftruncate(self._file.fileno(), 0)
-                self._end = 0
+            if not self._end:
                 self.append([dict(heading)])
-            self._start = self._end = self._check(json.loads(line))
+            self._start = self._end = self._check(json.loads(_line(heading)))
         except BaseException:
             self._file.close()
             raise
@@ -145,16 +142,13 @@ class Journal:
         except (ImportError, OSError):
             pass  # no locks on this system, or in this folder
 
-    def _first_line(self) -> bytes:
-        try:
-            with open(self.path, "rb") as file:
-                return file.readline(MOST_HEADING)
-        except OSError as error:
-            raise self._trouble("cannot be read", error) from error
-
     def _check(self, wanted: Entry) -> int:
         """Compare the heading with what is wanted, and return where it ends."""
-        line = self._first_line()
+        try:
+            with open(self.path, "rb") as file:
+                line = file.readline(MOST_HEADING)
+        except OSError as error:
+            raise self._trouble("cannot be read", error) from error
         found = self._parsed(line, 1)
         if "format" in wanted and found.get("format") != wanted["format"]:
             raise JournalError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,10 +12,13 @@ import otlp
 from otlp.certificate import Answer, certify
 from otlp.reductions import (
     Chain,
+    ComplementarySlackness,
     FullProgram,
     MergeTuples,
     NetworkReduction,
     PrimalDual,
+    Reduction,
+    Relaxation,
     RelaxedProgram,
     Support,
 )
@@ -62,3 +67,28 @@ def test_the_empty_chain_changes_nothing() -> None:
     assert result is problem
     answer = PrimalDual(None, None)
     assert Chain().invert(answer, inverse) is answer
+
+
+LINKS = (
+    *(Support, Relaxation, MergeTuples, NetworkReduction, ComplementarySlackness),
+    *(RelaxedProgram, FullProgram),
+)
+
+
+@pytest.mark.parametrize("reduction", [*(link() for link in LINKS), Chain(Support())])
+@pytest.mark.parametrize("wrong", [3, None, (), [], "a", np.ones(3), PrimalDual(None)])
+def test_what_is_no_problem_and_what_is_no_answer_is_refused(
+    reduction: Reduction[Any, Any], wrong: Any
+) -> None:
+    with pytest.raises(otlp.errors.InvalidInputError, match="source is"):
+        reduction.apply(wrong)
+    if not isinstance(wrong, PrimalDual):
+        with pytest.raises(otlp.errors.InvalidInputError, match="answer is"):
+            reduction.invert(wrong, wrong)
+    with pytest.raises(otlp.errors.InvalidInputError, match="inverse "):
+        reduction.invert(PrimalDual(None), wrong)
+
+
+def test_a_chain_of_others_is_refused() -> None:
+    with pytest.raises(otlp.errors.InvalidInputError, match="a link of the chain is 3"):
+        Chain(Support(), 3)  # type: ignore[arg-type]

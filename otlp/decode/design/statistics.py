@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from otlp.checks import is_a, number
+from otlp.checks import check_choice, is_a, number, whole_number
 from otlp.decode.drafting import (
     Drafting,
     adaptive_branching,
@@ -73,6 +73,12 @@ class Candidate:
     draft_temperature : float or None
         Of the draft where it samples; None is that of both models.
 
+    Raises
+    ------
+    InvalidInputError
+        If there is no such family, no drafting of it has these parameters, or a number is out of
+        its range.
+
     Examples
     --------
     >>> from otlp.decode.design import Candidate
@@ -88,6 +94,22 @@ class Candidate:
     efficiency: float
     error: float
     draft_temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("family", self.family, FAMILIES)
+        try:
+            FAMILIES[self.family](*self.parameters)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"parameters of the family {self.family!r} are {self.parameters!r:.60}: no "
+                f"drafting has these ({error!s:.200})"
+            ) from error
+        what = str(self)
+        number(self.nodes, f"nodes of {what:.60}", 1.0)
+        whole_number(self.depth, f"depth of {what:.60}", 1)
+        number(self.efficiency, f"efficiency of {what:.60}", 1.0)
+        number(self.error, f"error of {what:.60}", 0.0)
+        Sampling().at(self.draft_temperature)
 
     @property
     def verification(self) -> Verification:
@@ -150,18 +172,14 @@ class Statistics:
         is_a(self.sampling, Sampling, "sampling")
         for name in ("draft", "target"):
             is_a(getattr(self, name), str, name)
+        for name in ("texts", "tokens"):
+            whole_number(getattr(self, name), name)
         if not self.candidates:
             raise InvalidInputError(
                 "the acceptance statistics are empty: gather them from text that the target wrote"
             )
         for one in self.candidates:
             is_a(one, Candidate, "a candidate")
-            number(one.nodes, f"nodes of {one.family} {one.parameters!r:.40}", 1.0)
-            number(one.efficiency, f"efficiency of {one.family} {one.parameters!r:.40}", 1.0)
-            if one.family not in FAMILIES:
-                raise InvalidInputError(
-                    f"there is no family {one.family!r:.40}: choose from {', '.join(FAMILIES)}"
-                )
 
     def check_models(self, target: str, draft: str, sampling: Sampling) -> None:
         """Refuse models, by their names, and a sampling that the statistics are not of.

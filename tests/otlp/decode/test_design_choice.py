@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from math import nan
 from typing import Any
 
@@ -87,6 +89,23 @@ def test_statistics_go_through_json_and_know_their_pair(tmp_path: Any) -> None:
 def test_files_of_something_else(text: str) -> None:
     with pytest.raises(InvalidInputError):
         Statistics.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"parameters": wrong} for wrong in ([], [1], [1, 2, 3], [1, "a"], [0, 2], [[1], 2], 3)),
+        *({"depth": wrong} for wrong in (0, 1.5, None, "2")),
+        *({"error": wrong} for wrong in (-0.1, nan, math.inf, None)),
+        *({"draft_temperature": -1}, {"family": []}),
+    ],
+    ids=str,
+)
+def test_candidates_that_are_none(change: dict[str, Any]) -> None:
+    found = json.loads(statistics().to_json())
+    found["candidates"][0] |= change
+    with pytest.raises(InvalidInputError, match=next(iter(change)).replace("draft_", "")):
+        Statistics.from_json(json.dumps(found))
 
 
 @pytest.mark.parametrize(
