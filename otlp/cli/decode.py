@@ -26,6 +26,9 @@ from otlp.studies.figures import draw_block_efficiency
 
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
 
+IN_TUNED = "algorithms paths length temperature sampling_top_k sampling_top_p".split()
+"""Options whose values a file of `Tuned` has, too."""
+
 
 @click.command(
     epilog="""\b
@@ -55,7 +58,7 @@ Examples:
     "--tuned",
     "config",
     type=click.Path(),
-    help="What otlp tune wrote: its algorithm, shape and sampling, in place of the options.",
+    help="What otlp tune wrote, for these models on this device: algorithm, shape and sampling.",
 )
 @options.json_option("Write every run to a file.")
 @options.figure_option("Draw the block efficiency.")
@@ -83,7 +86,9 @@ def command(
     branching: tuple[int, ...] = ()
     drafted = None
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
+    tuned = None
     if config is not None:
+        options.refuse_given(IN_TUNED, "--tuned is a setting")
         tuned = Tuned.read(config)
         tuned.check_models(models.target, models.draft)
         samplings, algorithms = [tuned.sampling], (tuned.algorithm,)
@@ -91,6 +96,8 @@ def command(
         branching, drafted = tuned.branching, tuned.draft_temperature
     settings, reasons = _settings(algorithms, paths, length, branching)
     pair, prompts = models.ready(samplings[0])
+    if tuned is not None:
+        tuned.check_loaded(pair[1].model.device, pair[1].model.dtype)
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
         pair[0].sampling, pair[1].sampling = sampling.at(drafted), sampling

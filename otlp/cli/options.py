@@ -7,13 +7,14 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from otlp.data.captures import Capture, builtin, load
@@ -157,6 +158,19 @@ class OutputFile(click.Path):
             reason = getattr(error, "strerror", None) or str(error)
             self.fail(f"{value!r} cannot be written: {reason}", param, ctx)
         return path
+
+
+def refuse_given(names: Collection[str], why: str) -> None:
+    """Refuse those options of the running command that were given; `why` begins what is said."""
+    context = click.get_current_context()
+    found = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names
+        and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+    ]
+    if found:
+        raise click.UsageError(f"{why}: leave out {', '.join(found)}")
 
 
 def json_option(help: str) -> Decorator:

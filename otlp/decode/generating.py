@@ -23,6 +23,9 @@ from otlp.decode.tuned import Tuned
 from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
 
+UNTUNED = 2, 4, "two-slice"
+"""Paths, length and verification by default."""
+
 
 def generate(
     model: Any,
@@ -52,7 +55,8 @@ def generate(
     paths, length, verification
         K and L; an algorithm that takes K i.i.d. paths, by name or as an object.
     tuned : Tuned, optional
-        What ``otlp tune`` wrote for these two models (`Tuned.read`), in place of these three.
+        What ``otlp tune`` wrote for these two models on this device (`Tuned.read`), in place of
+        these three.
     stop_strings, tokenizer
         Where to stop.  ``generate`` keeps its own tokenizer from a function: bind it,
         ``custom_generate=functools.partial(otlp.decode.generate, tokenizer=tokenizer)``.
@@ -96,7 +100,12 @@ def generate(
     wanted = iid_paths(paths, length)
     if tuned is not None:
         is_a(tuned, Tuned, "tuned")
+        if (paths, length, verification) != UNTUNED:
+            raise InvalidInputError(
+                "tuned has paths, length and verification: leave these out, or tuned"
+            )
         tuned.check_models(*(_name(one) for one in (model, draft_model)))
+        tuned.check_loaded(model.device, model.dtype)
         wanted, verification = tuned.drafting, tuned.algorithm
     places = _places(input_ids, model_kwargs.get("attention_mask"))
     with _evaluating(model, draft_model):

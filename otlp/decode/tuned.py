@@ -115,6 +115,22 @@ class Tuned:
                 f"target {target} with draft {draft}: run otlp tune for these"
             )
 
+    def check_loaded(self, device: object, dtype: object) -> None:
+        """Refuse a device and a precision, as PyTorch calls them, that it was not measured on.
+
+        Raises
+        ------
+        InvalidInputError
+            Naming both.
+        """
+        own, here = self.device.partition(":")[0], str(device).partition(":")[0]
+        given = str(dtype).removeprefix("torch.")
+        if (here, given) != (own, self.dtype):
+            raise InvalidInputError(
+                f"the setting was tuned in {self.dtype} on {own}, and the target is loaded in "
+                f"{given} on {here}: load it as it was tuned, or run otlp tune for this"
+            )
+
     def to_json(self) -> str:
         """Write it as JSON."""
         return to_json(self, FORMAT)

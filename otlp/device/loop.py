@@ -136,6 +136,10 @@ class DeviceLoop:
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
+        is_a(compiled, bool, "compiled")
+        for name, value in (("verify", verify), ("clock", clock), ("capture", capture)):
+            if not callable(value) and not (name == "verify" and value is None):
+                raise InvalidInputError(f"{name} is {value!r:.60}: it must be a function")
         self.verify = verify
         self.compiled = compiled
         self.clock = clock
@@ -196,7 +200,8 @@ class DeviceLoop:
         Raises
         ------
         InvalidInputError
-            If a prompt is empty, holds no token ids, or is too long for the caches or the models.
+            If a prompt is empty, holds no token ids, or is too long for the caches or the models;
+            or if the numbers end, or are none of those that a round takes.
         SizeLimitError
             If the device has no room for the caches; says how much they take.
         """
@@ -206,7 +211,10 @@ class DeviceLoop:
         longest = self._check_lengths(texts, tokens)
         with torch.no_grad():
             state, play = self._prepared(len(texts), self._context(longest, tokens))
-            draw = numbers if isinstance(numbers, Iterator) else self._random(state, numbers)
+            if isinstance(numbers, Iterator):
+                draw = _checked(numbers, state)
+            else:
+                draw = self._random(state, numbers)
             self._reset(state, texts, tokens)
             for model, cache in zip(self.models, state.caches, strict=True):
                 _read(model, cache, state.progress.text, longest)
@@ -381,12 +389,35 @@ class DeviceLoop:
     def _random(self, state: RoundState, generator: torch.Generator | None) -> Iterator[Tensor]:
         if generator is not None:
             is_a(generator, torch.Generator, "numbers")
+            if generator.device.type != self.device.type:
+                raise InvalidInputError(
+                    f"numbers is a generator on {generator.device}: make one on {self.device}"
+                )
         drawn = torch.empty_like(state.numbers)
         while True:
             yield drawn.uniform_(generator=generator)
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)
+
+
+def _checked(numbers: Iterator[Any], state: RoundState) -> Iterator[Tensor]:
+    """Numbers of each round, if they are such."""
+    shape = tuple(state.numbers.shape)
+    must = f"must be a float64 tensor of shape {shape}, in [0, 1), for each round"
+    for rounds, given in enumerate(numbers, start=1):
+        if not isinstance(given, Tensor):
+            raise InvalidInputError(f"numbers of round {rounds} are {given!r:.60}: there {must}")
+        if tuple(given.shape) != shape or given.dtype != torch.float64:
+            raise InvalidInputError(
+                f"numbers of round {rounds} have shape {tuple(given.shape)} and type "
+                f"{given.dtype}: there {must}"
+            )
+        if not bool(((given >= 0.0) & (given < 1.0)).all()):
+            odd = given[~((given >= 0.0) & (given < 1.0))][0].item()
+            raise InvalidInputError(f"numbers of round {rounds} hold {odd}: there {must}")
+        yield given
+    raise InvalidInputError(f"numbers ended before the texts: there {must}")
 
 
 def _read(model: Llama, cache: Cache, text: Tensor, longest: int) -> None:

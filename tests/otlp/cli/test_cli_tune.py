@@ -134,6 +134,29 @@ def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
         Tuned.read(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--temperature", "0.3", "--paths", "3"), "leave out --paths, --temperature"),
+        (("--temperature", "1"), "leave out --temperature"),
+        (("--length", "5"), "leave out --length"),
+        (("--algorithms", "block"), "leave out --algorithms"),
+        (("--sampling-top-k", "5"), "leave out --sampling-top-k"),
+        (("--sampling-top-p", "0.9"), "leave out --sampling-top-p"),
+        (("--dtype", "bfloat16"), "tuned in float32 on cpu, and the target is loaded in bfloat16"),
+    ],
+)
+def test_options_beside_a_tuned_setting_are_refused(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    names = "trained:target", "trained:draft", "cpu", "float32"
+    path = tmp_path / "t.json"
+    path.write_text(Tuned(*names, Sampling(0.6), "block", 1, 2).to_json())
+    found = refused("decode", "--tuned", path, "--limit", 1, "--tokens", 2, *words)
+    assert said in found
+
+
 TREE = {"branching": (3, 2), "draft_temperature": 0.7}
 
 
@@ -156,6 +179,14 @@ def test_generate_decodes_with_a_tuned_setting(
         counted, own = decode.NGram(SIZE), replace(tuned, draft="ngram")
         with pytest.raises(InvalidInputError, match="draft at temperature"):
             target.generate(torch.tensor([[1, 2]]), draft_model=counted, tuned=own, **options)
+    for wrong in ({"dtype": "bfloat16"}, {"device": "cuda"}):
+        with pytest.raises(InvalidInputError, match="is loaded in float32 on cpu"):
+            one = replace(tuned, **wrong)
+            target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=one, **options)
+    with pytest.raises(InvalidInputError, match="leave these out"):
+        options["paths"] = 3
+        target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=tuned, **options)
+    del options["paths"]
     other = Tuned("large", "other", "cpu", "float32", Sampling(), *setting)
     with pytest.raises(InvalidInputError, match="with draft other, not for target large"):
         target.generate(torch.tensor([[1, 2]]), draft_model=draft, tuned=other, **options)

@@ -187,6 +187,33 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
     assert float((q - wanted_q).abs().max()) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], r"ended before the texts: there must be a float64 tensor of shape \(1, 5\)"),
+        ([torch.zeros(1, 3).double()], r"round 1 have shape \(1, 3\)"),
+        ([torch.zeros(1, 5)], "type torch.float32"),
+        ([torch.zeros(1, 5).double(), 3], "round 2 are 3"),
+        ([torch.ones(1, 5).double()], r"hold 1.0: there must be .* in \[0, 1\)"),
+        ([torch.full((1, 5), float("nan")).double()], "hold nan"),
+        ([torch.full((1, 5), -1e-300).double()], "hold -1"),
+    ],
+)
+def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> None:
+    loop = uncompiled(*pair(), paths=1, length=1)
+    assert loop.numbers_a_round == 5
+    with pytest.raises(InvalidInputError, match=words):
+        loop.decode([[1]], 9, iter(given))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"compiled": "no"}, {"clock": 3}, {"verify": 3}, {"capture": None}], ids=str
+)
+def test_options_that_are_none(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        DeviceLoop(*map(Llama, pair()), **wrong)
+
+
 class Network(TextModel):
     """A network that reads each text afresh."""
 
