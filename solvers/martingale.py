@@ -72,6 +72,7 @@ class Martingale(Solver):
     """
 
     name: ClassVar[str] = "martingale"
+    releases_gil: ClassVar[bool] = True
 
     def supports(self, problem: Problem) -> Capability:
         """Accept i.i.d. drafts."""

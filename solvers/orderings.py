@@ -145,6 +145,7 @@ class Orderings(Solver):
     """
 
     name: ClassVar[str] = "orderings"
+    releases_gil: ClassVar[bool] = True
 
     gap: float = PROVABLE
     max_iterations: int = 1000

@@ -87,6 +87,7 @@ class RandomRanks(Solver):
     """
 
     name: ClassVar[str] = "random-ranks"
+    releases_gil: ClassVar[bool] = True
 
     gap: float = PROVABLE
     max_iterations: int = 100

@@ -324,6 +324,7 @@ class RecursiveRejection(Solver):
     time_limit: float | None = None
 
     name: ClassVar[str] = "recursive-rejection"
+    releases_gil: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the options."""

@@ -69,6 +69,8 @@ class Solver(ABC):
     """
 
     name: ClassVar[str]
+    releases_gil: ClassVar[bool] = False
+    """Whether most of its time goes, for large V, into compiled code: sweeps run it in threads."""
 
     @property
     def promise(self) -> Guarantee:
@@ -200,6 +202,8 @@ class Solver(ABC):
 
 class ClosedForm(Solver):
     """Base class of the rules that write their plan down in O(V), lossless by construction."""
+
+    releases_gil: ClassVar[bool] = True
 
     @property
     def promise(self) -> Guarantee:

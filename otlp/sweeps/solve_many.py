@@ -20,16 +20,7 @@ from otlp.showing.html import html_table
 from otlp.solution import Solution
 from otlp.solvers.auto import Auto
 from otlp.solvers.by_name import make_solver
-from otlp.solvers.greedy import GreedySolver
-from otlp.solvers.hub import HubSolver
-from otlp.solvers.k_seq import KSeq
-from otlp.solvers.martingale import Martingale
-from otlp.solvers.naive import Naive
-from otlp.solvers.orderings import Orderings
-from otlp.solvers.random_ranks import RandomRanks
-from otlp.solvers.recursive_rejection import RecursiveRejection
 from otlp.solvers.solver import Solver
-from otlp.solvers.speculative_sampling import SpeculativeSampling
 from otlp.sweeps.problems import CaptureProblems, RowProblems
 from otlp.sweeps.workers import in_order, in_this_process, one_by_one
 
@@ -42,15 +33,10 @@ CHUNK_SECONDS = 0.1
 CHUNK_TOKENS = 2**18
 """Most tokens of a chunk, rows times V, that rows or plans are sent of: plans take some 16 MB."""
 
-COMPILED = (
-    *(Martingale, Orderings, RandomRanks, GreedySolver, HubSolver, SpeculativeSampling),
-    *(KSeq, RecursiveRejection, Naive),
-)
-"""Solvers that spend their time in compiled code, without the interpreter's lock, if V is large."""
-
 THREAD_TOKENS = 2**15
-"""V from which on they run in threads.  Below, too much of a solve is Python, which threads wait
-for; and plans are found in this process, since to send one costs as much as to find it."""
+"""V from which on solvers whose compiled code needs no interpreter run in threads.  Below, too much
+of a solve is Python, which threads wait for; and plans are found in this process, since to send
+one costs as much as to find it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +231,7 @@ def _kind(solver: Solver, problems: Sequence[Problem]) -> tuple[int, bool]:
         vocab_size = max(1, problems[0].vocab_size)
         if isinstance(solver, Auto):
             solver = solver.select(problems[0])
-    return vocab_size, isinstance(solver, COMPILED)
+    return vocab_size, solver.releases_gil
 
 
 def _places(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], int]]:
