@@ -92,15 +92,17 @@ def iid_drafts(problem: Problem) -> IID:
         For another scheme.
     """
     if not isinstance(problem.drafts, IID):
-        raise UnsupportedProblemError(not_iid(problem))
+        raise UnsupportedProblemError(
+            f"{not_iid(problem)}; use max-flow where the tuples can be listed, or orderings"
+        )
     return problem.drafts
 
 
 def not_iid(problem: Problem) -> str:
-    """Why a method of section 6 does not take these drafts, and what does."""
+    """Why a method of section 6 does not take these drafts."""
     return (
         f"the drafts are {problem.drafts!r}: H* and the outer residuals are known for i.i.d. "
-        "drafts only; use max-flow where the tuples can be listed, or orderings"
+        "drafts only"
     )
 
 

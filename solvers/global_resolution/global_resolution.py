@@ -29,6 +29,7 @@ from otlp.reductions.truncation import (
     truncation,
 )
 from otlp.solution import Guarantee, Status
+from otlp.solvers.auto import Auto
 from otlp.solvers.global_resolution.convex_solver import (
     ConvexFunction,
     Minimum,
@@ -84,8 +85,8 @@ class GlobalResolution(SystemSolver):
       wanted to drafted mass share a variable (`otlp.reductions.truncation.into_buckets`), and the
       accepted masses are scaled to at most what is wanted, with replacements for the rest.  The
       output is exactly the target, and tau is paid in acceptance.
-    - "published": Eq. 18 with the truncation set T of section 6.3.  The output is off by up to
-      15 tau in L1, and the acceptance by up to 10 tau (Lemma 6.6).
+    - "published": Eq. 18 with the truncation set T of section 6.3, from a start at zero.  The
+      output is off by up to 15 tau in L1, and the acceptance by up to 10 tau (Lemma 6.6).
 
     Parameters
     ----------
@@ -160,14 +161,14 @@ class GlobalResolution(SystemSolver):
 
     @classmethod
     def published(cls, tau: float = 1e-3, fallback: Solver | None = None) -> GlobalResolution:
-        """The method as the paper ran it: its plan, its limits, 25 iterations of L-BFGS-B."""
+        """The method as the paper ran it: its plan and limits, 25 iterations of L-BFGS-B from 0."""
         return cls(tau, "published", PAPER_LIMITS, 25, 0, fallback)
 
     def supports(self, problem: Problem) -> Capability:
-        """Accept at most 1,000 i.i.d. drafts."""
+        """Accept at most 1,000 i.i.d. drafts; Appendix S has other ones, and no method for them."""
         check_problem(problem)
         if not isinstance(problem.drafts, IID):
-            return Capability(False, not_iid(problem))
+            return Capability(False, f"{not_iid(problem)}; use {Auto().select(problem).name}")
         if problem.n > MOST_DRAFTS:
             reason = (
                 f"n is {problem.n}, more than {MOST_DRAFTS}: binomials overflow; use martingale"
@@ -289,8 +290,10 @@ class GlobalResolution(SystemSolver):
         worst: float,
     ) -> SolvedSystem:
         """Minimise over buckets, and scale what they get to what is wanted, `taken` in all."""
+        n, slack = side.problem.n, float(side.inside)
+        start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
         minimum, given, function, details = self._minimise(
-            side, buckets, ignored, tolerance, limits, worst
+            side, buckets, ignored, tolerance, limits, start, worst
         )
         sets = function.terms if isinstance(function, LogSumExp) else None
         plan = SoftmaxSystem(side, given, buckets, minimum.alpha, sets)
@@ -312,8 +315,10 @@ class GlobalResolution(SystemSolver):
         # Algorithm 1 says 5 tau, but a deviation of 5 tau needs the 3 left_out of Theorem 6.4 and
         # 6.5 taken off.
         limits = self.max_iterations, self.newton_steps
+        tolerance = 5.0 * self.tau - 3.0 * left_out
+        start = np.zeros(tokens.size)
         minimum, _, _, details = self._minimise(
-            side, buckets, side.ignored, 5.0 * self.tau - 3.0 * left_out, limits
+            side, buckets, side.ignored, tolerance, limits, start
         )
         plan = PublishedSystem(side, minimum.alpha, tokens, left_out)
         details[f"{side.name}_left_out"] = left_out
@@ -345,6 +350,7 @@ class GlobalResolution(SystemSolver):
         ignored: float,
         tolerance: float,
         limits: tuple[int, int],
+        start: FloatArray,
         worst: float = 0.0,
     ) -> tuple[Minimum, FloatArray, ConvexFunction, dict[str, Any]]:
         """Find the variables, and what they give to each bucket."""
@@ -355,7 +361,6 @@ class GlobalResolution(SystemSolver):
             if count <= LISTED_TERMS
             else Race(buckets.draft, n, ignored, buckets.wanted, slack)
         )
-        start = starting_point(buckets.wanted, buckets.draft, n, slack, ignored)
         if isinstance(function, Race) and tolerance > 10.0 * COARSE:
             # Half the nodes are enough to get there, and all of them say how near that is.
             rough = replace(function, step=COARSE_STEP)

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from otlp import Guarantee
+from otlp.checks import is_a
 from otlp.decode.drafting import Drafting
 from otlp.decode.tree import DraftTree
 from otlp.decode.verification.post_order import PostOrder
 from otlp.decode.verification.top_down import TopDown
 from otlp.distribution import FloatArray
-from otlp.errors import Capability
+from otlp.errors import Capability, InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,12 @@ class BottomUp(PostOrder):
     Parameters
     ----------
     step : TopDown
-        Its solver and fallback make the plan at a node.
+        Its solver and fallback make the plan at a node, which must be lossless.
+
+    Raises
+    ------
+    InvalidInputError
+        If the step is of another type, or takes approximate plans.
 
     Notes
     -----
@@ -56,6 +63,14 @@ class BottomUp(PostOrder):
 
     name: ClassVar[str] = "bottom-up"
     step: TopDown = field(default_factory=TopDown)
+
+    def __post_init__(self) -> None:
+        is_a(self.step, TopDown, "step")
+        if self.step.guarantee < Guarantee.LOSSLESS:
+            raise InvalidInputError(
+                f"the plans of {self.step!r} are {self.step.guarantee}: nothing bounds what that "
+                "adds up to leaves first; use the step itself, or a lossless one"
+            )
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """What the step is made for."""

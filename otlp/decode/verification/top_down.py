@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from otlp import Plan, Problem, SolveError, Solver
+from otlp import Guarantee, Plan, Problem, SolveError, Solver
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, hub_pairs, iid_paths
 from otlp.decode.tree import DraftTree
@@ -51,11 +51,20 @@ class TopDown(Verification):
     solver : str or Solver
         The single-step solver or rule, by name or as an object.
     fallback : str, Solver or None
-        Used at a node that `solver` does not take, or where it finds no plan, or none that keeps
-        the target's distribution by the solver's promise or else by its certificate; without one
-        that is an error.
+        Used at a node that `solver` does not take, or where it finds no plan, or none that holds
+        the guarantee by its certificate; without one that is an error.  `Outcome.fallbacks` counts
+        such nodes.
     drafts : callable
         From K and L to the drafting that the rule is made for.
+    guarantee : Guarantee
+        What the plan at every node must be.  With `APPROXIMATE` the rule is not lossless: the
+        distribution of L tokens is off, in L1, by at most the sum over L levels of what plans are
+        off; as published, global resolution stays within 15 L tau (its Theorem R.1).
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is of another type, or a solver is approximate and the guarantee is not.
 
     Notes
     -----
@@ -79,11 +88,24 @@ class TopDown(Verification):
     solver: str | Solver = "auto"
     fallback: str | Solver | None = None
     drafts: Callable[[int, int], Drafting] = field(default=iid_paths, repr=False)
+    guarantee: Guarantee = Guarantee.LOSSLESS
 
     def __post_init__(self) -> None:
+        if not isinstance(self.guarantee, Guarantee) or self.guarantee is Guarantee.NONE:
+            raise InvalidInputError(
+                f"guarantee is {self.guarantee!r:.60}: give otlp.Guarantee.LOSSLESS, OPTIMAL, or "
+                "APPROXIMATE for plans that change the target's distribution"
+            )
         for value in (self.solver, self.fallback):
             if value is not None and not isinstance(value, (str, Solver)):
                 raise InvalidInputError(f"solver is {value!r:.60}: give a name or a Solver")
+            approximate = isinstance(value, Solver) and value.promise is Guarantee.APPROXIMATE
+            if approximate and self.guarantee > Guarantee.APPROXIMATE:
+                # No plan of it would be taken: a fallback would silently be the rule.
+                raise InvalidInputError(
+                    f"the plans of {value!r} change the target's distribution: take another "
+                    "solver, or ask for such plans by guarantee=otlp.Guarantee.APPROXIMATE"
+                )
 
     def drafting(self, paths: int, length: int) -> Drafting:
         """See `drafts`."""
@@ -107,25 +129,33 @@ class TopDown(Verification):
         Raises
         ------
         SolveError
-            If neither the solver nor the fallback finds a lossless plan.
+            If neither the solver nor the fallback finds a plan that holds the guarantee.
         UnsupportedProblemError
             If there is no fallback and the solver does not take the problem.
         """
+        return self._plan(drafts, target_distribution)[0]
+
+    def _plan(self, drafts: DraftScheme, target_distribution: FloatArray) -> tuple[Plan, bool]:
+        """The plan at one node, and whether it is the fallback's."""
         problem, solver = Problem(target_distribution, drafts), self._solver
         if self.fallback is None:
-            return solver.prepare(problem)
+            return solver.prepare(problem, self.guarantee), False
         if solver.supports(problem):
             try:
                 # One plan for all tuples: the fallback must not stand in for some of them.
-                return solver.prepare(problem).finished()
+                return solver.prepare(problem, self.guarantee).finished(), False
             except SolveError:
                 pass
-        return make_solver(self.fallback).prepare(problem)
+        return make_solver(self.fallback).prepare(problem, self.guarantee), True
 
     def verify(self, tree: DraftTree, targets: FloatArray, chooser: Chooser) -> Outcome:
         """Go down the tree; see `Verification.verify`."""
+        fallbacks = 0
 
         def next_token(node: int) -> FloatArray:
-            return self.plan(tree.schemes[node], targets[node]).conditional(tree.drawn(node))
+            nonlocal fallbacks
+            plan, fell_back = self._plan(tree.schemes[node], targets[node])
+            fallbacks += fell_back
+            return plan.conditional(tree.drawn(node))
 
-        return follow(tree, targets, chooser, next_token)
+        return replace(follow(tree, targets, chooser, next_token), fallbacks=fallbacks)

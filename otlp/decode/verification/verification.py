@@ -30,6 +30,8 @@ class Outcome:
         The tokens on the path from the root to this node of the draft tree are accepted.
     correction : ndarray, shape (V,)
         Distribution of the next token; sums to one.
+    fallbacks : int
+        Of top-down: at so many nodes on the way the fallback stood in for the solver.
 
     Examples
     --------
@@ -41,6 +43,7 @@ class Outcome:
 
     node: int
     correction: FloatArray
+    fallbacks: int = 0
 
 
 class Verification(ABC):

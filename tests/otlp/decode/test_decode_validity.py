@@ -24,10 +24,7 @@ from otlp.decode import (
     without_replacement,
 )
 from otlp.decode.laws.prefix_laws import prefix_law
-from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
-from otlp.solution import SolveError
-from otlp.solvers import GlobalResolution
 from otlp.studies.decoding import Setting
 from tests.otlp.decode.tabular_rounds import (
     EXTREME,
@@ -193,11 +190,3 @@ def test_fewer_tokens_than_children(first):
         assert_lossless((draft, target), without_replacement([2]), verification)
     for verification in (Traversal(), TopDown("max-flow"), ALGORITHMS["hub"]):
         assert_lossless((draft, target), hub_pairs(1), verification)
-
-
-def test_plans_that_change_the_law_are_refused():
-    published = GlobalResolution(tau=0.3, plan="published")
-    pair = random_pair(6, 2, np.random.default_rng(14))
-    with pytest.raises(SolveError):
-        round_law(*pair, iid_paths(2, 1), TopDown(published))
-    assert_lossless(pair, iid_paths(2, 1), TopDown(published, fallback="k-seq"))
