@@ -28,11 +28,12 @@ from otlp.cli.output import PlainConsole, progress, write_json
 from otlp.data.captures import Capture
 from otlp.distribution import FloatArray
 from otlp.drafts import TokenSets
+from otlp.errors import EngineNotFoundError
 from otlp.reductions import NetworkReduction, Relaxation, RelaxedOTLP, RelaxedProgram, Support
 from otlp.reductions.complementary_slackness import split
 from otlp.solution import SolveError
 from otlp.solvers import GlobalResolution, LinearProgram, Martingale, MaxFlow, Slackness
-from otlp.solvers.engines import ortools
+from otlp.solvers.engines import FLOW_ENGINES, graph_tool
 from otlp.solvers.solver import Solver
 from otlp.studies.attempt import settled
 from otlp.studies.compare import OPTIMUM
@@ -65,7 +66,7 @@ def look_of(label: str) -> dict[str, Any]:
     name = label.partition(",")[0]
     style = look(SAME.get(name, name))
     if name in SAME or "all tuples" in label:
-        style |= {"fillstyle": "none", "linestyle": "--"}
+        style |= {"fillstyle": "none", "linestyle": ":" if "graph-tool" in label else "--"}
     return style | ({"markersize": 8.0} if label.endswith("0.0001") else {})
 
 
@@ -153,14 +154,14 @@ def unmerged_lp(time_limit: float) -> Method:
     return _over_tuples("LP, all tuples (SciPy HiGHS)", optimum)
 
 
-def unmerged_flow() -> Method:
+def unmerged_flow(engine: str = "ortools") -> Method:
     """One maximum flow over all tuples, as in the paper's section 5.2."""
     return _over_tuples(
-        "max-flow, all tuples (ortools)", lambda problem: _flow_value(_relaxed(problem))
+        f"max-flow, all tuples ({engine})", lambda problem: _flow_value(_relaxed(problem), engine)
     )
 
 
-def unmerged_slackness() -> Method:
+def unmerged_slackness(engine: str = "ortools") -> Method:
     """A maximum flow for each of the two systems, over all tuples (section 5.3)."""
 
     def optimum(problem: otlp.Problem) -> float:
@@ -174,10 +175,10 @@ def unmerged_slackness() -> Method:
         for side, groups in ((~subset, ~inside), (subset, inside)):
             system = _restrict(relaxed, side, groups)
             if len(system.groups):
-                value += _flow_value(system)
+                value += _flow_value(system, engine)
         return value
 
-    return _over_tuples("optimized max-flow, all tuples (ortools)", optimum)
+    return _over_tuples(f"optimized max-flow, all tuples ({engine})", optimum)
 
 
 def _over_tuples(label: str, optimum: Callable[[otlp.Problem], float]) -> Method:
@@ -208,9 +209,9 @@ def _restrict(relaxed: RelaxedOTLP, side: FloatArray, chosen: FloatArray) -> Rel
     )
 
 
-def _flow_value(relaxed: RelaxedOTLP) -> float:
+def _flow_value(relaxed: RelaxedOTLP, engine: str) -> float:
     network, _ = NetworkReduction().apply(relaxed)
-    return float(ortools.max_flow(network)[network.middle].sum())
+    return float(FLOW_ENGINES[engine](network).primal[network.middle].sum())
 
 
 def conditional_of(label: str, solver: GlobalResolution) -> Method:
@@ -351,12 +352,23 @@ def draw_over_n(
     return figure
 
 
+def engines() -> list[str]:
+    """The engines of maximum flows that are there."""
+    try:
+        graph_tool.load()
+    except EngineNotFoundError as error:
+        console.print(f"without graph-tool: {error}", style="dim")
+        return ["ortools"]
+    return list(FLOW_ENGINES)
+
+
 def paper_methods(time_limit: float) -> list[Method]:
-    """The five methods of the paper's tables, as it ran them."""
+    """The five methods of the paper's tables, as it ran them, with each engine that is there."""
+    installed = engines()
     return [
         unmerged_lp(time_limit),
-        unmerged_flow(),
-        unmerged_slackness(),
+        *map(unmerged_flow, installed),
+        *map(unmerged_slackness, installed),
         *(
             conditional_of(f"global resolution, tau {tau:g}", GlobalResolution.published(tau))
             for tau in TAUS

@@ -19,6 +19,7 @@ from otlp.cli.options import jobs_option
 PARTS = {
     "acceptance.py": "Figures 1 to 4",
     "times.py": "Tables 1 and 3",
+    "engines.py": "their maximum flows, engine by engine",
     "limits.py": "Table 2",
     "temperature.py": "Figure 5",
     "acceptance_against_time.py": "all solvers in one figure",
