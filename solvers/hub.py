@@ -68,6 +68,15 @@ class HubPlan(Plan):
         result[hub] += (1.0 - share) * hub_share
         return result
 
+    def first_draft(self) -> FloatArray:
+        """Probability that the verified token is x and the first draft, shape (V,); O(V)."""
+        hub, pairs = self.drafts.hub, self.drafts
+        rest = (1.0 - self.before) * (1.0 - self.hub_before) * self.residual
+        first: FloatArray = pairs.before_hub * (self.before + rest)
+        taken = self.hub_after + (1.0 - self.hub_after) * self.residual[hub]
+        first[hub] = pairs.after_hub @ (1.0 - self.after) * taken
+        return first
+
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         accepted = np.zeros(self.problem.vocab_size)

@@ -92,6 +92,13 @@ class RejectionPlan(Plan):
         result += (reach / left.total) * left.wanted
         return result
 
+    def first_draft(self) -> FloatArray:
+        """Probability that the verified token is x and the first draft, shape (V,); O(V)."""
+        first = self.problem.drafts.next_distribution(())
+        assert first is not None, "there is a first draft"
+        taken: FloatArray = np.minimum(self.problem.target, first)
+        return taken
+
     def sample(self, draft_tokens: npt.ArrayLike, rng: np.random.Generator) -> int:
         """Draw the verified token; O(V) for each rejected draft, no more for an accepted one."""
         check_generator(rng)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.distribution import FloatArray, IntArray
-from otlp.drafts.by_name import SchemeMaker, hub_pairs
+from otlp.drafts.by_name import SchemeMaker
 from otlp.solvers import SOLVERS, make_solver
 
 TOLERANCE = 1e-9
@@ -117,7 +117,7 @@ def _different(
 
 without_replacement_problems = partial(_different, otlp.WithoutReplacement)
 greedy_problems = partial(_different, otlp.Greedy)
-hub_problems = partial(_different, hub_pairs, min_n=2, max_n=2)
+hub_problems = partial(_different, otlp.Hub, min_n=2, max_n=2)
 
 
 SCHEMES = {

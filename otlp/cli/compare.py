@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from otlp.cli import options
 from otlp.cli.acceptances import LOSSY, note_missing, note_partial, print_points
-from otlp.cli.output import console, note, progress, write_result, write_whole
+from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
 from otlp.studies.compare import BOUND, OPTIMUM, RULES
@@ -58,7 +59,8 @@ def command(
     A line a rule, a column an n: the mean over rows of the probability that the verified token is
     one of the drafted ones, and its share of the optimum, which is that of the best rule for the
     scheme.  The information bound is the sum of min(p, probability of being drafted).
-    "independent" drafts come from the draft at temperatures 1, 0.71, 1.41, 0.5, 2, ...
+    "independent" drafts come from the draft at temperatures 1, 0.71, 1.41, 0.5, 2, ...  Below, for
+    n = 2: what hub and recursive rejection accept as the first draft, and as the second alone.
 
     A row of 4,096 tokens takes about half a second.  All of it is exact, but for recursive
     rejection without replacement, whose acceptance is estimated where a million sequences of
@@ -95,6 +97,7 @@ def command(
         write_whole(figure_path, lambda path: draw_sweep(path, points, "n", chosen.title))
     console.print(f"Mean acceptance: {chosen.title}")
     print_points(points, "n", _cell)
+    _print_drafts(results)
     console.print()
     chosen.say_truncations(chosen.truncations(**cut))
     note_missing(points)
@@ -103,11 +106,26 @@ def command(
         note("!: the rule changes the target's distribution; more is no better.")
 
 
+def _print_drafts(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print what two drafts give apart, where rules say it: means over the rows."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for one in results:
+        if one["n"] == 2 and one["first_draft"] is not None:
+            parts = one["first_draft"], one["acceptance"] - one["first_draft"]
+            found.setdefault((one["rule"], one["scheme"]), []).append(parts)
+    if found:
+        console.print()
+        made = table("n = 2", "drafts", "first draft", "second and not first")
+        for key, both in found.items():
+            made.add_row(*key, *(f"{mean:.4f}" for mean in np.mean(both, axis=0)))
+        show(made)
+
+
 def _flat(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What was found on a row, for `write_result`: a record for each rule."""
     where = {name: entry[name] for name in ("row", "scheme", "n")}
     for rule, found in entry["rules"].items():
-        yield {**where, "rule": rule, "guarantee": "", "reason": "", **found}
+        yield {**where, "rule": rule, "guarantee": "", "reason": "", "first_draft": None, **found}
 
 
 def _cell(found: SweepPoint, best: SweepPoint) -> str:

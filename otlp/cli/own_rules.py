@@ -55,7 +55,7 @@ def measure_own(
         except ChildError as error:
             accepted, reason = [math.nan] * len(source.numbers), str(error)
         said = {"rule": rule, "guarantee": "" if reason else "LOSSLESS", "reason": reason}
-        where = {"scheme": setting.scheme, "n": setting.n}
+        where = {"scheme": setting.scheme, "n": setting.n, "first_draft": None}
         records = [
             {"row": row, **where, **said, "acceptance": None if math.isnan(found) else found}
             for row, found in zip(source.numbers, accepted, strict=True)

@@ -20,13 +20,6 @@ SchemeMaker = Callable[[FloatArray, int], DraftScheme]
 """From q and n to a draft scheme: a class of schemes, or a function."""
 
 
-def hub_pairs(draft: FloatArray, n: int) -> Hub:
-    """Hub drafts, which are pairs."""
-    if n != 2:
-        raise InvalidInputError(f"hub drafts are pairs, not n = {n}")
-    return Hub(draft)
-
-
 def tempered(draft: FloatArray, n: int) -> Independent:
     """Drafts from q at temperatures 1, 2^-1/2, 2^1/2, 2^-1, 2, ... times that of q."""
     with np.errstate(divide="ignore"):
@@ -40,7 +33,7 @@ SCHEMES: Mapping[str, SchemeMaker] = {
     "iid": IID,
     "without-replacement": WithoutReplacement,
     "greedy": Greedy,
-    "hub": hub_pairs,
+    "hub": Hub,
     "independent": tempered,
 }
 """Draft schemes by name, each built from one draft distribution q and n.

@@ -10,6 +10,7 @@ from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts.token_sets import DraftTuples
 from otlp.drafts.top_and_one import TopAndOne, point_mass
+from otlp.errors import InvalidInputError
 
 
 class Hub(TopAndOne):
@@ -21,13 +22,15 @@ class Hub(TopAndOne):
     ----------
     draft : array_like, shape (V,)
         The draft distribution q.
+    n : int
+        2, as for all schemes that are made from q and n.
 
     Raises
     ------
     InvalidDistributionError
         If `draft` is not a probability vector.
     InvalidInputError
-        If q is a point mass: there is no second token.
+        If q is a point mass: there is no second token; or n is not 2.
 
     Notes
     -----
@@ -42,7 +45,9 @@ class Hub(TopAndOne):
     (0.3, 0.3)
     """
 
-    def __init__(self, draft: npt.ArrayLike) -> None:
+    def __init__(self, draft: npt.ArrayLike, n: int = 2) -> None:
+        if n != 2:
+            raise InvalidInputError(f"hub drafts are pairs, not n = {n!r}")
         super().__init__(draft, 2)
 
     @property

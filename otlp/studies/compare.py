@@ -48,12 +48,17 @@ class RuleResult:
         no plan.
     reason : str
         Why there is no acceptance, or how far the optimum is proved only; else empty.
+    first_draft : float or None
+        Probability that the verified token is the first draft, of rules whose plans say so:
+        ``hub`` and ``recursive-rejection``.  For two drafts the rest of the acceptance is the
+        probability that it is the second and not the first.
     """
 
     rule: str
     acceptance: float
     guarantee: str = ""
     reason: str = ""
+    first_draft: float | None = None
 
 
 def measure_rules(
@@ -99,7 +104,9 @@ def _measure(problem: Problem, rule: str, limit: float) -> RuleResult:
     if found.solution is None:
         return RuleResult(rule, math.nan, reason=found.reason)
     solution = found.solution
-    return RuleResult(rule, solution.acceptance, solution.guarantee.name, found.reason)
+    by_first = getattr(solution.plan, "first_draft", None)
+    first = None if by_first is None else float(by_first().sum())
+    return RuleResult(rule, solution.acceptance, solution.guarantee.name, found.reason, first)
 
 
 def _references(problem: Problem) -> Iterator[RuleResult]:

@@ -289,8 +289,9 @@ def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> En
     rules: dict[str, dict[str, Any]] = {}
     for found in results:
         acceptance = None if math.isnan(found.acceptance) else found.acceptance
-        said = {"guarantee": found.guarantee, "reason": found.reason}
-        rules[found.rule] = {"acceptance": acceptance, **{k: v for k, v in said.items() if v}}
+        said = {k: getattr(found, k) for k in ("guarantee", "reason", "first_draft")}
+        kept = {k: v for k, v in said.items() if v not in ("", None)}
+        rules[found.rule] = {"acceptance": acceptance, **kept}
     return {"row": row, **asdict(setting), "rules": rules}
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from otlp.solvers.speculative_sampling import SpeculativeSampling
 from tests.instances import (
     brute_force_optimum,
     check_exact_acceptance,
+    hub_problems,
     iid_problems,
     without_replacement_problems,
 )
@@ -125,6 +127,50 @@ def test_spechub_takes_the_hub_as_often_as_the_target():
         hub = problem.drafts.hub
         accepted = HubSolver().solve(problem).plan.marginals().acceptance
         assert accepted[hub] == pytest.approx(problem.target[hub], abs=1e-13)
+
+
+PAIRS = st.one_of(
+    hub_problems(max_vocab=5),
+    iid_problems(max_vocab=5, min_n=2, max_n=2),
+    without_replacement_problems(max_vocab=5, min_n=2, max_n=2),
+)
+
+
+@given(PAIRS)
+@settings(max_examples=150)
+def test_the_first_draft_and_the_second_apart(problem):
+    """By each token, against the sum over all pairs; the second is what else is accepted."""
+    rule = HubSolver() if isinstance(problem.drafts, otlp.Hub) else RecursiveRejection()
+    plan = rule.solve(problem).plan
+    tuples, table = plan.table()
+    first, second = np.zeros((2, problem.vocab_size))
+    for (one, two), mass, conditional in zip(tuples.tokens, tuples.mass, table, strict=True):
+        first[one] += mass * conditional[one]
+        second[two] += mass * conditional[two] * (one != two)
+    np.testing.assert_allclose(plan.first_draft(), first, atol=1e-12)
+    np.testing.assert_allclose(plan.marginals().acceptance, first + second, atol=1e-12)
+
+
+@given(PAIRS)
+@settings(max_examples=60)
+def test_two_drafts_are_a_flow_through_the_vocabulary(problem):
+    """SpecHub, Appendix F: source, tokens and sink, and an arc from u to v for each pair (u, v)."""
+    size, drafted = problem.vocab_size, problem.drafts.enumerate_tuples()
+    pairs = np.zeros((size, size))
+    np.add.at(pairs, tuple(drafted.tokens.T), drafted.mass)
+    across = [(u, v, pairs[u, v]) for u, v in zip(*np.nonzero(pairs), strict=True) if u != v]
+    arcs = [(size, u, pairs[u].sum()) for u in range(size)]
+    arcs += [(u, size + 1, problem.target[u]) for u in range(size)] + across
+    balance = np.zeros((size, len(arcs)))
+    for column, (start, end, _) in enumerate(arcs):
+        for node, sign in ((start, -1.0), (end, 1.0)):
+            if node < size:
+                balance[node, column] += sign
+    leaving = np.array([start == size for start, *_ in arcs], dtype=float)
+    most = scipy.optimize.linprog(
+        -leaving, A_eq=balance, b_eq=np.zeros(size), bounds=[(0.0, upper) for *_, upper in arcs]
+    )
+    assert -most.fun == pytest.approx(brute_force_optimum(problem), abs=1e-8)
 
 
 # SpecInfer

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import otlp
 from otlp.decode import (
+    ALGORITHMS,
     Children,
     Drafting,
     RandomChooser,
@@ -226,6 +228,16 @@ def test_a_rule_may_ask_for_nothing() -> None:
     np.testing.assert_allclose(law.tokens, pair[1].joint(2), atol=1e-12)
 
 
+def test_a_class_of_schemes_is_a_kind() -> None:
+    pair = random_pair(3, 2, np.random.default_rng(9))
+    named, classed = (
+        round_law(*pair, tree_shape([-1, 0, 0], kind), ALGORITHMS["hub"])
+        for kind in ("hub", otlp.Hub)
+    )
+    np.testing.assert_array_equal(named.tokens, classed.tokens)
+    np.testing.assert_allclose(named.tokens, pair[1].joint(2), atol=1e-12)
+
+
 @pytest.mark.parametrize("drafting", [*RULED, tree_shape([-1, 0, 1, 2])], ids=str)
 def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
     pair = random_pair(3, drafting.length, np.random.default_rng(8))
@@ -246,6 +258,7 @@ def test_a_tree_deeper_than_the_context_is_refused(drafting: Drafting) -> None:
         lambda: tree_shape([0, 0]),
         lambda: tree_shape([-1, 2, 0]),
         lambda: tree_shape([-1, 0, 0, 0], "hub"),
+        lambda: tree_shape([-1, 0, 0, 0], otlp.Hub),
         lambda: ShapedDrafting(()),
         lambda: random_pair(0, 2, np.random.default_rng(0)),
         lambda: Sampling(temperature=-1.0),

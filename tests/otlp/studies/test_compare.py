@@ -65,6 +65,19 @@ def test_every_rule_under_every_scheme() -> None:
             assert best <= bound + 1e-12
 
 
+def test_first_drafts_are_said_of_rules_that_know() -> None:
+    for row, scheme, n, found in measure(pairs(2, 5), (1, 2, 3)):
+        knows = found.rule in ("hub", "recursive-rejection") and not found.reason
+        assert (found.first_draft is not None) == knows
+        if knows and scheme != "hub":
+            p, q = pairs(2, 5)[row]
+            first = np.minimum(p, make_scheme(scheme, q, n).next_distribution(())).sum()
+            assert found.first_draft == pytest.approx(first, abs=1e-12)
+        if knows:
+            more = found.acceptance - found.first_draft
+            assert more == pytest.approx(0.0, abs=1e-12) if n == 1 else more > 0.0
+
+
 def test_references() -> None:
     """The optimum is the least dual value over all subsets; the bound is SpecTr's."""
     given = pairs(2, 5)
