@@ -18,6 +18,7 @@ __all__ = [
     "InvalidInputError",
     "JournalError",
     "OTLPError",
+    "OutputError",
     "PartNotFoundError",
     "RowOutOfRangeError",
     "ServerError",
@@ -305,6 +306,19 @@ class JournalError(OTLPError, ValueError):
     >>> from otlp.errors import JournalError, OTLPError
     >>> issubclass(JournalError, OTLPError), issubclass(JournalError, ValueError)
     (True, True)
+    """
+
+
+class OutputError(OTLPError, OSError):
+    """A file cannot be written there: it is a device, a pipe, a folder, or what is printed to.
+
+    Examples
+    --------
+    >>> import otlp, os
+    >>> lp = otlp.export.lp_arrays(otlp.Problem([0.5, 0.5], otlp.IID([0.9, 0.1], n=2)))
+    >>> otlp.export.write_mps(lp, os.devnull)
+    Traceback (most recent call last):
+    otlp.errors.OutputError: '/dev/null' is no ordinary file: name another
     """
 
 

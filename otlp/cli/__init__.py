@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from functools import partial
+from typing import Any, NoReturn
 
 import click
 
-from otlp.cli.output import fail, warn
+from otlp.cli.ending import out_of_click, status_of
+from otlp.cli.output import fail
 from otlp.errors import OTLPError
 
 __all__ = ["main"]
@@ -70,21 +73,23 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Turn errors into one line and exit status 2, and an interruption into 130."""
+        """Name the options of the command in what it says of them."""
         try:
-            return super().invoke(ctx)
+            with out_of_click():
+                return super().invoke(ctx)
         except OTLPError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
             fail(f"{type(error).__name__}: {with_options(str(error), command)}")
-        except BrokenPipeError:
-            raise  # nobody reads on: click ends quietly
-        except (MemoryError, OverflowError, OSError) as error:
-            fail(f"{type(error).__name__}: {error or 'take fewer rows, tokens or drafts'}")
-        except KeyboardInterrupt:
-            warn("interrupted")
-            # the process ends, and what was begun is dropped half made
-            sys.unraisablehook = lambda found: None
-            raise SystemExit(130) from None
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the words, and print the help that they ask for."""
+        with out_of_click():
+            return super().make_context(*args, **options)
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        """Run a command and end the process, with the status that `otlp.cli.ending` says."""
+        options["standalone_mode"] = False
+        sys.exit(status_of(partial(super().main, *args, **options)))
 
 
 @click.command(

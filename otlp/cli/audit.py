@@ -29,6 +29,7 @@ from otlp.cli import options
 from otlp.cli.audit_engine import audit_engine
 from otlp.cli.audit_server import SERVER, audit_of_server, server_options
 from otlp.cli.child import ChildError, run_in_child
+from otlp.cli.ending import AnswerIsNo
 from otlp.cli.options import open_capture
 from otlp.cli.output import console, fail, progress, write_result
 from otlp.distribution import top_k
@@ -251,7 +252,7 @@ def _tell(
     for each in candidates:
         console.print(str(each), style=None if each.passed else "bold red")
     if not passed:
-        raise SystemExit(1)
+        raise AnswerIsNo
 
 
 def _judge(work: Callable[[Callable[..., None]], Report], time_limit: float) -> Report:
@@ -298,7 +299,7 @@ def _named(rule: str) -> Callable[..., Any] | Solver:
 def _functions(path: str) -> str:
     """What to write in place of a file, from what it defines; the file is not run."""
     try:
-        tree = ast.parse(Path(path).read_text())
+        tree = ast.parse(Path(path).read_bytes())
     except (OSError, ValueError, SyntaxError) as error:
         return f"write {path}:FUNCTION; it cannot be read ({one_line(error)})"
     found = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

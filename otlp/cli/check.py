@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from otlp.cli import options
+from otlp.cli.ending import AnswerIsNo
 from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.cli.rows import ChosenRows
 from otlp.solution import Solution
@@ -98,7 +99,7 @@ def command(
     for row, text in complaints:
         console.print(f"row {row}: {text}", style="red")
     if complaints:
-        raise SystemExit(1)
+        raise AnswerIsNo
     console.print(f"All agree within {tolerance:g} on {len(checks)} rows.")
 
 

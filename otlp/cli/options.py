@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,9 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from otlp.data.captures import Capture, builtin, load
+from otlp.data.whole_file import place_of
 from otlp.drafts.by_name import SCHEMES
-from otlp.errors import OTLPError
+from otlp.errors import OTLPError, OutputError
 from otlp.solvers import SOLVERS, make_solver
 from otlp.solvers.engines import FLOW_ENGINES, graph_tool
 from otlp.studies.canvas import file_types
@@ -146,14 +145,13 @@ class OutputFile(click.Path):
             endings = self.endings()
             if endings and path.suffix.lower() not in endings:
                 self.fail(f"{value!r} ends in none of {', '.join(endings)}", param, ctx)
-            with suppress(FileNotFoundError):
-                if not stat.S_ISREG(path.stat().st_mode):
-                    self.fail(f"{value!r} is no ordinary file: name another", param, ctx)
-            folder = path.absolute().parent
+            folder = place_of(path).parent
             while not folder.exists():
                 folder = folder.parent
             with tempfile.TemporaryFile(dir=folder):
                 pass
+        except OutputError as error:
+            self.fail(str(error), param, ctx)
         except (OSError, ValueError, OTLPError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self.fail(f"{value!r} cannot be written: {reason}", param, ctx)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 from rich.console import Console, ConsoleDimensions
@@ -53,6 +53,10 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string that is printed, in a table too, passes here."""
         return super().render_str(clean(text), **{**options, "markup": False, "emoji": False})
+
+    def on_broken_pipe(self) -> None:
+        """Let the error out of `print`, where rich ends the process with status 1."""
+        raise BrokenPipeError
 
 
 console = PlainConsole(highlight=False)
@@ -155,10 +159,25 @@ def warn(message: str) -> None:
     click.echo(f"otlp: {clean(message)}", err=True)
 
 
+class NotDone(click.ClickException):
+    """A command does not come to its end; the message says why in one line."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print that line."""
+        warn(self.message)
+
+
 def fail(message: str) -> NoReturn:
-    """Print one line to standard error and exit with status 2."""
-    warn(message)
-    raise SystemExit(2)
+    """End a command with one line on standard error and status 2.
+
+    Raises
+    ------
+    NotDone
+        `otlp.cli.ending` ends the process.
+    """
+    raise NotDone(message)
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:

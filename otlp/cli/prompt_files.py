@@ -15,6 +15,8 @@ from otlp.errors import EngineNotFoundError, InvalidInputError
 Prompt = str | list[dict[str, str]]
 """A text, or the messages of a chat, each with `role` and `content`."""
 
+JSON_LINES = (".jsonl", ".ndjson")
+
 HUMAN_EVAL = re.compile(r"humaneval(?::(\d+)-(\d+))?")
 
 
@@ -70,18 +72,20 @@ def _human_eval(first: str | None, last: str | None) -> Sequence[Prompt]:
 
 
 def _read(path: Path) -> Sequence[Prompt]:
+    kind = path.suffix.lower()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidInputError(f"cannot read the prompts {path}: {reason}") from error
-    lines = [line for line in text.splitlines() if line.strip()]
-    if path.suffix not in (".json", ".jsonl"):
-        return lines
+    # not splitlines, which ends them at signs that a prompt may hold, too
+    lines = [line for line in text.split("\n") if line.strip()]
+    if kind not in (".json", *JSON_LINES):
+        return [line.removesuffix("\r") for line in lines]
     try:
-        found = json.loads(text) if path.suffix == ".json" else [json.loads(x) for x in lines]
+        found = json.loads(text) if kind == ".json" else [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path} is no {path.suffix} file ({error})") from error
+        raise InvalidInputError(f"{path} is no {kind} file ({error})") from error
     if not isinstance(found, list):
         raise InvalidInputError(
             f"{path} holds one {type(found).__name__}: a .json file of prompts is a list of "

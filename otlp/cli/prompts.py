@@ -58,9 +58,9 @@ prompts_option = click.option(
     "--prompts",
     "prompt_file",
     type=click.Path(),
-    help='A prompt a line; .json: a list of strings; .jsonl: a string, or an object with "prompt" '
-    'or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. [default: '
-    "ten passages that ship]",
+    help="A prompt a line; .json: a list of strings; .jsonl, .ndjson: a string, or an object with "
+    '"prompt" or with "messages" (a chat), a line; humaneval or humaneval:0-49: its problems. '
+    "[default: ten passages that ship]",
 )
 
 

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
+from otlp.cli.ending import AnswerIsNo
 from otlp.cli.options import SolverName
 from otlp.cli.output import facts, progress, seconds, write_result
 from otlp.cli.rows import ChosenRows
@@ -71,7 +72,7 @@ def command(
     _print(solution)
     single.say_truncations(open_end)
     if solution.plan is None:
-        raise SystemExit(1)
+        raise AnswerIsNo
 
 
 def certificate(solution: Solution) -> dict[str, Any]:

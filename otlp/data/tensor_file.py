@@ -186,7 +186,7 @@ def write_tensors(
         header[name] = {"dtype": column.kind, "shape": column.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "xb") as file:
+    with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for kind, _, pieces in columns.values():
             for piece in pieces:

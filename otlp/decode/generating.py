@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from otlp.checks import is_a
 from otlp.decode.drafting import Drafting, iid_paths
 from otlp.decode.generated_row import ProcessedModel, RowPlace, RowStep, check_room, decode_row
 from otlp.decode.generation_options import check_options, kept_back
+from otlp.decode.models.context_limit import BeyondContextError
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
 from otlp.decode.tuned import Tuned
@@ -146,8 +147,10 @@ def _rows(
     check_round(*pairs[0], wanted, algorithm)
     rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
     for prompt, (draft, target) in zip(input_ids.cpu().numpy(), pairs, strict=True):
-        for one in (draft, target):
-            one.start(prompt[len(target.place.padding) :])
+        text = prompt[len(target.place.padding) :]
+        target.start(text)
+        with suppress(BeyondContextError):  # then nothing is drafted
+            draft.start(text)
         check_room(target, max_length)
     return [decode_row(*pair, wanted, algorithm, max_length, rng) for pair in pairs]
 

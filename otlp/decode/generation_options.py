@@ -173,6 +173,12 @@ def _check_padding(input_ids: Any, mask: Any, given: Any) -> None:
     shown = mask == 1
     left = (shown[:, 1:] >= shown[:, :-1]).all() and shown[:, -1].all()
     if not bool(left and (shown | (mask == 0)).all()):
+        if given is None:
+            raise InvalidInputError(
+                "without attention_mask generate masks the tokens that are pad_token_id, and some "
+                "stand inside a text: give attention_mask=torch.ones_like(input_ids) if they are "
+                "text, and pad on the left otherwise"
+            )
         raise InvalidInputError(
             "attention_mask masks tokens that are not in front of a text: pad on the left, with "
             "zeros in the mask and then ones (tokenizer.padding_side = 'left')"

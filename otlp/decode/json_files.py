@@ -52,7 +52,7 @@ def from_json(text: str, kind: str, make: Callable[[dict[str, Any]], Value], ref
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a text file.
+    """Read a text file, without the byte order mark that it may begin with.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         If it cannot be read.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInputError(f"cannot read {path!s:.200}: {reason}") from error

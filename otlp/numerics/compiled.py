@@ -73,15 +73,14 @@ class Kernel(Generic[P, R]):
             return np.errstate(all="ignore")(self.function)  # as machine code has it
         if self.slp:
             dispatcher.compile = _with_slp(dispatcher.compile)
+        dispatcher.compile = _without_its_files(dispatcher.compile, dispatcher)
         try:
             dispatcher.enable_caching()
         except RuntimeError:  # neither the package nor the user's cache folder can be written
             return dispatcher
-        kept = dispatcher._cache
-        kept.save_overload = _unless_it_fails(kept.save_overload)
         # Machine code holds that of the kernels that it calls, which may be in other files, but
         # numba looks at a kernel's own file alone to see whether the code is out of date.
-        file = kept._cache_file
+        file = dispatcher._cache._cache_file
         file._source_stamp = (file._source_stamp, _package_stamp())
         return dispatcher
 
@@ -129,14 +128,25 @@ def _with_slp(compile_for: Callable[..., Any]) -> Callable[..., Any]:
     return compile_vectors
 
 
-def _unless_it_fails(save: Callable[..., None]) -> Callable[..., None]:
-    """Keep no machine code where the disk is full or the folder has gone, instead of raising."""
+def _without_its_files(compile_for: Callable[..., Any], dispatcher: Any) -> Callable[..., Any]:
+    """Compile anew where what the cache holds is damaged, or nothing can be kept there."""
 
-    def attempt(*args: Any) -> None:
-        with suppress(OSError):
-            save(*args)
+    def compile_anew(signature: Any) -> Any:
+        from numba.core.errors import NumbaError
 
-    return attempt
+        try:
+            return compile_for(signature)
+        except NumbaError:
+            raise
+        except Exception:  # a file that was cut short, of which Python makes any error
+            name = dispatcher.py_func.__name__
+            with suppress(OSError):
+                for file in Path(dispatcher.stats.cache_path).glob(f"*.{name}-*"):
+                    file.unlink()
+            # what was compiled and could not be kept is there
+            return compile_for(signature)
+
+    return compile_anew
 
 
 @overload

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -174,8 +175,9 @@ def capture(
     Raises
     ------
     CaptureError
-        If there is a capture at `path`, a file cannot be written, or the folder of parts is of a
-        capture with other models, precisions, prompts or options, or of none.
+        If there is a capture at `path`, another process is writing it, a file cannot be written,
+        or the folder of parts is of a capture with other models, precisions, prompts or options,
+        or of none.
     InvalidInputError
         If there is no prompt, prompts and steps do not fit into the context of a model, or an
         option is no whole number of at least 1; then nothing is written.
@@ -185,10 +187,7 @@ def capture(
     The parts go when all are joined; files of another's making in their folder stay.  While it is
     interrupted, each part is a capture file.
     """
-    folder = parts_folder(path)
-    done = Path(path).exists()
-    if done and not (folder / PLAN).exists():
-        raise CaptureError(f"{os.fspath(path)}: is there already; choose another name or delete it")
+    _is_done(Path(path))
     if not prompts:
         raise InvalidInputError("prompts is empty: give at least one")
     whole_number(steps, "steps")
@@ -196,14 +195,29 @@ def capture(
         check_room((draft, target), prompt, steps)
     if top_logprobs is not None:
         whole_number(top_logprobs, "top_logprobs")
-    _begin(folder, _plan(draft, target, prompts, steps, seed, top_logprobs))
+    plan = _plan(draft, target, prompts, steps, seed, top_logprobs)
+    with _alone(parts_folder(path)):
+        return _capture(draft, target, prompts, Path(path), plan, progress)
+
+
+def _capture(
+    draft: HuggingFaceModel,
+    target: HuggingFaceModel,
+    prompts: Sequence[IntArray],
+    path: Path,
+    plan: dict[str, Any],
+    progress: Callable[[], None],
+) -> Capture:
+    """Write the passages that are not there yet, and then the capture."""
+    folder, done, top_logprobs = parts_folder(path), _is_done(path), plan["top_logprobs"]
+    _begin(folder, plan)
     parts = [folder / f"{index:05d}.safetensors" for index in range(len(prompts))]
     if done:  # interrupted between the last file and the end
         return _finish(path, parts)
     for index, (prompt, part) in enumerate(zip(prompts, parts, strict=True)):
         if not part.exists():
-            rng = np.random.default_rng([seed, index])
-            passage = capture_passage(draft, target, prompt, steps, rng)
+            rng = np.random.default_rng([plan["seed"], index])
+            passage = capture_passage(draft, target, prompt, plan["steps"], rng)
             kept = passage if top_logprobs is None else keep_top(passage, top_logprobs)
             save(kept, part)
         progress()
@@ -220,6 +234,14 @@ def capture(
     return load(path)
 
 
+def _is_done(path: Path) -> bool:
+    """Whether a capture is there that lacks its end alone; another one is refused."""
+    done = path.exists()
+    if done and not (parts_folder(path) / PLAN).exists():
+        raise CaptureError(f"{path}: is there already; choose another name or delete it")
+    return done
+
+
 def _widths(rows: Capture) -> list[tuple[int, int | None]]:
     """How many tokens the rows of both models are over, and how many were kept."""
     both = rows.target_logits, rows.draft_logits
@@ -233,7 +255,7 @@ def _plan(
     steps: int,
     seed: int,
     top_logprobs: int | None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """All that the passages depend on."""
     return {
         "target": target.name,
@@ -276,11 +298,58 @@ def _stored(target: FloatRows, draft: FloatRows) -> tuple[LogitArray, LogitArray
     return target.astype(np.float16), draft.astype(np.float16)
 
 
-def _begin(folder: Path, plan: dict[str, object]) -> None:
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from the folder of parts, which goes in the end if it is empty.
+
+    Raises
+    ------
+    CaptureError
+        If another is at it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        _lock(folder, held)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
+    finally:
+        os.close(held)
+
+
+def _lock(folder: Path, held: int) -> None:
+    try:
+        import fcntl
+
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(held), os.stat(folder)):
+            return
+    except (BlockingIOError, FileNotFoundError):
+        pass  # it is held, or was removed with the end of a capture meanwhile
+    except (ImportError, OSError):
+        return  # no locks on this system, or in this folder
+    raise CaptureError(
+        f"{folder}: another process is writing this capture: wait for it, or choose another output"
+    )
+
+
+def _unusable(folder: Path, error: Exception) -> CaptureError:
+    return CaptureError(
+        f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
+        "delete this one"
+    )
+
+
+def _begin(folder: Path, plan: dict[str, Any]) -> None:
     """Make the folder of parts, or see that the one that is there belongs to the same plan."""
     marker = folder / PLAN
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         if marker.exists():
             begun = json.loads(marker.read_text(encoding="utf-8"))
         elif any(not is_temporary(entry.name, marker) for entry in folder.iterdir()):
@@ -290,10 +359,7 @@ def _begin(folder: Path, plan: dict[str, object]) -> None:
                 temporary.write_text(json.dumps(plan), encoding="utf-8")
             begun = plan
     except (OSError, ValueError, RecursionError) as error:
-        raise CaptureError(
-            f"{folder}: cannot be used ({error}); choose a folder that exists and is writable, or "
-            "delete this one"
-        ) from error
+        raise _unusable(folder, error) from error
     if not isinstance(begun, dict):
         raise CaptureError(
             f"{folder}: is not of an interrupted capture, which has a {PLAN} that says what was "
@@ -308,10 +374,8 @@ def _begin(folder: Path, plan: dict[str, object]) -> None:
 
 
 def _remove(folder: Path, parts: Sequence[Path]) -> None:
-    """Delete what `capture` wrote, and the folder if nothing else is in it."""
+    """Delete what `capture` wrote."""
     made = [*parts, folder / PLAN]
     for entry in sorted(folder.iterdir()):  # the plan last, so that an interrupted end is known
         if entry in made or any(is_temporary(entry.name, one) for one in made):
             entry.unlink()
-    with suppress(OSError):
-        folder.rmdir()

@@ -198,6 +198,9 @@ def _submitted(
     executor: Executor, function: Callable[[Task], Result], task: Task
 ) -> Future[Result]:
     try:
+        if isinstance(executor, ProcessPoolExecutor):
+            # a worker of it dies of a task that it cannot read, and says nothing
+            return executor.submit(_read_and_do, pickle.dumps((function, task)))
         return executor.submit(function, task)
     except BrokenExecutor:
         raise
@@ -208,6 +211,19 @@ def _submitted(
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         _check_pickles(function, task, error)
         raise
+
+
+def _read_and_do(content: bytes) -> Any:
+    """In a worker: do a task, or say why it cannot be read there."""
+    try:
+        function, task = pickle.loads(content)
+    except Exception as error:
+        raise InvalidInputError(
+            f"a task cannot be read in another process ({type(error).__name__}: {error}): what is "
+            "defined in a notebook, or in the guarded part of a script, must stand in a module "
+            "that it imports; or leave jobs out"
+        ) from error
+    return function(task)
 
 
 def _check_pickles(function: Any, task: Any, found: Exception) -> None:
@@ -270,7 +286,7 @@ def one_by_one(
         try:
             with _processes(1) as executor:
                 while waiting:
-                    result = executor.submit(function, waiting[0]).result()
+                    result = _submitted(executor, function, waiting[0]).result()
                     waiting.popleft()
                     done += 1
                     yield result

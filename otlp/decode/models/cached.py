@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.checks import token_ids
-from otlp.decode.models.context_limit import context_limit, rotary_switch
+from otlp.decode.models.context_limit import BeyondContextError, context_limit, rotary_switch
 from otlp.decode.models.memory import is_out_of_memory, tokens_that_fit
 from otlp.decode.models.model import Model
 from otlp.decode.tree import TokenTree
@@ -283,7 +283,7 @@ class CachedModel(Model):
         limit = context_limit(config, held)
         if limit is not None and tokens > limit:
             why = ", where its rotary embedding changes" if limit == rotary_switch(config) else ""
-            raise InvalidInputError(
+            raise BeyondContextError(
                 f"{what} {tokens} tokens and the context of {self.name} is {limit}{why}: shorten "
                 "the prompt, generate less or draft shorter paths"
             )

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from otlp.errors import InvalidInputError
+
+
+class BeyondContextError(InvalidInputError):
+    """A text is longer than a model's context."""
+
 
 def context_limit(config: Any, tokens: int) -> int | None:
     """How many tokens a text that has `tokens` already may grow to; None if there is no limit.

@@ -90,6 +90,13 @@ def _try(model: CachedModel) -> bool:
         raise _misfit(model, error) from error
     import torch
 
+    kind = str(model.model.dtype).removeprefix("torch.")
+    if not (plain < np.inf).all():
+        others = " and ".join({"bfloat16", "float32"} - {kind})
+        raise UnsupportedProblemError(
+            f"{model.name} gives logits that are NaN or infinite in {kind}: it overflows there, or "
+            f"its weights are damaged; try the dtype {others}"
+        )
     size = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0))
     tolerance = size * torch.finfo(model.model.dtype).eps ** 0.5
     reason: object = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from otlp.decode.models.memory import is_out_of_memory
+from otlp.decode.models.weights import reason_of
 from otlp.errors import EngineNotFoundError, InvalidInputError
 
 SMOLLM2 = "smollm2"
@@ -34,8 +35,8 @@ def smollm2_file() -> str:
     )
 
 
-def load_gguf(path: str, dtype: str) -> tuple[Any, Any]:
-    """Load the model and the tokenizer of a GGUF file with transformers.
+def load_gguf(path: str, dtype: str) -> tuple[Any, Any, Any]:
+    """Load the model and the tokenizer of a GGUF file with transformers, and how that went.
 
     Parameters
     ----------
@@ -45,7 +46,8 @@ def load_gguf(path: str, dtype: str) -> tuple[Any, Any]:
 
     Returns
     -------
-    tuple of (transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase)
+    tuple of (transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase, dict)
+        The last has the names of weights that did not fit; see `check_weights`.
 
     Raises
     ------
@@ -72,14 +74,16 @@ def load_gguf(path: str, dtype: str) -> tuple[Any, Any]:
         raise InvalidInputError(f"{path} is no GGUF file: it begins with {begins!r}")
     where: dict[str, Any] = {"gguf_file": file.name}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, dtype=dtype, **where)
+        loader: Any = transformers.AutoModelForCausalLM
+        model, found = loader.from_pretrained(
+            file.parent, dtype=dtype, output_loading_info=True, **where
+        )
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **where)
     except Exception as error:  # any bytes may be in the file, and its readers raise anything
         if is_out_of_memory(error):
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidInputError(
             f"cannot load {path}, which is damaged or of an architecture that transformers does "
-            f"not read from GGUF: {reason:.300}"
+            f"not read from GGUF: {reason_of(error)}"
         ) from error
-    return model, tokenizer
+    return model, tokenizer, found

@@ -6,6 +6,7 @@ A model is tried before it is taken (`otlp.decode.models.fitting`); how trees ar
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,11 @@ class HuggingFaceModel(CachedModel):
         Raises
         ------
         InvalidInputError
-            If the model came without a tokenizer, or the text has no tokens.
+            If the model came without a tokenizer, or the text has no tokens or half a character.
         """
         if self.tokenizer is None:
             raise InvalidInputError(f"{self.name} has no tokenizer: give token ids, not text")
+        _check_characters(text, what)
         ids = np.asarray(self.tokenizer(text, verbose=False)["input_ids"], dtype=np.int64)
         if not ids.size:
             raise InvalidInputError(f"{what} is empty: give at least one token")
@@ -106,6 +108,17 @@ class HuggingFaceModel(CachedModel):
             raise InvalidInputError(
                 f"the chat template of {self.name} refuses the messages: {error!s:.200}"
             ) from error
+        _check_characters(text, "the chat")
         # the template has written what a text begins with
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int64)
+
+
+def _check_characters(text: str, what: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold and no tokenizer takes."""
+    half = re.search("[\ud800-\udfff]", text)
+    if half:
+        raise InvalidInputError(
+            f"{what} holds half of a surrogate pair, U+{ord(half[0]):04X}, at character "
+            f"{half.start()}: a text was cut inside a character; leave the half out"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.gguf import SMOLLM2, load_gguf, smollm2_file
@@ -13,7 +14,8 @@ from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
-from otlp.errors import EngineNotFoundError, InvalidInputError, SizeLimitError
+from otlp.decode.models.weights import check_weights, reason_of
+from otlp.errors import EngineNotFoundError, InvalidInputError, OTLPError, SizeLimitError
 
 TRAINED_PAIR = ("trained:target", "trained:draft")
 """Names of the pair that ships with the package: target and draft."""
@@ -23,6 +25,9 @@ SMOLLM2_DRAFT = "smollm2-draft"
 
 COPYING = "copying:"
 """What stands before the name of a draft that copies, too."""
+
+CORPUS = "ngram:"
+"""What stands before the name of a file that n-grams are counted in."""
 
 WHAT_TO_GIVE = (
     f"give a folder, a GGUF file, a name on the hub, {SMOLLM2}, or {' or '.join(TRAINED_PAIR)}"
@@ -58,7 +63,8 @@ def load_model(
     EngineNotFoundError
         If torch, transformers, or what a GGUF file needs is not installed; says the command.
     InvalidInputError
-        If there is no such model, device or precision.
+        If there is no such model, device or precision, or its files are damaged, or hold other
+        weights than those that its configuration asks for.
     SizeLimitError
         If the weights do not fit.
     """
@@ -83,23 +89,29 @@ def load_model(
     if dtype == "auto" and device == "cpu":
         dtype = "float32"
     try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInputError(
+            f"cannot run {source} on {device!r}: {reason_of(error)}; give cpu, cuda or auto"
+        ) from error
+    try:
         if folder.endswith(".gguf"):
-            model, tokenizer = load_gguf(folder, dtype)
+            model, tokenizer, found = load_gguf(folder, dtype)
         else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+            loader: Any = transformers.AutoModelForCausalLM
+            model, found = loader.from_pretrained(folder, dtype=dtype, output_loading_info=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        check_weights(source, found)
         model = model.to(device).eval()
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InvalidInputError(f"cannot load {source}: {reason} ({WHAT_TO_GIVE})") from error
-    except (RuntimeError, MemoryError, AssertionError) as error:
+    except OTLPError:
+        raise
+    except Exception as error:  # any bytes may be in its files, and their readers raise anything
         if is_out_of_memory(error):
             raise SizeLimitError(
                 f"{source} does not fit on {device}: load it in half precision or on another device"
             ) from error
-        reason = str(error).strip().splitlines()[0]
         raise InvalidInputError(
-            f"cannot run {source} on {device!r}: {reason}; give cpu, cuda or auto"
+            f"cannot load {source}: {reason_of(error)} ({WHAT_TO_GIVE})"
         ) from error
     return HuggingFaceModel(model, tokenizer, sampling, source)
 
@@ -168,7 +180,7 @@ def load_draft(
     if source.startswith(COPYING):
         model = load_draft(source.removeprefix(COPYING), target, device=device, dtype=dtype)
         return Copying(model, sampling=sampling)
-    parts = [source] if Path(source).expanduser().is_dir() else source.split("+")
+    parts = _parts(source)
     if len(parts) == 1:
         return _drafting_model(source, target, device, dtype, sampling)
     weighted = [part.rpartition("*") for part in parts]
@@ -183,6 +195,23 @@ def load_draft(
     return Mixture(models, weights, sampling)
 
 
+def _parts(mixture: str) -> list[str]:
+    """Split a mixture at its plus signs, except for those in paths that are there."""
+    pieces, parts = mixture.split("+"), list[str]()
+    while pieces:
+        joined = ["+".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
+        parts.append(next(filter(_is_there, joined), pieces[0]))
+        pieces = pieces[parts[-1].count("+") + 1 :]
+    return parts
+
+
+def _is_there(part: str) -> bool:
+    """Whether a part of a mixture names a file or a folder, behind weight and kind."""
+    name = part.partition("*")[2] or part
+    path = name.removeprefix(COPYING).removeprefix(CORPUS)
+    return bool(path) and Path(path).expanduser().exists()
+
+
 def _drafting_model(
     source: str, target: HuggingFaceModel, device: str, dtype: str, sampling: Sampling | None
 ) -> Model:
@@ -190,10 +219,10 @@ def _drafting_model(
         return PromptLookup(target.vocab_size, sampling=sampling)
     if source == "ngram":
         return NGram(target.vocab_size, sampling=sampling)
-    if source.startswith("ngram:"):
-        file = Path(source.removeprefix("ngram:")).expanduser()
+    if source.startswith(CORPUS):
+        file = Path(source.removeprefix(CORPUS)).expanduser()
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise InvalidInputError(f"cannot read the corpus {file}: {reason}") from error

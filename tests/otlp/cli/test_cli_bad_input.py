@@ -167,6 +167,9 @@ def test_what_is_no_list_of_prompts_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+"""Where `str.splitlines` ends a line, and no file of prompts does."""
+
 CHAT = {"role": "user", "content": "x"}
 
 
@@ -206,15 +209,19 @@ def test_problems_of_humaneval_are_prompts_by_name(monkeypatch: pytest.MonkeyPat
         ("a.jsonl", '"x"\n\n{"prompt": "y"}\n', ["x", "y"]),
         ("a.txt", '{"prompt": "x"}\n', ['{"prompt": "x"}']),
         ("c.jsonl", '{"messages": [{"role": "user", "content": "x"}]}', [[CHAT]]),
+        ("d.JSONL", '\ufeff"one\u2028\u2029\x85two"\r\n"y"', ["one\u2028\u2029\x85two", "y"]),
+        ("d.ndjson", '{"prompt": "x"}', ["x"]),
+        ("d.JSON", '\ufeff["x"]', ["x"]),
+        ("d.txt", f"\ufeffx\r\na{SEPARATORS}b\n", ["x", f"a{SEPARATORS}b"]),
     ],
-)
+)  # fmt: skip
 def test_documented_forms_of_prompts(
     name: str, content: str, prompts: list[object], tmp_path: Path
 ) -> None:
     from otlp.cli.prompt_files import read_prompts
 
     path = tmp_path / name
-    path.write_text(content)
+    path.write_bytes(content.encode())
     assert read_prompts(str(path), None) == prompts
 
 

@@ -27,7 +27,7 @@ from otlp.decode import (  # noqa: E402
 from otlp.decode.generated_row import ProcessedModel, RowPlace, decode_row  # noqa: E402
 from otlp.decode.generation_options import HONOURED, IDLE, PROCESSORS, check_options  # noqa: E402
 from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
-from tests.tiny_models import SIZE, generated, tiny_pair  # noqa: E402
+from tests.tiny_models import SIZE, generated, tiny, tiny_pair  # noqa: E402
 
 PROMPT = torch.tensor([[3, 9, 4, 9, 7]])
 NEW = 10
@@ -311,6 +311,22 @@ def test_lengths_beyond_the_context_are_refused_before_a_token(pair: tuple[Any, 
     with pytest.raises(InvalidInputError, match=r"65 tokens .* at most 59"):
         ours(pair, max_new_tokens=60, streamer=streamer)
     assert streamer.got == [PROMPT.tolist()]
+
+
+def test_a_prompt_beyond_the_draft_is_decoded_without_drafts(pair: tuple[Any, Any]) -> None:
+    short = tiny("gpt2", 1, max_position_embeddings=PROMPT.shape[1] - 1, tie_word_embeddings=False)
+    plain, found = generated((short, pair[1]), PROMPT)
+    assert torch.equal(plain, found)
+
+
+def test_a_mask_that_generate_made_is_said_to_be_its_own(pair: tuple[Any, Any]) -> None:
+    draft, target = pair
+    text = torch.tensor([[1, 2, 0, 3]])
+    how = {"max_new_tokens": 4, "pad_token_id": 0, "draft_model": draft}
+    with pytest.raises(InvalidInputError, match=r"pad_token_id.*torch\.ones_like\(input_ids\)"):
+        target.generate(text, custom_generate=generate, **how)
+    with pytest.raises(InvalidInputError, match="pad on the left, with zeros"):
+        target.generate(text, attention_mask=(text != 0).long(), custom_generate=generate, **how)
 
 
 def test_models_keep_their_mode(pair: tuple[Any, Any]) -> None:

@@ -193,6 +193,10 @@ def test_drafts_by_name(tmp_path: Path) -> None:
     counted.start(text)
     likeliest = int(counted.distributions(ROOT, np.array([0]))[0].argmax())
     assert likeliest == target.encode("import os")[text.size]
+    (tmp_path / "a+b").mkdir()
+    plus = corpus.rename(tmp_path / "a+b" / "c++.txt")
+    for name in (f"ngram:{plus}", f"0.5*lookup+0.5*ngram:{plus}", f"0.5*ngram:{plus}+0.5*lookup"):
+        assert load_draft(name, target).name == name
     for name, part in (
         ("0.5*ngram+lookup", "some weights and not others"),
         ("0.5*ngram+0.6*lookup", "sums to 1.1"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import signal
 import time
 from pathlib import Path
@@ -56,6 +58,20 @@ def test_kernels_run_as_python_where_numba_is_told_to_compile_nothing() -> None:
     code = "import otlp\nproblem = otlp.Problem([0.1, 0.6, 0.3], otlp.IID([0.5, 0.3, 0.2], 2))\n"
     found = run_python(code + "print(otlp.solve(problem).acceptance)", NUMBA_DISABLE_JIT="1")
     assert abs(float(found) - 0.85) < 1e-12
+
+
+@pytest.mark.parametrize(("suffix", "size"), [(".nbi", 0), (".nbc", 0), (".nbc", 500)])
+def test_a_cut_file_of_the_cache_is_made_anew(suffix: str, size: int, tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text("def twice(x): return 2 * x\n")
+    namespace = runpy.run_path(str(tmp_path / "twice.py"))
+    assert compiled(namespace["twice"])(2) == 4
+    [file] = (file for file in tmp_path.rglob("*") if file.suffix == suffix)
+    whole = file.stat().st_size
+    os.truncate(file, size)
+    assert compiled(namespace["twice"])(3) == 6
+    assert file.stat().st_size == whole
+    again = compiled(namespace["twice"])
+    assert again(4) == 8 and sum(again.dispatcher.stats.cache_hits.values()) == 1
 
 
 def test_the_first_compilation_is_in_no_time_limit() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,18 @@ def interrupted(trained: Any, tmp_path: Path) -> tuple[Path, list[Any], Path]:
     path, prompts = tmp_path / "mine", encoded(trained, "import", "def")
     _interrupt(trained, prompts, path)
     return path, prompts, parts_folder(path)
+
+
+def test_two_processes_write_no_capture_together(trained: Any, interrupted: Any) -> None:
+    path, prompts, folder = interrupted
+    other = os.open(folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    kept = sorted(folder.iterdir())
+    with pytest.raises(CaptureError, match="another process is writing this capture"):
+        capture(*trained, prompts, path, steps=2)
+    assert sorted(folder.iterdir()) == kept
+    os.close(other)
+    assert len(capture(*trained, prompts, path, steps=2)) == 4 and not folder.exists()
 
 
 def test_a_capture_mixes_no_precisions(trained: Any, interrupted: Any) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,6 +137,22 @@ def test_an_executor_that_is_shut_down_on_the_way_says_so() -> None:
     executor.shutdown(wait=True, cancel_futures=True)
     with pytest.raises(ExecutorError, match=r"shut down|takes no task"):
         list(results)
+
+
+class Unreadable:
+    """It can be sent, and not be read, as what is defined in a notebook."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize("make", [standard, None])
+def test_a_task_that_no_worker_can_read_says_so(make: Callable[[], Executor] | None) -> None:
+    executor = make() if make else None
+    with pytest.raises(InvalidInputError, match=r"cannot be read .*no number.* in a module"):
+        list(in_order(id, [Unreadable()] * 3, 2, executor=executor))
+    if executor is not None:
+        executor.shutdown()
 
 
 @pytest.mark.slow

@@ -1,0 +1,116 @@
+"""Model folders that are damaged, or hold other weights than they say, are refused in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install -e .[decode]")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
+from otlp.decode.models.loading import TRAINED_PAIR, find_model, load_model  # noqa: E402
+from otlp.errors import InvalidInputError, UnsupportedProblemError  # noqa: E402
+from tests.tiny_models import tiny  # noqa: E402
+
+Spoil = Callable[[Path], object]
+
+
+def renamed(kept: int, prefix: str) -> Spoil:
+    """Put a prefix before the names of all weights but the first few, as wrappers do."""
+
+    def spoil(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        found = load_file(file)
+        named = {prefix * (at >= kept) + name: found[name] for at, name in enumerate(sorted(found))}
+        save_file(named, file, {"format": "pt"})
+
+    return spoil
+
+
+def beside(folder: Path) -> None:
+    """Add a weight that the model does not have."""
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), "model.more": torch.zeros(2)}, file, {"format": "pt"})
+
+
+def configured(**values: Any) -> Spoil:
+    """Change the configuration."""
+
+    def spoil(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+    return spoil
+
+
+def emptied(folder: Path) -> None:
+    """Put an empty file of pickles in the place of the weights."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").touch()
+
+
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "prefixed": (renamed(0, "_orig_mod."), "lack .* and have beside .*_orig_mod"),
+    "one renamed": (renamed(3, "x."), r"lack model\.layers"),
+    "more": (beside, r"have beside .* model\.more;"),
+    "deeper": (configured(num_hidden_layers=9), r"lack model\.layers\.[2-8].* more"),
+    "wider": (configured(vocab_size=5000), "cannot load"),
+    "cut": (lambda at: os.truncate(at / "model.safetensors", 5000), "cannot load"),
+    "empty": (emptied, "cannot load .*EOFError"),
+    "pointer": (
+        lambda at: (at / "model.safetensors").write_text("version https://git-lfs"), "cannot load"
+    ),
+    "tokenizer": (lambda at: (at / "tokenizer.json").write_text('{"version": "1"}'), "cannot load"),
+    "heads": (configured(num_attention_heads=7), "cannot load"),
+    "activation": (configured(hidden_act="nonesuch"), "cannot load .*nonesuch"),
+    "quantised": (
+        configured(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        "cannot load .*bitsandbytes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_folder_that_is_not_whole_is_refused(name: str, tmp_path: Path) -> None:
+    folder, (spoil, words) = tmp_path / "model", SPOILT[name]
+    shutil.copytree(find_model(TRAINED_PAIR[1]), folder)
+    spoil(folder)
+    with pytest.raises(InvalidInputError, match=words) as found:
+        load_model(str(folder), device="cpu")
+    assert str(folder) in str(found.value) and "\n" not in str(found.value)
+
+
+def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
+    """A head that is the embedding is saved once."""
+    model = tiny("llama", tie_word_embeddings=True)
+    model.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(find_model(TRAINED_PAIR[1])).save_pretrained(
+        tmp_path
+    )
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    loaded = load_model(str(tmp_path), device="cpu").model
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+
+
+def test_a_model_that_overflows_is_told_its_precision() -> None:
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight *= 3e6
+    HuggingFaceModel(model.bfloat16(), name="mine")
+    with pytest.raises(UnsupportedProblemError, match=r"mine .* in float16: .*bfloat16"):
+        HuggingFaceModel(model.float().half(), name="mine")
+
+
+@pytest.mark.parametrize("text", ["a\ud83db", "\udc00"])
+def test_half_of_a_surrogate_pair_is_named(text: str, trained: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=r"U\+D[8C][03][0D]"):
+        trained[0].encode(text)
