@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from otlp._solve import optimal_acceptance
 from otlp.distribution import FloatArray
 from otlp.drafts.by_name import make_scheme
@@ -22,12 +20,13 @@ from otlp.errors import InvalidInputError, OTLPError
 from otlp.problem import Problem
 from otlp.solvers import with_time_limit
 from otlp.studies.attempt import attempt
+from otlp.studies.information_bound import information_bound
 
 OPTIMUM = "optimum"
 """The acceptance of the best rule for the scheme."""
 
 BOUND = "information bound"
-"""sum_i min(p_i, P(i is drafted)): Lemma 3 of SpecTr (Sun et al. 2023) with all tokens inside."""
+"""`information_bound` with all tokens inside: sum_i min(p_i, P(i is drafted))."""
 
 RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
 """The published rules of a single step."""
@@ -117,5 +116,4 @@ def _references(problem: Problem) -> Iterator[RuleResult]:
         except OTLPError as error:
             best, doubt = math.nan, str(error)
     yield RuleResult(OPTIMUM, best, reason=doubt)
-    once = np.minimum(problem.target, problem.drafts.inclusion)
-    yield RuleResult(BOUND, float(once.sum()))
+    yield RuleResult(BOUND, information_bound(problem))

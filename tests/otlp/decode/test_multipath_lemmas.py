@@ -1,0 +1,169 @@
+"""Greedy Multi-Path Block Verification: Lemmas 4.5 and 4.7 and Eq. 21, by enumeration.
+
+Nothing of the library's selections is used: paths are listed, tuples of them are, and rules for
+selecting one are drawn.
+"""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import scipy
+
+from otlp.decode import ALGORITHMS, iid_paths, multipath_optimum, random_pair
+from otlp.decode.laws.prefix_laws import prefix_law
+
+CASES = [(2, 2, 2), (2, 2, 3), (3, 2, 2), (2, 3, 2)]
+"""V, L and K."""
+TINY = [(2, 1, 2), (2, 2, 2), (3, 1, 3)]
+
+
+def prefixes(size, length):
+    """All prefixes of up to L tokens, the empty one first."""
+    return [x for depth in range(length + 1) for x in product(range(size), repeat=depth)]
+
+
+def law(model, length):
+    """The mass of every prefix."""
+    found = {(): 1.0}
+    for depth in range(length):
+        for x in product(range(model.vocab_size), repeat=depth):
+            for y, mass in enumerate(model.distribution(x)):
+                found[(*x, y)] = found[x] * mass
+    return found
+
+
+def extended(masses, size, length):
+    """The masses of prefixes, from those of whole paths."""
+    return {
+        x: sum(mass for path, mass in masses.items() if path[: len(x)] == x)
+        for x in prefixes(size, length)
+    }
+
+
+def selected(q, paths, count, rng):
+    """The law of one of K i.i.d. paths, selected by a random rule that may look at all of them."""
+    masses = dict.fromkeys(paths, 0.0)
+    for drawn in product(paths, repeat=count):
+        shares = rng.dirichlet(np.full(count, rng.choice([0.05, 1.0])))
+        for path, share in zip(drawn, shares, strict=True):
+            masses[path] += share * np.prod([q[one] for one in drawn])
+    return masses
+
+
+def antichains(nodes):
+    """Sets of prefixes of which none begins another."""
+    for size in range(1, len(nodes) + 1):
+        for some in combinations(nodes, size):
+            if not any(b[: len(a)] == a for a in some for b in some if a != b):
+                yield some
+
+
+def objective(p, skewed, length):
+    """Eq. 21: the sum over prefixes x of p(x) min over prefixes x' of x of Q(x') / p(x')."""
+    return sum(
+        p[x] * min(skewed[x[:at]] / p[x[:at]] for at in range(len(x) + 1))
+        for x in p
+        if len(x) <= length
+    )
+
+
+@pytest.mark.parametrize(("size", "length", "count"), TINY)
+def test_lemma_4_5_what_a_selection_can_make(size, length, count):
+    """A law of paths is that of some selection if and only if no antichain breaks its bound."""
+    rng = np.random.default_rng(0)
+    paths = list(product(range(size), repeat=length))
+    sets = list(antichains(prefixes(size, length)))
+    tuples = list(product(range(len(paths)), repeat=count))
+    kept = broken = 0
+    for seed in range(30):
+        draft, _ = random_pair(size, length, np.random.default_rng(seed))
+        q = law(draft, length)
+        chosen = selected(q, paths, count, rng)
+        # towards one path, further than any selection goes, or not so far
+        share = rng.uniform(0.0, 1.0)
+        wanted = {path: (1 - share) * mass for path, mass in chosen.items()}
+        wanted[paths[rng.integers(len(paths))]] += share
+        mass = extended(wanted, size, length)
+        drafted = [sum(q[x] for x in some) for some in sets]
+        slack = min(
+            1 - (1 - total) ** count - sum(mass[x] for x in some)
+            for some, total in zip(sets, drafted, strict=True)
+            if total < 1 - 1e-12  # the others say 1 <= 1
+        )
+        if abs(slack) < 1e-9:
+            continue
+        # the transport between tuples and the paths in them
+        pairs = [(row, path) for row, one in enumerate(tuples) for path in set(one)]
+        rows = np.zeros((len(tuples) + len(paths), len(pairs)))
+        for at, (row, path) in enumerate(pairs):
+            rows[row, at] = rows[len(tuples) + path, at] = 1.0
+        given = [np.prod([q[paths[path]] for path in one]) for one in tuples]
+        right = np.array([*given, *(wanted[path] for path in paths)])
+        found = scipy.optimize.linprog(np.zeros(len(pairs)), A_eq=rows, b_eq=right)
+        assert found.success == (slack > 0.0)
+        kept, broken = kept + found.success, broken + (not found.success)
+    assert min(kept, broken) >= 3
+
+
+@pytest.mark.parametrize(("size", "length", "count"), CASES)
+def test_every_selection_keeps_the_bound_of_lemma_4_5(size, length, count):
+    draft, _ = random_pair(size, length, np.random.default_rng(1))
+    q = law(draft, length)
+    paths = list(product(range(size), repeat=length))
+    for seed in range(5):
+        chosen = selected(q, paths, count, np.random.default_rng(seed))
+        mass = extended(chosen, size, length)
+        for some in antichains(paths):
+            bound = 1 - (1 - sum(q[x] for x in some)) ** count
+            assert sum(mass[x] for x in some) <= bound + 1e-12
+
+
+@pytest.mark.parametrize(("size", "length", "count"), CASES)
+def test_eq_21_is_the_block_efficiency_of_greedy_selection(size, length, count):
+    """The highest path in the order of p/q, listed, against the law of rounds; and Lemma 4.7."""
+    for seed in range(4):
+        draft, target = random_pair(size, length + 1, np.random.default_rng(seed))
+        p, q = law(target, length), law(draft, length)
+        paths = list(product(range(size), repeat=length))
+
+        def rank(path, p=p, q=q):
+            ratios = [p[path[:at]] * q[path[: at - 1]] for at in range(1, len(path) + 1)]
+            below = [q[path[:at]] * p[path[: at - 1]] for at in range(1, len(path) + 1)]
+            return [(a / b, y) for a, b, y in zip(ratios, below, path, strict=True)]
+
+        chosen = dict.fromkeys(paths, 0.0)
+        for drawn in product(paths, repeat=count):
+            chosen[max(drawn, key=rank)] += np.prod([q[one] for one in drawn])
+        value = objective(p, extended(chosen, size, length), length)
+        rule = ALGORITHMS["greedy-multipath"]
+        law_of_rounds = prefix_law(draft, target, iid_paths(count, length), rule)
+        assert value == pytest.approx(law_of_rounds.block_efficiency, abs=1e-9)
+        assert value <= multipath_optimum(draft, target, count, length) + 1e-4
+        least = min(chosen[path] / p[path] for path in paths)
+        # Eq. 24, whose term of the empty prefix is 1
+        assert (length + 1) * least <= 1 + length * least <= value + 1e-12
+
+
+@pytest.mark.parametrize(("size", "length", "count"), [(2, 2, 2), (2, 2, 3), (3, 1, 2)])
+def test_the_best_selection_of_eq_21_reaches_the_multi_path_program(size, length, count):
+    """Theorem 4.6: over all laws that Lemma 4.5 allows, against the LP of Theorem 4.3."""
+    for seed in range(4):
+        draft, target = random_pair(size, length + 1, np.random.default_rng(seed))
+        p, q = law(target, length), law(draft, length)
+        paths, nodes = list(product(range(size), repeat=length)), prefixes(size, length)
+        # maximise sum of p(x) t(x), t(x) <= Q(x') / p(x') for the prefixes x' of x
+        limits, right = [], []
+        for at, x in enumerate(nodes):
+            for depth in range(len(x) + 1):
+                own = [float(path[:depth] == x[:depth]) for path in paths]
+                limits.append(np.append(-np.array(own) / p[x[:depth]], np.eye(len(nodes))[at]))
+                right.append(0.0)
+        for some in antichains(paths):
+            limits.append(np.append([path in some for path in paths], np.zeros(len(nodes))))
+            right.append(1 - (1 - sum(q[x] for x in some)) ** count)
+        reward = np.append(np.zeros(len(paths)), [p[x] for x in nodes])
+        total = np.append(np.ones(len(paths)), np.zeros(len(nodes)))[None]
+        found = scipy.optimize.linprog(-reward, np.array(limits), right, total, [1.0])
+        best = multipath_optimum(draft, target, count, length)
+        assert -found.fun == pytest.approx(best, abs=1e-4)

@@ -1,0 +1,64 @@
+"""SpecTr, Lemma 3: every subset bounds the optimum, and k-Seq is never far below the best bound."""
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otlp
+from otlp.errors import InvalidInputError
+from otlp.studies.information_bound import information_bound
+from tests.instances import distributions, targets
+
+
+def least_bound(problem):
+    tokens = range(problem.vocab_size)
+    subsets = chain.from_iterable(combinations(tokens, size) for size in range(len(tokens) + 1))
+    return min(information_bound(problem, list(subset)) for subset in subsets)
+
+
+@given(st.data(), st.integers(2, 4), st.integers(1, 3))
+@settings(max_examples=60)
+def test_lemma_3(data, size, n):
+    draft = data.draw(distributions(size))
+    problem = otlp.Problem(data.draw(targets(draft)), otlp.IID(draft, n))
+    least, optimum = least_bound(problem), otlp.optimal_acceptance(problem)
+    assert optimum <= least + 1e-12
+    assert optimum >= (1 - (1 - 1 / n) ** n) * least - 1e-12
+    k_seq = otlp.solve(problem, "k-seq").acceptance
+    assert k_seq >= (1 - (1 - 1 / n) ** n) * least - 1e-9
+
+
+@given(st.data(), st.integers(3, 4))
+@settings(max_examples=30)
+def test_every_scheme_is_bounded(data, size):
+    draft = data.draw(distributions(size))
+    for scheme in (
+        otlp.WithoutReplacement(draft, 2),
+        otlp.Independent([draft, data.draw(targets(draft))]),
+    ):
+        problem = otlp.Problem(data.draw(targets(draft)), scheme)
+        assert otlp.optimal_acceptance(problem) <= least_bound(problem) + 1e-9
+
+
+@pytest.mark.parametrize("b", [0.1, 0.25, 0.75, 1.0])
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+def test_it_is_tight_for_the_papers_examples(b, k):
+    """Appendix B of the paper says so of its Bernoulli and uniform pairs."""
+    problem = otlp.Problem([1 - b, b], otlp.IID([0.75, 0.25], k))
+    assert least_bound(problem) == pytest.approx(otlp.optimal_acceptance(problem), abs=1e-12)
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 6])
+def test_it_is_tight_for_uniform_pairs(r):
+    target = np.repeat([r / 6, 0.0], [6 // r, 6 - 6 // r])
+    problem = otlp.Problem(target, otlp.IID(np.full(6, 1 / 6), 3))
+    assert least_bound(problem) == pytest.approx(1 - (1 - 1 / r) ** 3, abs=1e-12)
+
+
+def test_what_is_no_subset_is_refused():
+    problem = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2))
+    with pytest.raises(InvalidInputError, match="subset"):
+        information_bound(problem, [0.5])
