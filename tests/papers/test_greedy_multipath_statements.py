@@ -1,4 +1,4 @@
-"""Greedy Multi-Path Block Verification: Lemmas 4.5 and 4.7 and Eq. 21, by enumeration.
+"""Greedy Multi-Path Block Verification: its statements, by enumeration.
 
 Nothing of the library's selections is used: paths are listed, tuples of them are, and rules for
 selecting one are drawn.
@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 import scipy
 
-from otlp.decode import ALGORITHMS, iid_paths, multipath_optimum, random_pair
+from otlp.decode import (
+    ALGORITHMS,
+    enumerate_choices,
+    iid_paths,
+    multipath_optimum,
+    random_pair,
+)
 from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.laws.round_laws import draft_trees
 
 CASES = [(2, 2, 2), (2, 2, 3), (3, 2, 2), (2, 3, 2)]
 """V, L and K."""
@@ -167,3 +174,35 @@ def test_the_best_selection_of_eq_21_reaches_the_multi_path_program(size, length
         found = scipy.optimize.linprog(-reward, np.array(limits), right, total, [1.0])
         best = multipath_optimum(draft, target, count, length)
         assert -found.fun == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["greedy-multipath", "two-slice", "k-seq", "traversal"])
+@pytest.mark.parametrize(("size", "length", "count"), [(2, 2, 2), (2, 2, 3), (3, 1, 2)])
+def test_node_budgets_of_valid_algorithms(name, size, length, count):
+    """Theorem 4.3, of which Lemmas A.2, A.3 and A.5 are the halves: Eq. 14 to 17 hold.
+
+    A(x) is the chance that at least x is accepted, from the law of rounds.
+    """
+    draft, target = random_pair(size, length + 1, np.random.default_rng(5))
+    p, q = law(target, length), law(draft, length)
+    budget, total = dict.fromkeys(prefixes(size, length), 0.0), 0.0
+    target.start(())
+    for tree, drawn in draft_trees(draft, iid_paths(count, length)):
+        laws = target.distributions(tree, np.arange(len(tree)))
+
+        def run(chooser, tree=tree, laws=laws):
+            return ALGORITHMS[name].verify(tree, laws, chooser).node
+
+        for node, chance in enumerate_choices(run):
+            accepted = tuple(tree.path(node).tolist())
+            total += drawn * chance * (len(accepted) + 1)
+            for depth in range(len(accepted) + 1):
+                budget[accepted[:depth]] += drawn * chance
+    assert budget[()] == pytest.approx(1.0, abs=1e-12)
+    for x in budget:
+        if x:
+            assert budget[x] <= budget[x[:-1]] * p[x] / p[x[:-1]] + 1e-12
+    for some in antichains(prefixes(size, length)[1:]):
+        bound = 1 - (1 - sum(q[x] for x in some)) ** count
+        assert sum(budget[x] for x in some) <= bound + 1e-12
+    assert sum(budget.values()) == pytest.approx(total, abs=1e-9)  # Eq. 13

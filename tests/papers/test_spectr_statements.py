@@ -1,6 +1,6 @@
-"""SpecTr, Lemma 3: every subset bounds the optimum, and k-Seq is never far below the best bound."""
+"""SpecTr: its statements; the paper's p is the draft and its q the target."""
 
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import otlp
 from otlp.errors import InvalidInputError
+from otlp.solvers.k_seq import KSeq
 from otlp.studies.information_bound import information_bound
 from tests.instances import distributions, targets
 
@@ -34,7 +35,7 @@ def test_lemma_3(data, size, n):
 @given(st.data(), st.integers(3, 4))
 @settings(max_examples=30)
 def test_every_scheme_is_bounded(data, size):
-    draft = data.draw(distributions(size))
+    draft = (data.draw(distributions(size)) + 0.01) / (1 + 0.01 * size)
     for scheme in (
         otlp.WithoutReplacement(draft, 2),
         otlp.Independent([draft, data.draw(targets(draft))]),
@@ -62,3 +63,50 @@ def test_what_is_no_subset_is_refused():
     problem = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2))
     with pytest.raises(InvalidInputError, match="subset"):
         information_bound(problem, [0.5])
+
+
+@given(st.data(), st.integers(2, 5))
+@settings(max_examples=40)
+def test_lemma_1(data, size):
+    """More drafts are never worse, and in the limit everything that can be drafted is accepted."""
+    draft = data.draw(distributions(size))
+    draft = np.where(draft > 0.01, draft, 0.0) / draft[draft > 0.01].sum()
+    target = data.draw(targets(draft))
+    found = [
+        otlp.optimal_acceptance(otlp.Problem(target, otlp.IID(draft, n)))
+        for n in (1, 2, 3, 4, 8, 10_000)
+    ]
+    assert all(a <= b + 1e-12 for a, b in pairwise(found))
+    assert found[-1] == pytest.approx(target[draft > 0.0].sum(), abs=1e-9)
+
+
+def beta(target, draft, rho):
+    return np.minimum(draft, target / rho).sum()
+
+
+@given(st.data(), st.integers(2, 5), st.integers(2, 6))
+@settings(max_examples=60)
+def test_lemma_4_and_theorem_1(data, size, n):
+    """f falls, its root lies where the lemma says, and k-Seq with that rho takes 1 - 1/e of it."""
+    draft = data.draw(distributions(size))
+    target = data.draw(targets(draft))
+    if not 1e-6 < np.abs(target - draft).sum() / 2 < 1 - 1e-6:
+        return
+
+    def f(rho):
+        share = beta(target, draft, rho)
+        return 1 - (1 - share) ** n - rho * share
+
+    grid = [f(rho) for rho in np.linspace(1.0, n + 1.0, 50)]
+    assert all(a >= b - 1e-12 for a, b in pairwise(grid))
+    problem = otlp.Problem(target, otlp.IID(draft, n))
+    solution = otlp.solve(problem, "k-seq")
+    rho = solution.details["rho"]
+    assert abs(f(rho)) < 1e-9
+    with np.errstate(all="ignore"):
+        most = np.nanmax(np.where(target > 0.0, target / draft, np.nan))
+    assert 1.0 <= rho <= min(n, most) + 1e-6
+    assert solution.acceptance >= (1 - np.exp(-1)) * otlp.optimal_acceptance(problem) - 1e-9
+    # any larger rho is a valid plan, too
+    larger = KSeq(rho=min(rho * 1.5, float(n))).solve(problem)
+    assert larger.guarantee >= otlp.Guarantee.LOSSLESS
