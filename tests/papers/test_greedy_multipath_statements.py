@@ -206,3 +206,13 @@ def test_node_budgets_of_valid_algorithms(name, size, length, count):
         bound = 1 - (1 - sum(q[x] for x in some)) ** count
         assert sum(budget[x] for x in some) <= bound + 1e-12
     assert sum(budget.values()) == pytest.approx(total, abs=1e-9)  # Eq. 13
+
+
+@pytest.mark.parametrize(("size", "length"), [(2, 1), (2, 2), (3, 2), (2, 3)])
+def test_block_reaches_the_program_of_one_path(size, length):
+    """Theorem 3.4: no lossless rule on one path accepts more."""
+    for seed in range(5):
+        draft, target = random_pair(size, length + 1, np.random.default_rng(seed))
+        block = prefix_law(draft, target, iid_paths(1, length), ALGORITHMS["block"])
+        best = multipath_optimum(draft, target, 1, length)
+        assert block.block_efficiency == pytest.approx(best, abs=1e-4)
