@@ -9,8 +9,8 @@ L are paired.  What is measured is the mean number of tokens of a round that beg
 the target's text, chosen uniformly; a decoder's rounds begin where the last one ended, which
 weighs places otherwise.  Texts are the independent units: ± is half a 95% interval over them.
 
-It ends once every interval of tokens a round is within `--half`, or after so many texts.  The file
-keeps every text, and a run goes on where one with the same settings ended.
+It ends once the interval of every gain over one path is within `--half`, or after so many texts.
+The file keeps every text, and a run goes on where one with the same settings ended.
 """
 
 from __future__ import annotations
@@ -179,16 +179,17 @@ def main(
     setting |= {"cells": [list(cell) for cell in cells]}
     found = kept(json_path, setting)
     with progress("texts", texts) as step:
-        while len(found) < texts and widest(found) > half:
+        while len(found) < texts and widest(cells, found) > half:
             rng = np.random.default_rng([0, len(found)])
             prompt = prompts[len(found) % len(prompts)]
             found.append(along_text(pair, prompt, places, cells, times, rng).tolist())
             if json_path:
                 write_json(json_path, setting | {"texts": found})
-            step(f"{len(found)} texts, widest interval ±{widest(found):.3f}")
+            step(f"{len(found)} texts, widest interval ±{widest(cells, found):.3f}")
     console.print(
         f"trained pair, T = {temperature:g}: {len(found)} texts of {len(prompts)} prompts, "
-        f"{places} places each, {times} verifications at each; widest ±{widest(found):.3f}"
+        f"{places} places each, {times} verifications at each; gains within "
+        f"±{widest(cells, found):.3f}"
     )
     report(cells, np.array(found))
 
@@ -204,12 +205,13 @@ def kept(path: Path | None, setting: Mapping[str, Any]) -> list[list[float]]:
     return found
 
 
-def widest(found: Sequence[Sequence[float]]) -> float:
-    """Half of the widest 95% interval of tokens a round; infinite for fewer than ten texts."""
+def widest(cells: Sequence[Cell], found: Sequence[Sequence[float]]) -> float:
+    """Half of the widest interval of a gain over one path; infinite for fewer than ten texts."""
     if len(found) < 10:
         return inf
-    values = (ratio(column, np.ones(column.size)) for column in np.array(found).T)
-    return max((value.high - value.low) / 2.0 for value in values)
+    at, ones = dict(zip(cells, np.array(found).T, strict=True)), np.ones(len(found))
+    gains = (rate_ratio(at[cell], ones, at[one_path(*cell)], ones) for cell in cells if cell[1] > 1)
+    return max((gain.high - gain.low) / 2.0 for gain in gains)
 
 
 if __name__ == "__main__":
