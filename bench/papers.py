@@ -3,8 +3,8 @@
     python bench/papers.py
 
 The pairs of models differ, so tokens a call do not compare; what a rule gains over another one
-does.  Ours are from `bench/results/decode.json`, paired over prompts, with 95% intervals
-(`python bench/decode.py --json bench/results/decode.json` measures them).
+does.  Ours are from the stored runs of `bench/block_efficiency.py`, paired over texts, and, where
+it has no such rule, of `bench/decode.py`, paired over prompts; ± is half a 95% interval.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ GAINS = json.loads(Path(__file__).with_name("published_gains.json").read_text(en
 
 def main() -> None:
     """Print all of it."""
-    path = Path(__file__).parent / "results" / "decode.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    results = Path(__file__).parent / "results"
+    rows: list[dict[str, Any]] = json.loads((results / "decode.json").read_text())["rows"]
     means = {
         (row["algorithm"], row["paths"], row["length"], row["temperature"]): row["prompt_means"]
         for row in rows
     }
+    for path in results.glob("block_efficiency*.json"):
+        stored = json.loads(path.read_text())
+        for cell, column in zip(stored["cells"], np.array(stored["texts"]).T, strict=True):
+            means[*cell, stored["temperature"]] = column
     for title, cells in GAINS.items():
         made = table("", "here", "paper", title=title)
         for cell in cells:

@@ -15,7 +15,18 @@ import numpy as np
 import pytest
 
 from otlp.auditing.engines import ENGINES
+from otlp.decode import (
+    ALGORITHMS,
+    Chooser,
+    DraftTree,
+    enumerate_choices,
+    iid_paths,
+    random_pair,
+)
+from otlp.decode.laws.prefix_laws import prefix_law
+from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.models.occurrences import followers
+from otlp.distribution import FloatArray
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 
@@ -193,3 +204,24 @@ def test_distillation_samples_what_the_target_says_and_goes_on_where_it_stopped(
     found = bench.overlaps(student, rows, (1.0,), shares)
     overlap = float(torch.minimum(mixed, whole).sum(-1).mean())
     assert found["T = 1"] == pytest.approx(overlap, abs=2e-3)
+
+
+@pytest.mark.parametrize(("paths", "length"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize("rule", ["k-seq", "greedy-multipath", "traversal"])
+def test_the_first_paths_of_a_tree_are_drafted_paths(
+    load: Callable[[str], Any], rule: str, paths: int, length: int
+) -> None:
+    """Mean tokens on two paths of two tokens, cut, and on what is drafted so: by enumeration."""
+    draft, target = random_pair(2, 3, np.random.default_rng(4))
+    target.start(())
+    mean = 0.0
+    for tree, mass in draft_trees(draft, iid_paths(2, 2)):
+        laws = target.distributions(tree, np.arange(len(tree)))
+        cut, nodes = load("block_efficiency").first_paths(tree, paths, length)
+
+        def run(chooser: Chooser, cut: DraftTree = cut, laws: FloatArray = laws[nodes]) -> int:
+            return int(cut.depths[ALGORITHMS[rule].verify(cut, laws, chooser).node])
+
+        mean += mass * sum(chance * (depth + 1) for depth, chance in enumerate_choices(run))
+    law = prefix_law(draft, target, iid_paths(paths, length), ALGORITHMS[rule])
+    assert mean == pytest.approx(law.block_efficiency, abs=1e-9)
