@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from functools import cache
+
 import numpy as np
 
 from otlp.errors import EngineNotFoundError
@@ -9,7 +13,7 @@ from otlp.reductions.flow_network import FlowNetwork
 from otlp.reductions.reduction import PrimalDual
 from otlp.solvers.engines.engine_server import MODULES
 from otlp.solvers.engines.whole_flow import whole_flow
-from otlp.timing import loaded
+from otlp.timing import loaded, loading
 
 BITS = 52
 """Whole numbers below 2^53 are exact in float64."""
@@ -24,14 +28,25 @@ def load() -> None:
         If it is not there, or does not load.
     """
     try:
+        with loading():
+            _try_out()
         loaded(MODULES["graph-tool"])
-    # what a build for NumPy 1 raises beside NumPy 2
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise EngineNotFoundError(
             f"graph-tool cannot be loaded ({error}): `apt install python3-graph-tool`, an "
             "environment made by `/usr/bin/python3 -m venv --system-site-packages`, and 'numpy<2' "
             "there; or `conda install -c conda-forge graph-tool`"
         ) from error
+
+
+@cache
+def _try_out() -> None:
+    """Load it in another process first: beside a NumPy that it was not built for it crashes."""
+    command = [sys.executable, "-P", "-c", f"import {MODULES['graph-tool']}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        *_, last = f"exit status {done.returncode}\n{done.stderr}".strip().splitlines()
+        raise ImportError(f"beside NumPy {np.__version__}: {last}")
 
 
 def max_flow(network: FlowNetwork) -> PrimalDual:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from otlp.reductions import FlowNetwork, MergeTuples, NetworkReduction, Relaxati
 from otlp.solvers import SOLVERS, MaxFlow, Slackness, make_solver
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import DEGENERATE, brute_force_optimum, check_solution, large, problems
+from tests.processes import run_python
 
 
 @settings(max_examples=60)
@@ -89,7 +91,7 @@ def test_a_time_limit_is_a_status_and_the_next_solve_works(engine: str) -> None:
 def test_a_missing_graph_tool_says_in_one_line_how_it_is_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "graph_tool", None)
+    monkeypatch.setitem(sys.modules, "graph_tool.flow", None)
     for kind in (MaxFlow, Slackness):
         with pytest.raises(otlp.errors.EngineNotFoundError) as caught:
             kind("graph-tool").solve(DEGENERATE["uniform"])
@@ -97,6 +99,23 @@ def test_a_missing_graph_tool_says_in_one_line_how_it_is_had(
         assert "\n" not in said
         for words in ("apt install python3-graph-tool", "--system-site-packages", "conda-forge"):
             assert words in said
+
+
+def test_a_graph_tool_that_crashes_where_it_is_loaded_ends_no_other_process(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "graph_tool"
+    package.mkdir()
+    (package / "__init__.py").write_text("import os\nos.abort()\n")
+    code = """
+import otlp
+try:
+    otlp.solve(otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2)), "max-flow", engine="graph-tool")
+except otlp.errors.EngineNotFoundError as error:
+    print(error)
+"""
+    said = run_python(code, PYTHONPATH=str(tmp_path))
+    assert said.count("\n") == 1 and "exit status -6" in said and "'numpy<2'" in said
 
 
 def eq_1(problem: otlp.Problem) -> float:

@@ -254,7 +254,7 @@ def test_a_capture_without_rows(command: str, tmp_path: Path) -> None:
 def test_an_engine_that_is_missing_is_said_before_any_work(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "graph_tool", None)
+    monkeypatch.setitem(sys.modules, "graph_tool.flow", None)
     said = refused(*command.split(), "/nowhere", "--engine", "graph-tool")
     assert "apt install python3-graph-tool" in said and "conda-forge" in said
 
