@@ -43,7 +43,7 @@ SCHEMES = {"hub": "hub", "greedy": "greedy", "random-ranks": "without-replacemen
 
 WITHIN = 0.8, 1.3
 
-QUICK, TOUCHES = 0.01, 5
+QUICK, TOUCHES = 5e-4, 5
 """Of a plan that takes less, so many beforehand: a certificate leaves it cold caches."""
 
 Pair = tuple[Any, Any]

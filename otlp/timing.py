@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from importlib import import_module
 from math import inf
+from sys import modules
 from time import perf_counter
 from typing import Any
 
@@ -45,7 +46,8 @@ def loading() -> Iterator[None]:
 
 def loaded(module: str) -> Any:
     """Import a module where it is first used, as `loading`, and return it."""
-    with loading():
+    # also what is there is imported: another thread may still be at it
+    with nullcontext() if module in modules else loading():
         return import_module(module)
 
 
