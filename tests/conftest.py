@@ -51,8 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of rules that remember nothing; the tests of audits that do not ask for it make them all."""
+    """And real calls, of rules that remember nothing; tests that do not ask for it make them all."""
     monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
+    monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 500)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
+from otlp.auditing.real_calls import CALLS, RefutedError
 from otlp.auditing.report import AuditReport, AuditSettings
 from otlp.auditing.round_subject import RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
@@ -203,6 +204,10 @@ def _judge(subject: Subject, *how: Any) -> AuditReport:
                 if not stated.passed:
                     return stated
         return audit_exactly(subject, settings)
+    except RefutedError as reason:
+        # a sample that is smaller than what refuted the law could miss what that saw
+        larger = replace(settings, samples=max(settings.samples, CALLS))
+        sampled = audit_by_sampling(subject, larger, str(reason))
     except NotEnumerableError as reason:
         sampled = audit_by_sampling(subject, settings, str(reason))
     if stated is None or not sampled.passed:

@@ -275,12 +275,13 @@ def _repeat(
     NotEnumerableError
         If it does not.
     """
+    repetition = _Repetition(drawn, rng)
     try:
-        repetition = _Repetition(drawn, rng)
         with hidden.calls(), followed_torch(repetition):
             again: object = program(repetition)
     except _Abandoned:
         again = None
+    hidden.drawn_from(repetition.generators)
     if again != result:
         raise NotEnumerableError(
             hidden.found()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from otlp.auditing.enumeration import NotEnumerableError, enumerate_distribution
+from otlp.auditing.real_calls import hold_real_calls
 from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Step, Subject
 from otlp.auditing.token_subject import TokenSubject
@@ -17,13 +18,13 @@ from otlp.errors import InvalidInputError
 
 
 def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
-    """Follow the drafts and the rule over all random draws.
+    """Follow the drafts and the rule over all random draws; then play real rounds.
 
     Raises
     ------
     NotEnumerableError
-        If that cannot be done, or the paths that are too unlikely to follow could change the
-        verdict.
+        If that cannot be done, the paths that are too unlikely to follow could change the
+        verdict, or real rounds do not follow the law that is found.
     """
 
     # it is watched: it must not hold a generator, as the settings do
@@ -52,10 +53,11 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
             outputs[output] += weight
             acceptance += weight * subject.accepted(tokens, output)
             tokens_a_round += weight * len(output)
+    texts = subject.completed(outputs)
     return _report(
         subject,
         settings,
-        subject.completed(outputs),
+        texts,
         failures,
         slack=law.unexplored,
         method="enumeration",
@@ -64,6 +66,7 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
         drafts=subject.compare_drafts(drafted, settings.tolerance) if subject.checked else None,
         size=law.paths,
         repetitions=law.repetitions,
+        real_tests=hold_real_calls(subject, settings, law, texts),
         sample_error=_sample_error(subject, law.weights, drafted),
     )
 

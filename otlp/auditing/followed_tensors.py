@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from otlp.auditing.random_source import RandomSource
 from otlp.auditing.undecided import UndecidedNumber, exp, log
 
 Numbers = npt.NDArray[Any]
+
+_SCRATCH = torch.Generator()
+"""Lets PyTorch check arguments; what it draws is thrown away."""
 
 DESCRIBES = frozenset(
     "shape dtype device ndim is_cuda requires_grad layout dim size numel is_floating_point stride "
@@ -90,6 +93,8 @@ class FollowedTensors(TorchFunctionMode):
             self._source.give_up(f"it uses torch.{name}, which has no finite set of outcomes here")
         draw = getattr(self, f"_draw_{name.rstrip('_')}", None)
         if draw is not None and kwargs.get("out") is None:
+            if (generator := kwargs.get("generator")) is not None:
+                self._source.generators.add(generator)
             try:
                 return draw(func, *args, **kwargs)
             except TypeError:
@@ -109,6 +114,7 @@ class FollowedTensors(TorchFunctionMode):
         if not kwargs and plain in ELEMENTWISE:
             return self._elementwise(ELEMENTWISE[plain], args, in_place=plain != name)
         if not kwargs and name in COMPARES:
+            self._check(self._kind(args))
             found = COMPARES[name](*map(self._numbers, args))
             return torch.from_numpy(np.array(found, dtype=bool))
         special = getattr(self, f"_of_{name.strip('_')}", None)
@@ -136,12 +142,26 @@ class FollowedTensors(TorchFunctionMode):
             return thing.detach().to(torch.float64).numpy()
         return thing
 
+    def _check(self, kind: torch.dtype) -> None:
+        """Give up on numbers of few bits, whose steps are not negligible."""
+        if kind.is_floating_point and torch.finfo(kind).bits < 32:
+            name = str(kind).removeprefix("torch.")
+            self._source.give_up(f"it draws or compares in {name}, whose steps cannot be followed")
+
+    def _kind(self, args: Any) -> torch.dtype:
+        """What PyTorch computes with, for these arguments."""
+        given = [arg if isinstance(arg, Tensor | int | float) else 0.5 for arg in args]
+        if not any(isinstance(arg, Tensor) for arg in given):
+            return torch.get_default_dtype()
+        return torch.result_type(given[0], given[-1])
+
     def _remember(self, tensor: Tensor, numbers: Any) -> Tensor:
         """Make a tensor stand for numbers, which may be decided after all."""
         numbers = np.asarray(numbers, dtype=object)
         if not any(isinstance(number, UndecidedNumber) for number in numbers.flat):
             self._known.pop(id(tensor), None)
             return tensor.copy_(torch.from_numpy(numbers.astype(np.float64)))
+        self._check(tensor.dtype)
         self._known[id(tensor)] = tensor, numbers
         return tensor.fill_(math.nan)
 
@@ -178,9 +198,7 @@ class FollowedTensors(TorchFunctionMode):
         numbers = np.asarray(function(*map(self._numbers, args)), dtype=object)
         if in_place:
             return self._remember(args[0], numbers)
-        kinds = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
-        kind = reduce(torch.promote_types, kinds) if kinds else torch.get_default_dtype()
-        return self._remember(torch.empty(numbers.shape, dtype=kind), numbers)
+        return self._remember(torch.empty(numbers.shape, dtype=self._kind(args)), numbers)
 
     # What leaves PyTorch, or chooses among numbers.
 
@@ -252,8 +270,9 @@ class FollowedTensors(TorchFunctionMode):
         *,
         generator: Any = None,
     ) -> Tensor:
+        self._check(weights.dtype)
         # raises what PyTorch raises; what it draws is thrown away
-        func(weights, num_samples, replacement, generator=torch.Generator().manual_seed(0))
+        func(weights, num_samples, replacement, generator=_SCRATCH)
         rows = self._numbers(weights).reshape(-1, weights.shape[-1])
         drawn = [
             self._source.choice(law.size, num_samples, replacement, law / law.sum()) for law in rows
@@ -266,6 +285,7 @@ class FollowedTensors(TorchFunctionMode):
     ) -> Tensor:
         if self._holds([tensor, p]):
             self._source.give_up("it uses torch.bernoulli on random numbers")
+        self._check(tensor.dtype)
         in_place = func.__name__ == "bernoulli_"
         chances = tensor if p is None and not in_place else (0.5 if p is None else p)
         mass = np.broadcast_to(self._numbers(chances), tensor.shape)

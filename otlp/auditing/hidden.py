@@ -2,9 +2,10 @@
 
 Three things are watched while the program runs.  The states of the generators that every program
 can reach: a draw changes them.  The calls that it makes to the operating system's entropy (as
-`secrets`, `uuid` and generators without a seed do), to clocks, to `id` and to `open`, by a profile
-function.  And what it holds between runs, in attributes, closures and the globals that it names:
-private generators and counters, which change from run to run, where a cache settles.
+`secrets`, `uuid` and generators without a seed do), to clocks, to what tells addresses, to files,
+and to what seeds a generator of PyTorch's, by a profile function.  And what it holds between runs,
+in attributes, closures, the globals that it names and the environment: private generators and
+counters, in whatever memory, which change from run to run, where a cache settles.
 
 None of this is a proof: a call from compiled code, a file read by a library, memory that was never
 written, another thread or another process are not seen.
@@ -22,10 +23,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
+
+from otlp.auditing.random_source import BITS
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 MOST_OBJECTS = 5_000
 """How many objects are looked at for what the program holds, the nearest first."""
@@ -35,17 +44,33 @@ if hasattr(os, "getrandom"):
     _ENTROPY[os.getrandom] = "os.getrandom"
 
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
+_SYSTEM = ("times", "getloadavg", "stat", "lstat", "fstat", "open", "listdir", "scandir", "fork")
 _READINGS: dict[Any, str] = {
     **{getattr(time, name): f"time.{name}" for name in dir(time) if name.endswith(_CLOCKS)},
-    datetime.datetime.now: "datetime.now",
-    datetime.datetime.utcnow: "datetime.utcnow",
-    datetime.date.today: "date.today",
+    **{getattr(os, name): f"os.{name}" for name in _SYSTEM if hasattr(os, name)},
     id: "id",
+    hash: "hash",
+    repr: "repr",
     open: "open",
+    gc.get_count: "gc.get_count",
+    sys.getallocatedblocks: "sys.getallocatedblocks",
 }
+if resource is not None:
+    _READINGS[resource.getrusage] = "resource.getrusage"
 """Counted only from code that is not a library's: those take the time, or look up ids, for logs."""
 
-_LIBRARIES = {"numba", "numpy", "otlp", "scipy", "torch"} | sys.stdlib_module_names
+_DATES = {"now", "today", "utcnow"}
+"""Methods of `datetime.date`, `datetime.datetime` and classes on them."""
+
+_SEEDS = {
+    f"Generator.{name}" for name in ("seed", "manual_seed", "set_state", "graphsafe_set_state")
+}
+"""Of PyTorch's generators: what is drawn after it is no news."""
+
+MOST_GENERATORS = 100
+"""Of PyTorch's, that a program may draw from: more are made anew at each run."""
+
+_LIBRARIES = ({"numba", "numpy", "otlp", "scipy", "torch"} | sys.stdlib_module_names) - {"pathlib"}
 
 _PLAIN = (int, float, complex, str, bytes, np.generic, type(None))
 
@@ -64,6 +89,7 @@ class HiddenInput:
         self._states = _shared_generators()
         self._called = ""
         self._held: list[object] | None = None
+        self._generators: set[object] = set()
 
     def settle(self) -> None:
         """Caches are filled: from now on, what the program holds should stay as it is."""
@@ -83,6 +109,14 @@ class HiddenInput:
             if collecting:
                 gc.enable()
 
+    def drawn_from(self, generators: set[object]) -> None:
+        """Note which generators of PyTorch's were handed to its functions in a run."""
+        if generators - self._generators and (
+            self._held is not None or len(self._generators) >= MOST_GENERATORS
+        ):
+            self._called = self._called or "generators of PyTorch's that it makes anew"
+        self._generators |= generators
+
     def found(self) -> str:
         """What the program uses, in words; empty if nothing was seen."""
         for name, state in _shared_generators().items():
@@ -101,13 +135,22 @@ class HiddenInput:
         if event == "c_call":
             if called in _ENTROPY:
                 self._called = self._called or _ENTROPY[called]
-            elif called in _READINGS and not _of_a_library(frame.f_globals.get("__name__")):
-                self._called = self._called or _READINGS[called]
-            elif getattr(called, "__qualname__", "") == "Generator.seed":
-                self._called = self._called or "torch.Generator.seed"
+            elif getattr(called, "__qualname__", "") in _SEEDS:
+                self._called = self._called or f"torch.{called.__qualname__}"
+            elif reading := _READINGS.get(called) or _date(called):
+                if not _of_a_library(frame.f_globals.get("__name__")):
+                    self._called = self._called or reading
         elif event == "call" and frame.f_code is random.Random.seed.__code__:
             if frame.f_locals.get("a") is None:
                 self._called = self._called or "random.Random without a seed"
+
+
+def _date(called: Any) -> str:
+    """The name of a method that reads the clock, of a date's class or one on it."""
+    name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
+    if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return f"{owner.__name__}.{name}"
+    return ""
 
 
 def _of_a_library(module: object) -> bool:
@@ -119,6 +162,7 @@ def _shared_generators() -> dict[str, object]:
     states: dict[str, object] = {
         "random": random.getstate(),
         "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),
+        "rng by np.random.Generator's own methods": pickle.dumps(BITS.state),
     }
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
@@ -150,8 +194,8 @@ def _state(generator: Any) -> object:
 
 
 def _held(program: object) -> list[object]:
-    """Numbers, texts, arrays and states of generators that a program reaches, nearest first."""
-    found: list[object] = []
+    """Numbers, texts, memory and states of generators that a program reaches, nearest first."""
+    found: list[object] = [hash(frozenset(os.environ.items()))]
     seen: dict[int, object] = {}
     pending: deque[object] = deque([program])
     while pending and len(seen) < MOST_OBJECTS:
@@ -160,16 +204,29 @@ def _held(program: object) -> list[object]:
             found.append(thing)
         elif id(thing) not in seen:
             seen[id(thing)] = thing
-            state = _state(thing)
-            if state is not None:
-                found.append(state)
-            elif isinstance(thing, np.ndarray) and thing.dtype != object:
-                found.append(hash(thing.tobytes()))
-            elif type(thing).__module__ == "itertools":
-                found.append(repr(thing))
-            else:
-                pending.extend(_parts(thing))
+            content = _state(thing) or _memory(thing)
+            if content is not None:
+                found.append(content)
+                continue
+            parts = _parts(thing)
+            if not parts and type(thing).__repr__ is not object.__repr__:
+                found.append(repr(thing))  # a number, a date or a counter of the interpreter's
+            pending.extend(parts)
     return found
+
+
+def _memory(thing: Any) -> object:
+    """A hash of the memory of an array, a tensor or another buffer; None of anything else."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(thing, torch.Tensor):
+            flat = thing.detach().cpu().reshape(-1).view(torch.uint8)
+            return hash(flat.numpy().tobytes())
+        if isinstance(thing, np.ndarray):
+            return None if thing.dtype.hasobject else hash(thing.tobytes())
+        return hash(memoryview(thing).tobytes())
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _parts(thing: Any) -> list[Any]:
@@ -182,6 +239,12 @@ def _parts(thing: Any) -> list[Any]:
         world = (thing.__globals__, thing.__globals__.get("__builtins__"))
         parts = [part for part in gc.get_referents(thing) if not any(part is one for one in world)]
         return parts + ([] if _of_a_library(thing.__module__) else _named_globals(thing))
+    if isinstance(thing, ContextVar):
+        return [thing.get(None)]
+    if isinstance(thing, np.ndarray):
+        return [*thing.flat]
+    if hasattr(thing, "__length_hint__"):  # an iterator: how far it is stands in no object
+        return [*thing.__reduce__()]
     return gc.get_referents(thing)
 
 

@@ -15,9 +15,9 @@ LARGEST_RANGE = 100_000
 """Integers of a larger range are seeds, not choices."""
 
 BITS = np.random.PCG64(0)
-"""What every source holds because a generator must; nothing is drawn from it."""
+"""What every source holds because a generator must; what draws from it goes round the source."""
 
-_SCRATCH = np.random.default_rng(0)
+_SCRATCH: Any = np.random.default_rng(0)
 """Checks arguments as numpy does; what it draws is thrown away."""
 
 _GENERATOR: Any = np.random.Generator
@@ -28,10 +28,16 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
 
     A subclass, so that ``np.random.default_rng(rng)`` and `isinstance` take it for what it stands
     for; its own bits are never drawn from.
+
+    Attributes
+    ----------
+    generators : set
+        Generators of PyTorch's that draws were asked of.
     """
 
     def __init__(self) -> None:
         super().__init__(BITS)
+        self.generators: set[object] = set()
 
     def uniform_number(self) -> Any:
         """A number uniform on [0, 1)."""
@@ -45,8 +51,9 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         """Declare that the program cannot be enumerated."""
         raise NotImplementedError
 
-    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         """Uniform numbers on [0, 1), as `Generator.random`."""
+        _SCRATCH.random(size, dtype)
         if out is not None:
             self.give_up("it calls rng.random with out=")
         if size is None:
@@ -60,9 +67,10 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         return low + width * self.random(shape)
 
     def standard_exponential(
-        self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None
+        self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
     ) -> Any:
         """Waiting times of rate 1, as `Generator.standard_exponential`."""
+        _SCRATCH.standard_exponential(size, dtype, method)
         if out is not None:
             self.give_up("it calls rng.standard_exponential with out=")
         return self._map(size, lambda number: -log(number))
@@ -93,7 +101,7 @@ class RandomSource(_GENERATOR):  # type: ignore[misc]
         endpoint: bool = False,
     ) -> Any:
         """Integers of a range, as `Generator.integers`."""
-        _SCRATCH.integers(low, high, endpoint=endpoint)
+        _SCRATCH.integers(low, high, size, dtype, endpoint)
         if np.ndim(low) or np.ndim(high):
             self.give_up("it calls rng.integers for many ranges at once")
         first, last = (0, low) if high is None else (low, high)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from enum import Enum
 from typing import Any
@@ -33,7 +33,7 @@ class Verdict(Enum):
     (True, False)
     """
 
-    LOSSLESS = "The rule is lossless: its exact output law is the target."
+    LOSSLESS = "The rule is lossless: its exact output law is the target; real calls follow it."
     NOT_REJECTED = "No deviation was found: the sample agrees with the target. That is no proof."
     NOT_LOSSLESS = "The rule is not lossless: its output does not follow the target."
     RULE_FAILED = "The rule raises an error, or gives what is no token or no distribution."
@@ -168,6 +168,9 @@ class AuditReport:
         is no plan, NaN if sampled.
     sample_test : GTest or None
         The G-test of what a plan samples against its conditionals, where it was sampled.
+    real_tests : mapping of str to GTest
+        The G-tests of real calls against the law that was enumerated, by what was counted, the
+        outputs first; empty if there is none.
 
     Examples
     --------
@@ -202,6 +205,7 @@ class AuditReport:
     repetitions: int = 0
     sample_error: float = 0.0
     sample_test: GTest | None = None
+    real_tests: Mapping[str, GTest] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -304,6 +308,8 @@ class AuditReport:
                 f"Run again {self.repetitions:,} times with the same results; no randomness "
                 "beside the generator was seen."
             )
+        if self.real_tests:
+            lines.append(_describe_real(self.real_tests))
         if self.sample_error > self.tolerance:
             lines.append(f"Its samples are {self.sample_error:.3g} off its conditionals.")
         if self.why_sampled:
@@ -347,6 +353,21 @@ def _text(entry: tuple[tuple[int, ...], float, float]) -> str:
     tokens, target, output = entry
     named = f"token {tokens[0]}" if len(tokens) == 1 else f"text {list(tokens)}"
     return f"{named} has {output:.4g} instead of {target:.4g}"
+
+
+def _describe_real(tests: Mapping[str, GTest]) -> str:
+    """Say how often a rule was played for real, and what that would have found."""
+    outputs, _, *renamed = tests.values()
+    played = sum(test.samples for test in (outputs, *renamed))
+    said = (
+        f"Played {played:,} times with real generators, as that law says (least p-value of "
+        f"{len(tests)} G-tests {min(test.p_value for test in tests.values()):.2g}). "
+    )
+    if outputs.degrees == 0:
+        return f"{said}There is one likely output; three others would have been an alarm."
+    if outputs.detectable >= 1.0:
+        return f"{said}Its outputs are too many for a deviation of a stated size."
+    return said + describe_power(outputs)
 
 
 def describe_power(test: GTest) -> str:

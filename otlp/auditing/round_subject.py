@@ -63,10 +63,20 @@ class RoundSubject(Subject):
     def _draft(self, rounds: int, rng: Any) -> IntArray:
         return self.drafts.draw(self.draft_tables, partial(draw_rows, rng=rng), rounds)
 
+    def renaming(self, rows: int) -> IntArray:
+        """Every other row of a batch has other names, each its own: else all begin with one p."""
+        place = np.arange(rows)
+        return np.where(place % 2, (place + 1) // 2, 0) % self.vocab_size
+
     def play(self, tokens: IntArray, rng: Any) -> list[Output]:
         """Run the rule on rows of drafted tokens."""
-        p = self.drafts.at_nodes(self.target, tokens)
+        size, p = self.vocab_size, self.drafts.at_nodes(self.target, tokens)
         q = self.drafts.at_nodes(self.draft_tables, tokens)
+        turns = self.renaming(len(tokens) if self.batch else 1)
+        if turns.any():
+            names = ((np.arange(size) - turns[:, None]) % size)[:, None]
+            tokens = (tokens + turns[:, None]) % size
+            p, q = (np.take_along_axis(laws, names, axis=2) for laws in (p, q))
         given = self.drafts.present(tokens.copy(), p, q)
         if self.batch is None:
             return [self._output(call(self.rule, *row, rng)) for row in zip(*given, strict=True)]
@@ -79,7 +89,12 @@ class RoundSubject(Subject):
             outputs = []
         if len(outputs) != len(tokens):
             return [Failure(f"returns {one_line(answer)}, not a row for each round")] * len(tokens)
-        return outputs
+        return [
+            output
+            if isinstance(output, Failure)
+            else tuple((token - turn) % size for token in output)
+            for output, turn in zip(outputs, turns.tolist(), strict=True)
+        ]
 
     def _output(self, row: Any) -> Output:
         """The tokens of a row, without the padding at its end."""

@@ -10,19 +10,15 @@ import numpy as np
 from scipy import special
 
 from otlp.auditing.gtest import GTest, g_test, total_variation_interval
+from otlp.auditing.real_calls import play_rounds
 from otlp.auditing.report import AuditReport, AuditSettings, report_on
 from otlp.auditing.subject import Failure, Output, Subject
-from otlp.auditing.torch_source import seeded_torch
-from otlp.checks import MEMORY_LIMIT, check_memory
 from otlp.distribution import FloatArray, IntArray, total_variation
 
 COMPARED = 10_000
 """How many of a plan's samples are held against its conditionals."""
 
 BINS = 32
-
-BATCH = 256
-"""Rounds between two reports of progress."""
 
 
 def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> AuditReport:
@@ -34,7 +30,7 @@ def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> Au
         If the drafted tuples would take more than 2 GiB.
     """
     samples, rng, confidence = settings.samples, settings.rng, settings.confidence
-    tokens, outputs = _draw(subject, settings)
+    tokens, outputs = play_rounds(subject, samples, rng, settings.progress)
     failures = Counter(output.what for output in outputs if isinstance(output, Failure))
     plan = subject.plan is not None
     share = settings.false_alarm_rate / (1 + subject.checked + plan)
@@ -82,24 +78,6 @@ def _mean(values: list[float] | list[int], confidence: float) -> tuple[float, fl
     count, z = len(values), float(special.ndtri(0.5 + 0.5 * confidence))
     spread = float(np.var(values)) / count + (0.5 * z / count) ** 2
     return float(np.mean(values)), z * math.sqrt(spread) / (1.0 + z**2 / count)
-
-
-def _draw(subject: Subject, settings: AuditSettings) -> tuple[IntArray, list[Output]]:
-    """Drafted tokens and outputs of many rounds."""
-    samples, rng, width = settings.samples, settings.rng, subject.width
-    check_memory(
-        f"{samples:,} tuples of n = {width:,} drafts", 16.0 * samples * width, MEMORY_LIMIT
-    )
-    outputs: list[Output] = []
-    tokens = np.empty((samples, width), dtype=np.int64)
-    step = subject.batch or BATCH
-    with seeded_torch(rng):
-        for start in range(0, samples, step):
-            rows = tokens[start : start + step]
-            rows[:] = subject.draft(len(rows), rng)
-            outputs += subject.play(rows, rng)
-            settings.progress("sampling", min(1.0, (start + step) / samples))
-    return tokens, outputs
 
 
 def _test_against_conditionals(

@@ -120,6 +120,10 @@ class Subject(ABC):
     def width(self) -> int:
         """Tokens that are drafted in a round, N."""
 
+    def renaming(self, rows: int) -> IntArray:
+        """By how much the tokens of each row of a batch are shifted before the rule sees them."""
+        return np.zeros(rows, dtype=np.int64)
+
     def draft(self, rounds: int, rng: Any) -> IntArray:
         """Draft the tokens of rounds, shape (rounds, N); of one, if the draws are followed."""
         if self.sampler is None:

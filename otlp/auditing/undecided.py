@@ -54,8 +54,8 @@ def _same(value: float) -> float:
 class UndecidedNumber:
     """A uniform number that is not decided yet, or an increasing or decreasing function of one.
 
-    It has no numpy protocol of its own: numpy treats it as an object, compares it element by
-    element, and so ends up in the comparisons below.
+    Numpy treats it as an object, compares it element by element, and so ends up in the comparisons
+    below.
     """
 
     run: _Decider
@@ -70,6 +70,12 @@ class UndecidedNumber:
         """Let PyTorch take it for a tensor, for `FollowedTensors` to answer."""
         return NotImplemented
 
+    def __array_ufunc__(self, function: Any, method: str, *given: Any, **form: Any) -> Any:
+        """Let numpy go on as with any object, but not where it would compute with few bits."""
+        for value in given:
+            self._check(value)
+        return getattr(function, method)(*map(_boxed, given), **form)
+
     def _compare(self, other: Any, less: bool, equal: bool) -> Any:
         """Whether this is less than `other`, or more; a tie has probability 0, but for itself."""
         if other is self:
@@ -80,7 +86,7 @@ class UndecidedNumber:
                 self.run.give_up("it compares two random numbers with each other")
             first = self.run.earlier(self.interval, mine.scale, other.interval, its.scale)
             return (first == mine.runs_forward) == less
-        threshold = _scalar(other)
+        threshold = self._scalar(other)
         if threshold is None:
             return NotImplemented
         if math.isnan(threshold):
@@ -102,6 +108,21 @@ class UndecidedNumber:
     def __ge__(self, other: Any) -> Any:
         return self._compare(other, less=False, equal=True)
 
+    def _scalar(self, value: Any) -> float | None:
+        """An ordinary number, also out of an array or a tensor without axes; else None."""
+        if isinstance(value, int | float):
+            return float(value)
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            self._check(value)
+            return float(value.item())
+        return None
+
+    def _check(self, value: Any) -> None:
+        """Give up beside a number of few bits: the result would be one, in steps that count."""
+        kind = getattr(value, "dtype", None)
+        if kind is not None and any(name in str(kind) for name in ("float16", "float8")):
+            self.run.give_up(f"it draws or compares in {kind}, whose steps cannot be followed")
+
     def _map(
         self,
         forward: Callable[[float], float],
@@ -120,7 +141,7 @@ class UndecidedNumber:
         )
 
     def __add__(self, other: Any) -> Any:
-        c = _scalar(other)
+        c = self._scalar(other)
         if c is None:
             return NotImplemented
         if not math.isfinite(c):
@@ -130,7 +151,7 @@ class UndecidedNumber:
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, UndecidedNumber):
             self.run.give_up("it multiplies two random numbers")
-        c = _scalar(other)
+        c = self._scalar(other)
         if c is None or not math.isfinite(c):
             return NotImplemented
         if c == 0.0:
@@ -139,7 +160,7 @@ class UndecidedNumber:
         return self._map(lambda x: x * c, lambda y: y / c, c > 0.0, clock)
 
     def __truediv__(self, other: Any) -> Any:
-        c = _scalar(other)
+        c = self._scalar(other)
         if c is None:
             return NotImplemented
         if c != 0.0:
@@ -150,7 +171,7 @@ class UndecidedNumber:
         return math.inf if ends[1] > 0.0 else -math.inf
 
     def __rtruediv__(self, other: Any) -> Any:
-        c = _scalar(other)
+        c = self._scalar(other)
         if c is None or not math.isfinite(c):
             return NotImplemented
         if c == 0.0:
@@ -172,11 +193,11 @@ class UndecidedNumber:
         return self._map(lambda x: -x, lambda y: -y, False, clock)
 
     def __sub__(self, other: Any) -> Any:
-        c = _scalar(other)
+        c = self._scalar(other)
         return NotImplemented if c is None else self + -c
 
     def __rsub__(self, other: Any) -> Any:
-        c = _scalar(other)
+        c = self._scalar(other)
         return NotImplemented if c is None else -self + c
 
     __radd__ = __add__
@@ -218,13 +239,13 @@ class UndecidedNumber:
         return True
 
 
-def _scalar(value: Any) -> float | None:
-    """An ordinary number, also out of an array or a tensor without axes; None if it is not one."""
-    if isinstance(value, int | float):
-        return float(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return float(value.item())
-    return None
+def _boxed(value: Any) -> Any:
+    """An array without axes, which numpy computes with itself."""
+    if not isinstance(value, UndecidedNumber):
+        return value
+    box = np.empty((), dtype=object)
+    box[()] = value
+    return box
 
 
 def log(number: Any) -> Any:

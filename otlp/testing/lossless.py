@@ -115,10 +115,11 @@ def assert_lossless(
     control = judged(_spoiled(rule, least_error, drafts, batch), grid[0])
     # a rule that is wrong by itself shall be told so, not that the control failed
     reports = [_passing(judged(rule, cell), cell, least_error) for cell in grid]
-    assert not control.passed, (
-        f"the control was not found: the rule, spoiled by a total variation of {least_error}, "
-        f"passed; does it draw with rng alone?\n{control}"
-    )
+    if control.passed:
+        raise AssertionError(
+            f"the control was not found: the rule, spoiled by a total variation of {least_error}, "
+            f"passed; does it draw with rng alone?\n{control}"
+        )
     return control, *reports
 
 
@@ -166,14 +167,16 @@ def _judged(
 def _passing(report: AuditReport, cell: Cell, least_error: float) -> AuditReport:
     """The report, where it found nothing, and would have found an error of this size."""
     said = f"{cell[0]} tokens, zeros: {cell[1]}, {cell[2]}"
-    assert report.passed, f"{said}\n{report}"
+    if not report.passed:
+        raise AssertionError(f"{said}\n{report}")
     # where the target knows one text, any other is proof
     tested = report.test is not None and np.count_nonzero(report.target) > 1
     found = report.test.detectable if report.test and tested else 0.0
-    assert SURER * found <= least_error, (
-        f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
-        f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
-    )
+    if SURER * found > least_error:
+        raise AssertionError(
+            f"{said}: {report.size:,} samples find a total variation of {found:.3f}, not "
+            f"{least_error / SURER:.3f}: pass more samples, or a larger least_error\n{report}"
+        )
     return report
 
 
@@ -224,17 +227,18 @@ def _spoiled(
     rounds = isinstance(drafts, DraftedPaths | DraftedTree)
 
     def spoiled(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
-        first = np.asarray(p).reshape(-1, np.shape(p)[-1])[0]
-        token = int(first.argmin())
-        share = error / (1.0 - float(first[token]))
+        laws = np.asarray(p, dtype=np.float64)
+        firsts = laws.reshape(1 if batch is None else len(laws), -1, laws.shape[-1])[:, 0]
+        tokens, shares = firsts.argmin(axis=1), error / (1.0 - firsts.min(axis=1))
         if batch is None:
-            if rng.random() < share:
+            token = int(tokens[0])
+            if rng.random() < shares[0]:
                 return [token] if rounds else token
             return rule(draft_tokens, p, q, rng)
         answer = np.asarray(rule(draft_tokens, p, q, rng)).copy()
-        hit = rng.random(len(answer)) < share
+        hit = rng.random(len(answer)) < shares
         answer[hit] = PADDING
-        answer[hit, 0] = token
+        answer[hit, 0] = tokens[hit]
         return answer
 
     return update_wrapper(spoiled, rule)

@@ -102,6 +102,7 @@ def test_recursive_rejection_is_lossless_on_any_problem(problem: otlp.Problem) -
     """Ties, zeros, tiny masses, p = q: no warning sign may come from rounding."""
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         patch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)  # of one rule, 40 times
+        patch.setattr("otlp.auditing.real_calls.CALLS", 500)
         report = audit(guarded_eagle, problem.target, problem.drafts)
     assert report.verdict is Verdict.LOSSLESS, str(report)
 
