@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And real calls, of rules that remember nothing; tests that do not ask for it make them all."""
+    """And real calls, of rules that remember nothing; tests without it make them all."""
     monkeypatch.setattr("otlp.auditing.enumeration.REPETITIONS", 50)
     monkeypatch.setattr("otlp.auditing.real_calls.CALLS", 500)
 

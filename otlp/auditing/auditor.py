@@ -79,7 +79,8 @@ def audit(
     Notes
     -----
     Enumeration runs the rule twice a path, and 2,000 times more: about the number of tuples times
-    V paths for a rule that ends in a draw from a residual.  Sampling runs it once a sample.
+    V paths for a rule that ends in a draw from a residual.  Then 10,000 real calls are tested
+    against the law that was found.  Sampling runs it once a sample.
 
     LOSSLESS assumes that what the rule returns depends on its arguments and on `rng` alone.  That
     is watched (see `otlp.auditing.hidden`), and a rule that is seen to use more is sampled; what
@@ -143,7 +144,8 @@ def audit_rounds(
         the drafts, checked against `drafts`.
     batch : int, optional
         The rule takes several rounds at once: every array has a leading axis, of this length at
-        most when sampled and 1 when followed, and a row of tokens a round is returned.
+        most when played and 1 when followed, and a row of tokens a round is returned.  The tokens
+        of every other row are renamed, so that rows differ from the first p on.
     name : str, optional
         What the report calls the rule.
     samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress
@@ -164,7 +166,7 @@ def audit_rounds(
     Notes
     -----
     Enumeration runs the rule twice a path and 2,000 times more; there are about V^N paths for N
-    drafted tokens, times those of the rule.
+    drafted tokens, times those of the rule.  Then 10,000 real rounds are tested against the law.
 
     Examples
     --------

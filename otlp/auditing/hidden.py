@@ -208,9 +208,9 @@ def _held(program: object) -> list[object]:
             if content is not None:
                 found.append(content)
                 continue
-            parts = _parts(thing)
-            if not parts and type(thing).__repr__ is not object.__repr__:
-                found.append(repr(thing))  # a number, a date or a counter of the interpreter's
+            parts, kind = _parts(thing), type(thing)
+            if kind.__module__ == "itertools" or not (parts or kind.__repr__ is object.__repr__):
+                found.append(repr(thing))  # of a counter, a date or a number without parts
             pending.extend(parts)
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,17 @@ def test_a_control_that_is_not_found_fails() -> None:
     """A tolerance that hides the planted error would hide the rule's own."""
     with pytest.raises(AssertionError, match="control was not found"):
         assert_lossless(token_rule, DraftedPaths(1, 1), vocab_sizes=[2], tolerance=0.2)
+
+
+def test_it_fails_without_assertions_of_the_interpreter() -> None:
+    """`python -O` skips what `assert` says."""
+    program = (
+        "import otlp; from otlp.testing import assert_lossless\n"
+        "first = lambda d, p, q, rng: int(d[0])\n"
+        "assert_lossless(first, lambda q: otlp.IID(q, 1), vocab_sizes=[2], dtypes=['float64'])"
+    )
+    ended = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1 and "AssertionError: 2 tokens" in ended.stderr
 
 
 @pytest.mark.parametrize(

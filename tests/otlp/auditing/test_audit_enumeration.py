@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect
 from collections.abc import Callable
+from functools import cache
 from itertools import permutations, product
 from typing import Any
 
@@ -170,6 +171,10 @@ def test_a_loop_without_end_is_cut_where_it_is_negligible() -> None:
         (lambda rng: swallowing(rng), "float"),
         (lambda rng: int(np.random.default_rng().integers(1 << 60)), "os.urandom"),
         (lambda rng: int(np.random.randint(1 << 30)), "global"),
+        (lambda rng: np.random.Generator.random(rng) < -1.0, "np.random.Generator's own methods"),
+        (lambda rng: bool(rng.random() * np.float16(0.3) < 0.1), "in float16, whose"),
+        (lambda rng: bool(np.float16(0.3) > rng.random()), "in float16, whose"),
+        (lambda rng: bool((CDF.astype(np.float16) > rng.random()).all()), "in float16, whose"),
     ],
 )
 def test_what_cannot_be_followed_is_said(program: Callable[[Any], Any], words: str) -> None:
@@ -189,6 +194,14 @@ def test_errors_of_numpy_are_kept() -> None:
     half = LAW / 2.0
     with pytest.raises(ValueError, match="do not sum to 1"):
         law_of(lambda rng: rng.choice(4, p=half))
+    for refused in (
+        lambda rng: rng.random(dtype=np.float16),
+        lambda rng: rng.standard_exponential(dtype=np.float16),
+        lambda rng: rng.integers(3, dtype=float),
+        lambda rng: rng.integers(300, dtype=np.uint8),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            law_of(refused)
     weights = law_of(lambda rng: int(np.argmax(rng.multinomial(1, half)))).weights
     assert weights == pytest.approx({0: 0.05, 2: 0.3, 3: 0.65})
 
@@ -219,9 +232,14 @@ def test_a_number_of_a_race_is_not_used_again() -> None:
         law_of(program)
 
 
+@cache
+def own(torch: Any) -> Any:
+    return torch.Generator()
+
+
 def in_place(torch: Any, p: Any, rng: Any) -> Any:
     race = torch.empty(1, 4, dtype=p.dtype)
-    race.exponential_(generator=torch.Generator())
+    race.exponential_(generator=own(torch))
     return p.clone()[None].div_(race).argmax(dim=-1).item()
 
 
@@ -265,12 +283,31 @@ def test_idioms_of_tensors(name: str) -> None:
     assert law.weights == pytest.approx({0: 0.1, 2: 0.6, 3: 0.3}, abs=1e-7)
 
 
+def seeded_draw(torch: Any) -> bool:
+    torch.manual_seed(5)
+    return bool(torch.rand(()) < 0.5)
+
+
+def restored_draw(torch: Any) -> bool:
+    with torch.random.fork_rng(devices=[]):
+        return bool(torch.rand(()) < 0.5)
+
+
 def test_tensors_that_cannot_be_followed() -> None:
     torch = pytest.importorskip("torch")
     for program, words in [
         (lambda rng: bool(torch.randn(1) > 0), "torch.randn"),
         (lambda rng: float(torch.rand(3).sort().values[0]) > 0.5, "torch.sort"),
         (lambda rng: int(torch.bernoulli(input=torch.tensor(0.5))), "torch.bernoulli in a way"),
+        (lambda rng: bool(torch.rand((), generator=torch.Generator()) < 0.5), "makes anew"),
+        (lambda rng: seeded_draw(torch), "Generator.manual_seed"),
+        (lambda rng: restored_draw(torch), "Generator.set_state"),
+        (lambda rng: bool(torch.rand((), dtype=torch.bfloat16) < 0.5), "in bfloat16, whose"),
+        (lambda rng: bool(torch.empty(1, dtype=torch.float16).exponential_() < 1), "in float16"),
+        (lambda rng: bool(torch.rand(()).half() < 0.5), "in float16, whose"),
+        (lambda rng: bool(torch.rand(()) < torch.ones(1).bfloat16()), "in bfloat16, whose"),
+        (lambda rng: int(torch.multinomial(torch.ones(2).bfloat16(), 1)), "in bfloat16, whose"),
+        (lambda rng: bool(rng.random() < torch.tensor(0.5).half()), "in torch.float16, whose"),
     ]:
         with pytest.raises(NotEnumerableError, match=words):
             law_of(program)

@@ -6,6 +6,9 @@ is that its source is seen.
 
 from __future__ import annotations
 
+import array
+import ctypes
+import decimal
 import itertools
 import os
 import random
@@ -13,9 +16,11 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from os import urandom
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +85,39 @@ def departing(when: Callable[[], bool]) -> Any:
     return rule
 
 
+class Day(datetime):
+    """A class of dates of its own."""
+
+
+BYTES, VIEWED, NUMBERS = bytearray(1), memoryview(bytearray(1)), array.array("q", [0])
+NATIVE, OBJECTS = ctypes.c_long(0), np.array([0], dtype=object)
+DECIMALS, VARIABLE = [decimal.Decimal(0)], ContextVar("count", default=0)
+RANGE = iter(range(10**9))
+
+
+def counted_in(memory: Any) -> Callable[[], bool]:
+    def count() -> bool:
+        memory[0] = (memory[0] + 1) % 251
+        return False
+
+    return count
+
+
+def counted_natively() -> bool:
+    NATIVE.value += 1
+    return False
+
+
+def counted_in_a_variable() -> bool:
+    VARIABLE.set(VARIABLE.get() + 1)
+    return False
+
+
+def counted_in_the_environment() -> bool:
+    os.environ["OTLP_TEST_COUNT"] = str(int(os.environ.get("OTLP_TEST_COUNT", "0")) + 1)
+    return False
+
+
 SOURCES: dict[str, tuple[Any, str]] = {
     "random": (departing(lambda: random.random() < NEVER), "from random, a global random gen"),
     "numpy's global generator": (departing(lambda: np.random.rand() < NEVER), "from numpy.random"),
@@ -104,9 +142,25 @@ SOURCES: dict[str, tuple[Any, str]] = {
     "counter of a method": (Counter().method, "remembers"),
     "counter in a default": (default, "remembers"),
     "partial": (partial(default, seen=[0]), "remembers"),
+    "bytes": (departing(counted_in(BYTES)), "remembers"),
+    "a view of bytes": (departing(counted_in(VIEWED)), "remembers"),
+    "array of numbers": (departing(counted_in(NUMBERS)), "remembers"),
+    "array of objects": (departing(counted_in(OBJECTS)), "remembers"),
+    "decimal": (departing(counted_in(DECIMALS)), "remembers"),
+    "number of C": (departing(counted_natively), "remembers"),
+    "context variable": (departing(counted_in_a_variable), "remembers"),
+    "environment": (departing(counted_in_the_environment), "remembers"),
+    "iterator": (departing(lambda: next(RANGE) > 10**9), "remembers"),
+    "today": (departing(lambda: datetime.today().year < 0), "datetime.today"),
+    "another class of dates": (departing(lambda: Day.now().year < 0), "Day.now"),
+    "times": (departing(lambda: os.times().elapsed < 0), "os.times"),
+    "address by hash": (departing(lambda: hash(object()) == 1), "uses hash"),
+    "address by repr": (departing(lambda: not repr(object())), "uses repr"),
+    "file by its path": (departing(lambda: not Path(__file__).read_bytes()), "uses open"),
 }
 
 
+@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_source_is_named(name: str) -> None:
     rule, words = SOURCES[name]
@@ -121,6 +175,22 @@ def test_a_seed_of_torch() -> None:
     report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
     assert report.verdict is Verdict.NOT_REJECTED
     assert "torch.Generator.seed" in report.why_sampled
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_counter_in_a_tensor(module: bool) -> None:
+    torch = pytest.importorskip("torch")
+    count = torch.zeros(2, dtype=torch.bfloat16 if module else torch.int64)
+    holder = torch.nn.Module()
+    holder.register_buffer("count", count)
+    held = holder if module else None
+
+    def counted_in_it() -> bool:
+        (held.count if held is not None else count)[1] += 1
+        return False
+
+    report = audit(departing(counted_in_it), P, otlp.IID(Q, 1), samples=1_000)
+    assert "remembers" in report.why_sampled
 
 
 @pytest.mark.parametrize("kind", ["global", "own"])

@@ -1,0 +1,116 @@
+"""Rules that an enumeration takes for right, and that are wrong where they are really played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.auditing import DraftedPaths, Verdict, audit, audit_rounds
+from otlp.testing import assert_lossless
+from tests.otlp.auditing import rules
+from tests.otlp.auditing.rules import P, Q
+from tests.otlp.auditing.test_audit_rounds import models, token_rule
+
+
+def tells_them_apart(d: Any, p: Any, q: Any, rng: Any) -> Any:
+    return 0 if type(rng) is np.random.Generator else rules.leviathan(d, p, q, rng)
+
+
+def refused_by_numpy(d: Any, p: Any, q: Any, rng: Any) -> Any:
+    rng.random(dtype=np.float16)
+    return rules.leviathan(d, p, q, rng)
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [(tells_them_apart, Verdict.NOT_LOSSLESS), (refused_by_numpy, Verdict.RULE_FAILED)],
+)
+def test_a_real_generator_answers_otherwise(rule: Any, verdict: Verdict) -> None:
+    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is verdict
+    if verdict is Verdict.NOT_LOSSLESS:
+        assert "do not follow the law that was enumerated" in report.why_sampled
+        assert report.size == 10_000  # as many as found it
+
+
+def in_rows(seen: Any) -> Any:
+    """A batched rule that judges row i of p, q and drafts by other rows."""
+
+    def rule(x: Any, p: Any, q: Any, rng: Any) -> Any:
+        length = x.shape[2] + 1
+        rows = [token_rule(*each, rng) for each in zip(*seen(x, p, q), strict=True)]
+        return np.array([[*row, *[-1] * (length - len(row))] for row in rows])
+
+    return rule
+
+
+def first_law(x: Any, p: Any, q: Any) -> Any:
+    return x, np.broadcast_to(p[:1], p.shape), q
+
+
+def drafts_of_the_row_before(x: Any, p: Any, q: Any) -> Any:
+    return np.roll(x, 1, axis=0), p, q
+
+
+def only_the_root_of_the_first(x: Any, p: Any, q: Any) -> Any:
+    mixed = p.copy()
+    mixed[:, :, 0] = p[:1, :, 0]
+    return x, mixed, q
+
+
+@pytest.mark.usefixtures("few_repetitions")
+@pytest.mark.parametrize("batch", [2, 5])
+@pytest.mark.parametrize(
+    "seen",
+    [first_law, drafts_of_the_row_before, only_the_root_of_the_first],
+    ids=lambda f: f.__name__,
+)
+def test_rows_of_a_batch_that_mix(seen: Any, batch: int) -> None:
+    one = DraftedPaths(1, 1)
+    report = audit_rounds(in_rows(seen), *models(3, 2), one, batch=batch, samples=4_000)
+    assert report.verdict is Verdict.NOT_LOSSLESS
+    assert "real calls do not follow" in report.why_sampled
+
+
+def test_rows_of_a_batch_that_do_not() -> None:
+    right = in_rows(lambda *given: given)
+    report = audit_rounds(right, *models(3, 2), DraftedPaths(1, 1), batch=5)
+    assert report.verdict is Verdict.LOSSLESS
+    assert [test.samples for test in report.real_tests.values()] == [6_000, 6_000, 4_000]
+    assert report.real_tests["outputs"].detectable < 0.06
+
+
+@pytest.mark.usefixtures("few_repetitions")
+def test_assert_lossless_plays_batches() -> None:
+    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "batch": 4, "samples": 4_000}
+    assert_lossless(in_rows(lambda *given: given), DraftedPaths(1, 1), **how)
+    with pytest.raises(AssertionError, match="NOT_LOSSLESS"):
+        assert_lossless(in_rows(first_law), DraftedPaths(1, 1), **how)
+
+
+def test_what_is_too_rare_to_follow_is_no_contradiction() -> None:
+    """Paths that are left out have probability 1e-8 together; rounding is granted 2^-20."""
+
+    def patient(d: Any, p: Any, q: Any, rng: Any) -> Any:
+        while rng.random() < 0.5:
+            pass
+        return rules.leviathan(d, p, q, rng)
+
+    report = audit(patient, P, otlp.IID(Q, 1))
+    assert report.verdict is Verdict.LOSSLESS
+    assert "Played 10,000 times with real generators" in str(report)
+
+
+def test_torch_is_played_as_it_is() -> None:
+    """A seed that compiled code gives is unseen, and draws the same number at each call."""
+    torch = pytest.importorskip("torch")
+
+    def rule(d: Any, p: Any, q: Any, rng: Any) -> Any:
+        list(map(torch.default_generator.manual_seed, [3]))
+        return int(torch.multinomial(torch.tensor(p), 1))
+
+    report = audit(rule, P, otlp.IID(Q, 1), samples=1_000)
+    assert report.verdict is Verdict.NOT_LOSSLESS
