@@ -4,8 +4,8 @@ One idea a file: `enumeration` follows every random draw of a program, by way of
 and `undecided` numbers, and watches for what is `hidden` from it; `gtest` tests counts against a
 law; `draft_check` compares drafted tuples with a scheme.  A `subject`, over one token
 (`token_subject`) or over paths and trees (`round_subject`), is audited as `exact` as can be, and
-by `real_calls`, or `sampled`; `auditor` chooses, and a `report` says what was found.  `engines` are rules of other
-people's.
+by `real_calls`, or `sampled`; `auditor` chooses, and a `report` says what was found.  `engines`
+are rules of other people's.
 """
 
 from otlp.auditing.auditor import audit, audit_rounds

@@ -119,11 +119,11 @@ class HiddenInput:
 
     def found(self) -> str:
         """What the program uses, in words; empty if nothing was seen."""
+        if self._called:
+            return f"it uses {self._called}, not its arguments and rng alone"
         for name, state in _shared_generators().items():
             if self._states.get(name, state) != state:
                 return f"it draws from {name}, a global random generator, not from rng alone"
-        if self._called:
-            return f"it uses {self._called}, not its arguments and rng alone"
         if self._held is not None and self._held != _held(self._program):
             return (
                 "it remembers earlier runs: a random generator, a counter or another number that "

@@ -309,7 +309,7 @@ class AuditReport:
                 "beside the generator was seen."
             )
         if self.real_tests:
-            lines.append(_describe_real(self.real_tests))
+            lines += _describe_real(self.real_tests)
         if self.sample_error > self.tolerance:
             lines.append(f"Its samples are {self.sample_error:.3g} off its conditionals.")
         if self.why_sampled:
@@ -355,19 +355,19 @@ def _text(entry: tuple[tuple[int, ...], float, float]) -> str:
     return f"{named} has {output:.4g} instead of {target:.4g}"
 
 
-def _describe_real(tests: Mapping[str, GTest]) -> str:
+def _describe_real(tests: Mapping[str, GTest]) -> list[str]:
     """Say how often a rule was played for real, and what that would have found."""
     outputs, _, *renamed = tests.values()
     played = sum(test.samples for test in (outputs, *renamed))
     said = (
         f"Played {played:,} times with real generators, as that law says (least p-value of "
-        f"{len(tests)} G-tests {min(test.p_value for test in tests.values()):.2g}). "
+        f"{len(tests)} G-tests {min(test.p_value for test in tests.values()):.2g})."
     )
     if outputs.degrees == 0:
-        return f"{said}There is one likely output; three others would have been an alarm."
+        return [said, "There is one likely output; a few others would have been an alarm."]
     if outputs.detectable >= 1.0:
-        return f"{said}Its outputs are too many for a deviation of a stated size."
-    return said + describe_power(outputs)
+        return [said, "Its outputs are too many for a deviation of a stated size."]
+    return [said, describe_power(outputs)]
 
 
 def describe_power(test: GTest) -> str:
