@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from otlp.checks import own_float_errors
 from otlp.errors import InvalidInputError
 from otlp.problem import Problem, check_problem
 from otlp.reductions.subset_selection import subset_selection
@@ -12,6 +13,7 @@ from otlp.solvers.by_name import Options, SolverName, make_solver
 from otlp.solvers.solver import Solver
 
 
+@own_float_errors
 def solve(
     problem: Problem,
     solver: SolverName | Solver = "auto",
@@ -70,6 +72,7 @@ def solve(
     return solution
 
 
+@own_float_errors
 def optimal_acceptance(problem: Problem) -> float:
     """Compute the optimal acceptance alpha*, without a plan.
 

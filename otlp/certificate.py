@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from otlp.checks import check_mask
+from otlp.checks import check_mask, own_float_errors
 from otlp.distribution import Mask
 from otlp.errors import InvalidInputError
 from otlp.plan import Marginals, Plan
@@ -67,6 +67,7 @@ class Answer:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+@own_float_errors
 def certify(problem: Problem, solver: str, answer: Answer, clock: Stopwatch) -> Solution:
     """Recompute what the answer is worth and lower every claim that does not hold.
 

@@ -11,9 +11,10 @@ import reprlib
 import sys
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
+from functools import wraps
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,24 @@ NO_TOKENS = np.empty(0, dtype=np.int64)
 
 # The floating types of torch that NumPy has too.
 _NUMPY_HAS = ("float16", "float32", "float64")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def own_float_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function compute as NumPy does by default, whatever its caller's `np.errstate` is.
+
+    Probabilities underflow to 0 as they should; what the caller has set is no input.
+    """
+
+    @wraps(function)
+    def own(*args: P.args, **kwargs: P.kwargs) -> R:
+        with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+            return function(*args, **kwargs)
+
+    return own
 
 
 def precision(values: Any) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from otlp.checks import FloatArray as FloatArray
 from otlp.checks import IntArray as IntArray
 from otlp.checks import Mask as Mask
-from otlp.checks import as_array, as_floats, real_number, whole_number
+from otlp.checks import as_array, as_floats, own_float_errors, real_number, whole_number
 from otlp.errors import InvalidDistributionError, InvalidInputError
 
 # How far a sum may be from one, by bytes a number: rounding V = 1e6 probabilities to that
@@ -186,6 +186,7 @@ def invert_cdf(cumulative: FloatArray, uniform: npt.ArrayLike) -> IntArray:
     return np.asarray(np.searchsorted(cumulative, scaled, side="right"), dtype=np.int64)
 
 
+@own_float_errors
 def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
     """Turn logits into probabilities, in float64.
 
@@ -234,15 +235,16 @@ def softmax(logits: npt.ArrayLike, temperature: float = 1.0) -> FloatArray:
             f"the largest entry of a row is {peak.ravel()[np.flatnonzero(~np.isfinite(peak))[0]]}"
         )
     # in place: fresh memory costs more than the arithmetic
-    probabilities: FloatArray = scaled - peak
-    if temperature != 1.0:
-        with np.errstate(over="ignore"):  # to minus infinity, where it belongs
+    with np.errstate(over="ignore"):  # to minus infinity, where it belongs
+        probabilities: FloatArray = scaled - peak
+        if temperature != 1.0:
             probabilities /= float(temperature)
     np.exp(probabilities, out=probabilities)
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return probabilities
 
 
+@own_float_errors
 def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     """Keep the k most likely tokens and renormalise; ties go to the lowest token id.
 
@@ -271,6 +273,7 @@ def top_k(probabilities: FloatArray, k: int) -> FloatArray:
     return _keep(probabilities, order[:k])
 
 
+@own_float_errors
 def top_p(probabilities: FloatArray, mass: float) -> FloatArray:
     """Keep the smallest set of most likely tokens whose mass reaches `mass`, and renormalise.
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray
 from otlp.drafts import Hub
 from otlp.errors import Capability
@@ -54,6 +55,7 @@ class HubPlan(Plan):
         accepted[hub] = hub_of_after + hub_of_before
         self.residual = residual_distribution(target, accepted)
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution given the pair, O(V)."""
         one, two = self._check(draft_tokens)
@@ -68,6 +70,7 @@ class HubPlan(Plan):
         result[hub] += (1.0 - share) * hub_share
         return result
 
+    @own_float_errors
     def first_draft(self) -> FloatArray:
         """Probability that the verified token is x and the first draft, shape (V,); O(V)."""
         hub, pairs = self.drafts.hub, self.drafts
@@ -77,6 +80,7 @@ class HubPlan(Plan):
         first[hub] = pairs.after_hub @ (1.0 - self.after) * taken
         return first
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         accepted = np.zeros(self.problem.vocab_size)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.checks import check_generator, check_number
+from otlp.checks import check_generator, check_number, own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import IID
 from otlp.errors import Capability
@@ -55,6 +55,7 @@ class KSeqPlan(Plan):
         taken = self.passes * expected_tries(self.beta, self.problem.n)
         return residual_distribution(self.problem.target, taken)
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, O(V + n)."""
         left = 1.0
@@ -80,9 +81,11 @@ class KSeqPlan(Plan):
                 return int(token)
         return int(invert_cdf(np.cumsum(self.residual), rng.random()))
 
+    @own_float_errors
     def _coin(self, token: int) -> float:
         return float(self.passes[token] / self.draft[token])
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         n = self.problem.n

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.checks import check_generator
+from otlp.checks import check_generator, own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.plan import Marginals, Plan
 from otlp.problem import Problem, check_problem
@@ -21,6 +21,7 @@ from otlp.timing import Stopwatch
 class NaivePlan(Plan):
     """The target itself, whatever was drafted."""
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution: a copy of the target."""
         self._check(draft_tokens)
@@ -36,6 +37,7 @@ class NaivePlan(Plan):
         """See `Plan._draw`."""
         return invert_cdf(np.cumsum(self.problem.target), rng.random(len(tokens)))
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance p_i P(i was drafted), and the target."""
         target = self.problem.target

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import GAP_TOLERANCE, Answer
-from otlp.checks import check_number, check_time_limit, whole_number
+from otlp.checks import check_number, check_time_limit, own_float_errors, whole_number
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.numerics.minimum_norm import minimum_norm
 from otlp.plan import Marginals, SelectionPlan
@@ -95,6 +95,7 @@ class OrderingsPlan(SelectionPlan):
             result += weight * self.problem.drafts.priority_marginals(order)
         return result
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""
         if self.problem.drafts.set_count()[1] * self.weights.size > ENUMERATION_LIMIT:

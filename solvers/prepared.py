@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy.typing as npt
 
 from otlp.certificate import certify
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, Mask
 from otlp.drafts import IID
 from otlp.plan import Marginals, Plan
@@ -82,6 +83,7 @@ class Prepared(Plan):
         subset: Mask = self._lift(PrimalDual(None, self.sides.outer.subset)).dual
         return subset
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan; see `otlp.Plan.conditional`.
 
@@ -93,6 +95,7 @@ class Prepared(Plan):
         tokens = self._check(draft_tokens)
         return (self.inner if self.subset[tokens].all() else self.outer).conditional(tokens)
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Sum over both systems, which are solved for it."""
         return self.finished().marginals()

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.errors import InvalidInputError, UnsupportedProblemError
@@ -103,6 +104,7 @@ class RankPlan(SelectionPlan):
             )
         return self.drafts._best_ranked(tokens, shares)
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; see the notes of the class."""
         if self.drafts.set_count()[1] > ENUMERATION_LIMIT:

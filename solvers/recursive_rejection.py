@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp.certificate import Answer
-from otlp.checks import check_generator, check_number, check_time_limit, whole_number
+from otlp.checks import (
+    check_generator,
+    check_number,
+    check_time_limit,
+    own_float_errors,
+    whole_number,
+)
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import WithoutReplacement
 from otlp.numerics.positive_part import positive_part
@@ -77,6 +83,7 @@ class RejectionPlan(Plan):
         Tokens that were rejected may keep their weight: nothing is left of them.
         """
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, O(nV); see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -130,6 +137,7 @@ class RecursiveRejectionPlan(RejectionPlan):
         for draft in self.drafts:
             yield draft, 1.0
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution; O(nV)."""
         accepted = np.zeros(self.problem.vocab_size)
@@ -175,6 +183,7 @@ class SequentialRejectionPlan(RejectionPlan):
         for place in range(draft_tokens.size):
             yield self._next(draft_tokens[:place]), 1.0
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution over sequences of rejected tokens; O(V) a step."""
         with deadline(self.time_limit):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from otlp.certificate import Answer, certify
+from otlp.checks import own_float_errors
 from otlp.distribution import Mask
 from otlp.errors import Capability, InvalidInputError
 from otlp.plan import Plan
@@ -124,6 +125,7 @@ class Solver(ABC):
         """
         return self._certified(problem, Stopwatch())
 
+    @own_float_errors
     def _certified(self, problem: Problem, clock: Stopwatch) -> Solution:
         """Solve with a clock that runs; what is asked beforehand is part of the first lap."""
         check_problem(problem)
@@ -137,6 +139,7 @@ class Solver(ABC):
             )
         return certify(problem, self.name, answer, clock)
 
+    @own_float_errors
     def prepare(self, problem: Problem, guarantee: Guarantee = Guarantee.LOSSLESS) -> Plan:
         """Find a plan for the next tuples, without its certificate where none is needed.
 
@@ -176,6 +179,7 @@ class Solver(ABC):
             raise SolveError(solution)
         return solution.plan
 
+    @own_float_errors
     def write(self, problem: Problem) -> Plan:
         """Write the plan down, neither checked before nor certified after; see `prepare`.
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from otlp.certificate import Answer
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import Capability
 from otlp.plan import Marginals, SelectionPlan
@@ -55,6 +56,7 @@ class SpeculativeSamplingPlan(SelectionPlan):
         """Return the distribution of the token at the place."""
         return self.selection_distribution
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance, with the replacements that were drafted, and output distribution; O(V)."""
         selected = super().marginals()

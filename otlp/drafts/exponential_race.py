@@ -75,7 +75,7 @@ class ExponentialRace:
         for rows, block in zip(arrived, times, strict=True):
             checkpoint()
             _arrive(draft, head, block, rows)
-        with np.errstate(over="ignore"):  # certain to have arrived
+        with np.errstate(over="ignore", under="ignore"):  # certain to have arrived
             survival = np.exp(-draft[order[:count], None] * times[:, None])
             start = weights * np.exp(-left[count] * times)
         return cls(draft, head, arrived, survival, start)

@@ -151,7 +151,8 @@ def product_tuples(drafts: FloatArray, shown: str, count: float, memory_limit: i
         support = np.flatnonzero(draft)
         after //= support.size
         tokens.append(np.tile(np.repeat(support, after), mass.size // (support.size * after)))
-        mass *= draft[tokens[-1]]
+        with np.errstate(under="ignore"):
+            mass *= draft[tokens[-1]]
     return DraftTuples.positive(np.stack(tokens, axis=1).astype(np.int64), mass)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otlp import checks
-from otlp.checks import MEMORY_LIMIT, check_memory
+from otlp.checks import MEMORY_LIMIT, check_memory, own_float_errors
 from otlp.distribution import (
     ByValue,
     FloatArray,
@@ -129,6 +129,7 @@ class DraftScheme(ByValue, ABC):
         """
         return self._sets.first_in(checks.check_order(order, self.vocab_size))
 
+    @own_float_errors
     def probability(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Probability of drafted tuples.
 

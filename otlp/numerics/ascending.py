@@ -37,7 +37,8 @@ def by_ratio(target: FloatArray, draft: FloatArray) -> IntArray:
     """All tokens by p/q descending; those with q = 0 first; one sort."""
     ratio = np.full(target.size, np.inf)
     # times a power of two, so that no ratio overflows: those to subnormal q are told apart too
-    np.divide(target, draft * 2.0**60, out=ratio, where=draft > 0.0)
+    with np.errstate(under="ignore"):
+        np.divide(target, draft * 2.0**60, out=ratio, where=draft > 0.0)
     return ascending(ratio)[::-1].copy()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
@@ -44,6 +45,7 @@ class LiftedPlan(Plan):
         self.tokens = tokens
         self.outside = outside
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan; see `Plan.conditional`."""
         return self._lift(self.plan.conditional(self._rename(draft_tokens)))
@@ -63,6 +65,7 @@ class LiftedPlan(Plan):
         verified[outside] = invert_cdf(np.cumsum(self.outside), rng.random(outside.size))
         return verified
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output of the restricted plan, spread over the original tokens."""
         small = self.plan.marginals()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import MEMORY_LIMIT, check_generator, check_memory, whole_number
+from otlp.checks import MEMORY_LIMIT, check_generator, check_memory, own_float_errors, whole_number
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.drafts import DraftTuples
 from otlp.numerics.equal_rows import equal_rows
@@ -109,6 +109,7 @@ class Plan(ABC):
             If the tuple cannot be drafted.
         """
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution of this plan, from the plan's own numbers.
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from otlp.checks import check_generator
+from otlp.checks import check_generator, own_float_errors
 from otlp.distribution import FloatArray, IntArray, invert_cdf, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
@@ -101,6 +101,7 @@ class SelectionPlan(Plan):
     def _residual_cumulative(self) -> FloatArray:
         return np.cumsum(self.residual)
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution; see `Plan.conditional`."""
         tokens, masses = self.selection(self._check(draft_tokens))
@@ -127,6 +128,7 @@ class SelectionPlan(Plan):
             block[rejected] = invert_cdf(self._residual_cumulative, rng.random(rejected.size))
         return verified
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, from the selection as it really is; O(V)."""
         accepted = self.realised_selection_distribution() * self.accept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.plan.plan import Marginals, Plan, residual_distribution
@@ -66,6 +67,7 @@ class SetPlan(Plan):
             self.sets.members, share * self.sets.mass[self.sets.rows], self.problem.vocab_size
         )
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, by look-up; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -77,6 +79,7 @@ class SetPlan(Plan):
         result[self.sets.members[at]] += self.share[at]
         return result
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, summed over all sets; O(nnz + V)."""
         accepted = self._taken(self.share)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, Mask
 from otlp.plan.plan import Marginals, Plan
 from otlp.problem import Problem
@@ -31,12 +32,14 @@ class SlacknessPlan(Plan):
         super().__init__(problem)
         self.subset, self.outer, self.inner = subset, outer, inner
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, from the tuple's own system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
         system = self.inner if self.subset[tokens].all() else self.outer
         return system.conditional(tokens)
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Sum over both systems."""
         outer, inner = self.outer.marginals(), self.inner.marginals()

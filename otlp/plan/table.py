@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray
 from otlp.drafts import DraftTuples
 from otlp.plan.plan import Marginals, Plan, enumerated_marginals
@@ -39,12 +40,14 @@ class TablePlan(Plan):
         self.tuples = tuples
         self.conditionals = conditionals
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution, by look-up; see `Plan.conditional`."""
         found = self.tuples.find(self._check(draft_tokens))
         result = self.problem.target if found < 0 else self.conditionals[found]
         return result.copy()
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Acceptance and output distribution, summed over all tuples; O(m V)."""
         return enumerated_marginals(self.tuples, self.conditionals)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.drafts.token_sets import list_sets, set_count
@@ -45,6 +46,7 @@ class PublishedSystem(Plan):
         left = np.where(side.subset, 0.0, left)
         self.residual = residual_distribution(left, 0.0) if left.any() else side.problem.target
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional of the plan, C(., tuple) normalised; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -54,6 +56,7 @@ class PublishedSystem(Plan):
         np.add.at(law, tokens, accepted)
         return law
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Sum over all token sets where they can be listed, else over those inside T.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from otlp.checks import own_float_errors
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import TokenSets
 from otlp.numerics.compiled import compiled
@@ -54,6 +55,7 @@ class SoftmaxSystem(Plan):
         rest = float(left.sum())
         self.residual = left / rest if rest > 0.0 else side.problem.target
 
+    @own_float_errors
     def conditional(self, draft_tokens: npt.ArrayLike) -> FloatArray:
         """Conditional distribution for a tuple of this system; see `Plan.conditional`."""
         tokens = self._check(draft_tokens)
@@ -64,6 +66,7 @@ class SoftmaxSystem(Plan):
             result[token] += given
         return result
 
+    @own_float_errors
     def marginals(self) -> Marginals:
         """Closed form; O(V), and O(nnz) for lucky replacements, where sets of tokens are listed."""
         rejected = max(0.0, self.side.mass - float(self.kept.sum()))

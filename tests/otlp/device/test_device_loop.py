@@ -196,7 +196,7 @@ def test_all_that_can_be_drafted(vocab: int, branching: tuple[int, ...]) -> None
         ([torch.zeros(1, 5).double(), 3], "round 2 are 3"),
         ([torch.ones(1, 5).double()], r"hold 1.0: there must be .* in \[0, 1\)"),
         ([torch.full((1, 5), float("nan")).double()], "hold nan"),
-        ([torch.full((1, 5), -1e-300).double()], "hold -1"),
+        ([torch.full((1, 5), -1e-300, dtype=torch.float64)], "hold -1"),
     ],
 )
 def test_numbers_that_a_round_does_not_take(given: list[Any], words: str) -> None:
