@@ -20,7 +20,9 @@ PARTS = {
     "acceptance.py": "Figures 1 to 4",
     "times.py": "Tables 1 and 3",
     "engines.py": "their maximum flows, engine by engine",
+    "success.py": "their success rates",
     "limits.py": "Table 2",
+    "multi_step.py": "Table 4",
     "temperature.py": "Figure 5",
     "acceptance_against_time.py": "all solvers in one figure",
 }
