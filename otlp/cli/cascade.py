@@ -57,7 +57,7 @@ Examples:
     "--draft-cost",
     type=click.FloatRange(0),
     default=0.1,
-    help="A draft call, in target calls, of the second table.",
+    help="A draft call, in target calls.",
 )
 @options.length_option(5)
 @options.temperature_option()
