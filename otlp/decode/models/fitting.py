@@ -92,7 +92,7 @@ def _try(model: CachedModel) -> bool:
 
     kind = str(model.model.dtype).removeprefix("torch.")
     if not (plain < np.inf).all():
-        others = " and ".join({"bfloat16", "float32"} - {kind})
+        others = " or ".join(sorted({"bfloat16", "float32"} - {kind}))
         raise UnsupportedProblemError(
             f"{model.name} gives logits that are NaN or infinite in {kind}: it overflows there, or "
             f"its weights are damaged; try the dtype {others}"
