@@ -179,7 +179,6 @@ class Solver(ABC):
             raise SolveError(solution)
         return solution.plan
 
-    @own_float_errors
     def write(self, problem: Problem) -> Plan:
         """Write the plan down, neither checked before nor certified after; see `prepare`.
 
