@@ -62,7 +62,7 @@ def test_the_table_of_what_is_gained_is_what_its_command_prints() -> None:
     for page in (README, (ROOT / "docs" / "index.md").read_text(encoding="utf-8")):
         for rule in ("naive", "recursive-rejection", "k-seq", "optimum"):
             (said,) = re.findall(rf"^\|[ *]*(?:the )?{rule.replace('-', '.')}\b.*$", page, re.M)
-            (row,) = re.findall(rf"^{rule} .*$", output, re.M)
+            row, *_ = re.findall(rf"^{rule} .*$", output, re.M)  # of the first table
             printed = [f"{float(value):.3f}" for value in re.findall(r"0\.\d{4}", row)]
             assert re.findall(r"0\.\d{3}", said) == printed, rule
 

@@ -10,6 +10,7 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -121,8 +122,8 @@ def solver_calls() -> Calls:
 def options(solver: str) -> dict[str, Any]:
     """The options of a solver with their defaults."""
     made = otlp.solvers.make_solver(solver)
-    fields = getattr(made, "__dataclass_fields__", {})
-    return {name: getattr(made, name) for name in fields if name != "name"}
+    own = fields(made) if is_dataclass(made) else ()
+    return {field.name: getattr(made, field.name) for field in own}
 
 
 def batched_calls() -> Calls:

@@ -304,7 +304,7 @@ def test_tensors_that_cannot_be_followed() -> None:
         (lambda rng: restored_draw(torch), "Generator.set_state"),
         (lambda rng: bool(torch.rand((), dtype=torch.bfloat16) < 0.5), "in bfloat16, whose"),
         (lambda rng: bool(torch.empty(1, dtype=torch.float16).exponential_() < 1), "in float16"),
-        (lambda rng: bool(torch.rand(()).half() < 0.5), "in float16, whose"),
+        (lambda rng: bool(torch.rand(()).half() < 0.5), "torch.half on random numbers"),
         (lambda rng: bool(torch.rand(()) < torch.ones(1).bfloat16()), "in bfloat16, whose"),
         (lambda rng: int(torch.multinomial(torch.ones(2).bfloat16(), 1)), "in bfloat16, whose"),
         (lambda rng: bool(rng.random() < torch.tensor(0.5).half()), "in torch.float16, whose"),
