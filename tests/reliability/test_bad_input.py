@@ -41,7 +41,7 @@ BAD: list[Any] = [
     [1, "b"], [[1], [2, 3]], [[0, 1], [2, -1]], [True] * 3, np.zeros(3), np.zeros((2, 2), complex),
     float("inf"),
 ]  # fmt: skip
-FUNCTIONS = frozenset({"kind", "rule", "transform"})
+FUNCTIONS = frozenset({"choose", "kind", "rule", "transform"})
 """Arguments that may be functions of the caller, whose errors are the caller's."""
 
 NOT_THERE = ("captures.load", "generating.generate", "Statistics.read")
