@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.distribution import FloatArray, IntArray, sum_by
 from otlp.drafts import DraftTuples
 from otlp.plan import Plan, SelectionPlan
@@ -62,6 +62,7 @@ class CanonicalDecomposition(SelectionPlan):
     """
 
     def __init__(self, plan: Plan, memory_limit: int = MEMORY_LIMIT) -> None:
+        is_a(plan, Plan, "plan")
         self.tuples: DraftTuples = plan.problem.drafts.enumerate_tuples(memory_limit)
         tokens = self.tuples.tokens
         times = (tokens[:, :, None] == tokens[:, None, :]).sum(axis=2)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from otlp.checks import MEMORY_LIMIT
+from otlp.checks import MEMORY_LIMIT, is_a
 from otlp.errors import UnsupportedProblemError, fits
 from otlp.problem import Problem
 from otlp.reductions.flow_network import FlowNetwork
@@ -63,6 +63,7 @@ class PairwiseCut(Reduction[Problem, FlowNetwork]):
 
     def apply(self, source: Problem) -> tuple[FlowNetwork, int]:
         """Write out arcs and capacities."""
+        is_a(source, Problem, "source")
         pair, size = source.drafts.independent_drafts, source.vocab_size
         if pair is None or source.n != 2:
             raise UnsupportedProblemError(
@@ -88,4 +89,6 @@ class PairwiseCut(Reduction[Problem, FlowNetwork]):
 
     def invert(self, answer: PrimalDual, inverse: int) -> PrimalDual:
         """Read H* off the cut: the tokens on the sink's side; there is no plan."""
+        is_a(answer, PrimalDual, "answer")
+        is_a(inverse, int, "inverse")
         return PrimalDual(None, answer.dual[:inverse])

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otlp
-from otlp.errors import UnsupportedProblemError
-from otlp.reductions import PairwiseCut
+from otlp.errors import InvalidInputError, UnsupportedProblemError
+from otlp.reductions import CanonicalDecomposition, PairwiseCut
 from otlp.reductions.subset_selection import subset_selection
 from otlp.solvers.engines import FLOW_ENGINES
 from tests.instances import DEGENERATE, brute_force_optimum, iid_problems, independent_problems
@@ -75,3 +75,13 @@ def test_what_is_not_quadratic_or_too_large_is_refused_with_the_way_out():
     two = otlp.Problem([0.5, 0.5], otlp.IID([0.5, 0.5], 2))
     with pytest.raises(UnsupportedProblemError, match="memory_limit"):
         PairwiseCut(memory_limit=100).apply(two)
+
+
+def test_what_is_no_problem_plan_or_answer_is_refused():
+    for call in (
+        lambda: PairwiseCut().apply(3),
+        lambda: PairwiseCut().invert(3, 3),
+        lambda: CanonicalDecomposition(3),
+    ):
+        with pytest.raises(InvalidInputError, match="int"):
+            call()
