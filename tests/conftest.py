@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.left_out import pytest_addoption as pytest_addoption
-from tests.left_out import pytest_sessionfinish as pytest_sessionfinish
-from tests.left_out import pytest_terminal_summary as pytest_terminal_summary
+pytest_plugins = ("tests.left_out", "tests.not_again")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when PyTorch is imported
 os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is, by whichever test is first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,26 +19,32 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_what_is_left_out_is_said_and_held_to_the_list(tmp_path: Path, workers: str) -> None:
-    pytest.importorskip("xdist", reason='pip install -e ".[dev]"')
+def run(folder: Path, reason: str, *options: str) -> tuple[int, list[str]]:
+    """Exit status and lines of a run of these files."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text.replace("REASON", reason))
+    words = ["-p", "tests.left_out", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *options, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_ADDOPTS": ""},  # the options of the run around it
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout.splitlines()
 
-    def ran(reason: str, *options: str) -> tuple[int, list[str]]:
-        for name, text in FILES.items():
-            (tmp_path / name).write_text(text.replace("REASON", reason))
-        words = ["-p", "tests.left_out", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *words, "-n", workers, *options, str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        return done.returncode, done.stdout.splitlines()
 
-    said = "2 tests, 1 whole file: it rains"
-    status, lines = ran("it rains")
-    assert status == 0 and said in lines
+SAID = "2 tests, 1 whole file: it rains"
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    status, lines = run(tmp_path, "it rains")
+    assert status == 0 and SAID in lines
     assert any(line.startswith("1 whole file: could not import 'playwright_o") for line in lines)
-    status, lines = ran("it rains", "--nothing-else-left-out")
-    assert status == 1 and f"{said}  <- not in the list of tests/left_out.py" in lines
-    assert ran("no files of 512 GB", "--nothing-else-left-out")[0] == 0
+
+
+def test_and_held_to_the_list(tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason='pip install -e ".[dev]"')
+    status, lines = run(tmp_path, "it rains", "-n", "2", "--nothing-else-left-out")
+    assert status == 1 and f"{SAID}  <- not in the list of tests/left_out.py" in lines
+    assert run(tmp_path, "no files of 512 GB", "--nothing-else-left-out")[0] == 0

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from cProfile import Profile
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -105,7 +106,10 @@ class HiddenInput:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            if isinstance(before, Profile):  # which Python's own profiler is, and no function
+                before.enable()
+            else:
+                sys.setprofile(before)
             if collecting:
                 gc.enable()
 

@@ -86,6 +86,7 @@ def quick():
 
 
 @pytest.mark.slow
+@pytest.mark.long  # CI runs each of them where it stands
 def test_the_tests_that_rows_name_pass():
     """All in one process, in which nothing is loaded twice."""
     named = [shlex.split(command)[1:] for command in quick() if command.startswith("pytest ")]

@@ -142,7 +142,7 @@ print(time.monotonic() - began, solution.status.name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.5, 3.0])
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(3.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("solver", "tokens", "n", "scheme"),
     [

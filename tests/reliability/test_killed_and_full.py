@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,15 +16,21 @@ from tests.processes import ROOT, run_python
 from tests.reliability.commands import NEEDS_TORCH, OLD, WRITING, arguments, check_whole, outputs
 
 QUICK = frozenset({"solve"})
-COMMANDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRITING]
-LONG = frozenset({"audit", "bench", "capture", "cascade", "decode"})
-"""What loads models, or takes long otherwise, once for each step that it is killed at."""
-KILLED = [
-    pytest.param(*one.values, marks=[*one.marks, pytest.mark.long])
-    if LONG.intersection(one.values)
-    else one
-    for one in COMMANDS
-]
+LONG = frozenset({"audit", "capture", "cascade", "decode"})
+"""What loads models: all commands write by `whole_file`, which the others show."""
+
+
+def commands(long: frozenset[str]) -> list[Any]:
+    """All that write, those marked that take seconds or minutes."""
+    slow = [() if name in QUICK else (pytest.mark.slow,) for name in WRITING]
+    return [
+        pytest.param(name, marks=(*marks, pytest.mark.long) if name in long else marks)
+        for name, marks in zip(WRITING, slow, strict=True)
+    ]
+
+
+COMMANDS = commands(LONG)
+KILLED = commands(LONG | {"bench", "compare"})  # once for each step that it is killed at
 
 
 @pytest.fixture

@@ -193,8 +193,14 @@ for solver in ("max-flow", "linear-program"):
 """
 
 
+ORDERS = [
+    pytest.param(order, marks=[pytest.mark.long] * (k % 5 > 0))  # each is first and last in some
+    for k, order in enumerate(permutations(IMPORTS))
+]
+
+
 @pytest.mark.slow  # each order is a process that imports all of them, some two seconds
-@pytest.mark.parametrize("order", list(permutations(IMPORTS)), ids="-".join)
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_libraries_share_a_process(order: tuple[str, ...]) -> None:
     pytest.importorskip("cvxpy")
     run_python("\n".join(IMPORTS[name] for name in order) + SOLVE_BOTH)

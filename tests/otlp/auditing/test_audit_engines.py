@@ -95,8 +95,7 @@ SETTINGS: tuple[dict[str, Any], ...] = ({"top_k": 0}, {"top_k": 5, "temperature"
     ("honest", "warpers"),
     [
         (True, SETTINGS[0]),
-        pytest.param(True, SETTINGS[1], marks=pytest.mark.long),
-        (False, SETTINGS[0]),
+        *(pytest.param(honest, SETTINGS[honest], marks=pytest.mark.long) for honest in (1, 0)),
     ],
     ids=str,
 )

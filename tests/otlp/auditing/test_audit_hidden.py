@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
+from cProfile import Profile
 from datetime import datetime
 from functools import partial
 from os import urandom
@@ -255,3 +256,12 @@ def test_what_is_harmless_stays_exact() -> None:
         report = audit(rule, P, otlp.IID(Q, 1))
         assert report.verdict is Verdict.LOSSLESS, str(report)
         assert report.repetitions >= 2_000
+
+
+def test_a_profiler_that_runs_goes_on() -> None:
+    """Python's own is no function, which `sys.setprofile` would take back."""
+    with Profile() as profiler:
+        report = audit(rules.leviathan, P, otlp.IID(Q, 1))
+        sorted([2, 1])
+    assert report.verdict is Verdict.LOSSLESS
+    assert any("sorted" in str(entry.code) for entry in profiler.getstats())

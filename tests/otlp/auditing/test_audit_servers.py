@@ -420,6 +420,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
 INTERRUPTED = """
 import os, signal, threading, time
 from otlp.auditing.servers import Completion, audit_server
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
 try:
     audit_server(lambda prompt: time.sleep(600), lambda prompt: Completion("a"), ["x"])

@@ -56,6 +56,7 @@ def test_every_solver_is_audited() -> None:
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
+@pytest.mark.usefixtures("few_repetitions")
 def test_a_solver_itself(case: str) -> None:
     problem = PROBLEMS[case]
     report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, samples=5_000)

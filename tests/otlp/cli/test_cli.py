@@ -158,7 +158,7 @@ def test_an_interruption_ends_with_status_130(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [1.0, 5.0])
+@pytest.mark.parametrize("after", [1.0, pytest.param(5.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "words",
     [

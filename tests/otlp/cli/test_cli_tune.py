@@ -51,6 +51,7 @@ def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_loop_that_is_timed_copies_where_the_draft_does(tmp_path: Path) -> None:
     config, kept, prompts = (tmp_path / name for name in ("t.json", "found.json", "p.txt"))
     prompts.write_text(
@@ -70,7 +71,16 @@ def test_the_loop_that_is_timed_copies_where_the_draft_does(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draft", ["lookup", "ngram", "0.5*trained:draft+0.5*ngram"])
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "lookup",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("ngram", "0.5*trained:draft+0.5*ngram")
+        ),
+    ],
+)
 def test_drafts_that_are_no_networks_are_tuned(draft: str, tmp_path: Path) -> None:
     config, kept = tmp_path / "t.json", tmp_path / "found.json"
     done(

@@ -120,7 +120,7 @@ LARGE = [
         ALGORITHMS[name],
         iid_paths(paths, length),
         v,
-        marks=LONG if name == "global-resolution" else SLOW,
+        marks=LONG if v == 4 or name == "global-resolution" else SLOW,
     )
     for name in MULTIPLE
     if name != "tournament"

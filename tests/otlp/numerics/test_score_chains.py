@@ -57,7 +57,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(steps, st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5))
 def test_each_of_several_powers_wins_by_its_share(
     way: list[tuple[float, float, float]], shares: list[float]
