@@ -26,7 +26,8 @@ LESS = {
 }
 """What makes a command of minutes one of seconds; the rest of its line stays as it is."""
 
-SLOW = LESS.keys() - {"compare"}
+SLOW = {name: [pytest.mark.slow] for name in LESS if name != "compare"}
+SLOW["tune"] = [pytest.mark.slow, pytest.mark.long]
 
 RULE = """
 def rule(draft_tokens, p, q, rng):
@@ -36,10 +37,7 @@ def rule(draft_tokens, p, q, rng):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        pytest.param(line, marks=pytest.mark.slow if line.split()[1] in SLOW else ())
-        for line in COMMANDS
-    ],
+    [pytest.param(line, marks=SLOW.get(line.split()[1], ())) for line in COMMANDS],
     ids=str,
 )
 def test_commands_work_as_printed(

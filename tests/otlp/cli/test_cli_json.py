@@ -72,7 +72,9 @@ def test_every_field_is_described() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("design", "tune")))
+        pytest.param(
+            name, marks=[pytest.mark.slow, pytest.mark.long] if name in ("design", "tune") else ()
+        )
         for name in COMMANDS
     ],
 )

@@ -118,6 +118,7 @@ PREFIX_TREES = [(2, [2, 2]), (2, [2, 1, 2]), (2, [1, 2, 2]), (3, [2, 1]), (3, [1
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tournament_on_prefix_trees_is_near_the_optimum_and_above_exact_top_down():
     """On 102 pairs, on average: within 1% of the drafting's LP, and above exact top-down."""
     found = []

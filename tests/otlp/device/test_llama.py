@@ -13,7 +13,9 @@ from tests.tiny_models import tiny  # noqa: E402
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "kind", ["llama", *(pytest.param(one, marks=pytest.mark.long) for one in ("qwen2", "qwen3"))]
+)
 def test_compiled_logits_are_those_as_it_is(kind: str) -> None:
     """With biases, normed queries and shared keys; several tokens of several texts."""
     model, batch, count = Llama(tiny(kind)), 2, 3
