@@ -22,6 +22,8 @@ from tests import instances
 from tests.otlp.auditing import hostile, rules
 from tests.otlp.auditing.rules import P, Q
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 EXACT, SAMPLED = 100_000, 0
 BOTH = pytest.mark.parametrize("max_paths", [EXACT, SAMPLED])
 

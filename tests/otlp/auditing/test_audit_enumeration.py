@@ -14,6 +14,8 @@ import pytest
 
 from otlp.auditing.enumeration import ExactDistribution, NotEnumerableError, enumerate_distribution
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 LAW = np.array([0.1, 0.0, 0.6, 0.3])
 CDF = np.cumsum(LAW)
 
@@ -277,7 +279,6 @@ TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-@pytest.mark.usefixtures("few_repetitions")
 def test_idioms_of_tensors(name: str) -> None:
     torch = pytest.importorskip("torch")
     law = law_of(lambda rng: int(TENSORS[name](torch, torch.tensor(LAW), rng)))
@@ -294,7 +295,6 @@ def restored_draw(torch: Any) -> bool:
         return bool(torch.rand(()) < 0.5)
 
 
-@pytest.mark.usefixtures("few_repetitions")
 def test_tensors_that_cannot_be_followed() -> None:
     torch = pytest.importorskip("torch")
     for program, words in [

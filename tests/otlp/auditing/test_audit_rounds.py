@@ -17,6 +17,8 @@ from otlp.decode import random_pair
 from otlp.errors import InvalidInputError, SizeLimitError
 from otlp.testing.plain_block import verify_block
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 
 def models(vocab: int, length: int, seed: int = 0) -> tuple[list[Any], list[Any]]:
     draft, target = random_pair(vocab, length, np.random.default_rng(seed))
@@ -233,7 +235,6 @@ RIGHT = MENDED | {
 """And where the mistake does not show."""
 
 
-@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_mistakes_that_were_shipped_are_found(name: str) -> None:
     rule, drafts, more = SHIPPED[name]
@@ -248,7 +249,6 @@ def test_mistakes_that_were_shipped_are_found(name: str) -> None:
     assert off > 1e-3
 
 
-@pytest.mark.usefixtures("few_repetitions")
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_rules_are_lossless(name: str) -> None:
     rule, drafts, more = RIGHT[name]

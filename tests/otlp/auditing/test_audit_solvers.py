@@ -14,6 +14,8 @@ from otlp.auditing import Verdict
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.solvers import SOLVERS
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
 COMPILED = "martingale"
 """Its plans compare random numbers in compiled code, which cannot be followed."""
 
@@ -33,7 +35,6 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-@pytest.mark.usefixtures("few_repetitions")
 def test_the_sampler_of_a_plan(name: str, case: str) -> None:
     """Certified, and prepared without a certificate; followed again a few times only."""
     problem, solver = PROBLEMS[case], SOLVERS[name]()
@@ -56,7 +57,6 @@ def test_every_solver_is_audited() -> None:
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-@pytest.mark.usefixtures("few_repetitions")
 def test_a_solver_itself(case: str) -> None:
     problem = PROBLEMS[case]
     report = otlp.audit(SOLVERS["auto"](), P, problem.drafts, samples=5_000)
