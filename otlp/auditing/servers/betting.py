@@ -83,7 +83,8 @@ class Bettor:
             at = at.after.setdefault(piece, Beginning(self.odd))
             own = self._own(at, share)
             share += at.odd * (own - share)
-            at.odd *= own / share if server else (1.0 - own) / (1.0 - share)
+            bayes = own / share if server else (1.0 - own) / (1.0 - share)
+            at.odd = min(1.0, at.odd * bayes)  # beyond one by rounding, and shares would be, too
             at.server += server
             at.baseline += not server
 

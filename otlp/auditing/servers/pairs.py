@@ -65,6 +65,14 @@ def planted(sampler: Sampler, share: float, rng: np.random.Generator) -> Sampler
     return sample
 
 
+AGAIN = 2
+"""Times the pairs at which a difference is above suspicion that are asked before it is told.
+
+Where answers are kept for a while, the first ones look like laws that differ; the next ones show
+that texts are not drawn anew.
+"""
+
+
 def audit_server(
     server: Sampler,
     baseline: Sampler,
@@ -129,7 +137,8 @@ def audit_server(
     Notes
     -----
     About 4 ln(1 / false_alarm_rate) / chi^2 pairs decide between two known laws at a small
-    chi-squared distance; the bets have to learn them first.
+    chi-squared distance; the bets have to learn them first.  Once they decide, as many pairs more
+    are asked, as far as `pairs` allows: what shows that texts are not drawn anew may come late.
 
     The test is that of Ville (1939) with bets on the order of pairs, as in Podkopaev and Ramdas,
     "Sequential predictive two-sample and independence testing" (2023).
@@ -153,7 +162,7 @@ def audit_server(
     check_number("time_limit", time_limit, lambda x: x > 0.0, "be seconds, above 0")
     began, stopped, limit = time.monotonic(), "", -math.log(false_alarm_rate)
     bets, texts = Bets(), [list[Pieces]() for _ in prompts]
-    taken = list[Pair]()
+    taken, found, look = list[Pair](), 0, 0
     with deadline(time_limit):
         try:
             asked = _ask(server, baseline, prompts, range(len(earlier), pairs), parallel)
@@ -166,8 +175,11 @@ def audit_server(
                 texts[prompt] += map(pieces, pair)
                 bets.bet(prompt, *texts[prompt][-2:])
                 progress("asking", len(taken) / pairs)
-                if len(taken) == pairs or (bets.most >= limit and check_independent(texts)):
-                    break
+                if bets.most >= limit and len(taken) >= look:
+                    look = math.ceil(1.05 * len(taken))  # a look goes through all texts
+                    found = found or len(taken) if check_independent(texts) else 0
+                    if found and len(taken) >= AGAIN * found:
+                        break
                 checkpoint()
         except (ServerError, TimeoutError) as error:
             stopped = str(error)

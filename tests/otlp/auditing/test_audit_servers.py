@@ -319,6 +319,26 @@ def test_each_side_with_a_cache_is_refused(requests: int, prompts: str, named: s
         audit_server(*sides, ["x", "y"], pairs=400)
 
 
+@pytest.mark.parametrize("requests", [20, 50])
+def test_answers_that_are_kept_for_a_while_are_no_difference(requests: int) -> None:
+    """Of ten audits of equal laws each: refused, or not found, whenever they would have ended."""
+    for seed in range(0, 20, 2):
+        sides = [Cached(Law(seed + k, words=3), requests, "xy") for k in (0, 1)]
+        with pytest.raises(InvalidInputError, match="not independent|again and again"):
+            audit_server(*sides, ["x", "y"], pairs=600)
+
+
+def test_bets_on_texts_that_stay_the_same_for_long() -> None:
+    """What is odd was beyond one by rounding after some hundreds."""
+    texts, rng = [pieces(Completion(text)) for text in ("a b", "a c", "b")], np.random.default_rng(11)
+    bets = Bets()
+    for number in range(1000):
+        if number % 100 == 0:
+            server, baseline = (texts[k] for k in rng.choice(3, size=2))
+        bets.bet(0, server, baseline)
+    assert math.isfinite(bets.log_wealth)
+
+
 @pytest.mark.parametrize("share", [0.2, 1.0])
 def test_a_baseline_from_the_cache_of_the_server_is_refused(share: float) -> None:
     rng, told = np.random.default_rng(0), queue.Queue[Completion]()
