@@ -330,8 +330,8 @@ def test_answers_that_are_kept_for_a_while_are_no_difference(requests: int) -> N
 
 def test_bets_on_texts_that_stay_the_same_for_long() -> None:
     """What is odd was beyond one by rounding after some hundreds."""
-    texts, rng = [pieces(Completion(text)) for text in ("a b", "a c", "b")], np.random.default_rng(11)
-    bets = Bets()
+    texts = [pieces(Completion(text)) for text in ("a b", "a c", "b")]
+    rng, bets = np.random.default_rng(11), Bets()
     for number in range(1000):
         if number % 100 == 0:
             server, baseline = (texts[k] for k in rng.choice(3, size=2))
