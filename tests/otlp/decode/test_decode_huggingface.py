@@ -102,10 +102,12 @@ def assert_decodes_greedily(kind, prompts, **settings):
 
 
 FAST = ("bloom", "gemma2", "gpt_neo", "llama4_text", "mistral", "mpt")
+LONG = ("olmoe",)
 KINDS = [
     pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow)
     for kind in [*AT_ONCE, *AS_PATHS]
-]
+    if kind not in LONG
+] + [pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.long]) for kind in LONG]
 
 
 @pytest.mark.parametrize("kind", KINDS)
