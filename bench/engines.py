@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from otlp.auditing.engines import ENGINES
-from otlp.cli.audit_engine import audit_engine
 from otlp.cli.child import ChildError, run_in_child
 from otlp.errors import EngineNotFoundError
+from otlp.lab.engines import ENGINES
+from otlp.lab.engines.random_models import audit_engine
 
 
 def judge(name: str, samples: int, time_limit: float, **models: int) -> tuple[str, ...]:

@@ -24,12 +24,13 @@ from otlp.auditing.gtest import g_test
 from otlp.cli.options import ListOf, json_option
 from otlp.cli.output import console, progress, write_json
 from otlp.cli.prompts import open_pair
-from otlp.decode import Sampling, generate
+from otlp.decode import Sampling
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.device import DeviceLoop, Llama
 from otlp.distribution import FloatArray, IntArray
+from otlp.lab.generation import generate
 
 PROMPT = "def fibonacci(n):\n    "
 LIKELIEST, TOKENS = 20, 2

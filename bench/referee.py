@@ -38,7 +38,6 @@ from otlp.cli.prompts import open_pair
 from otlp.decode import (
     ALGORITHMS,
     Drafting,
-    ListSampling,
     Model,
     Outcome,
     RandomChooser,
@@ -55,8 +54,9 @@ from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
-from otlp.decode.one_stream import race
 from otlp.errors import OTLPError
+from otlp.lab.list_sampling import ListSampling
+from otlp.lab.one_stream import race
 from otlp.studies.estimate import rate_ratio, ratio
 
 DRAFTINGS: dict[str, Drafting] = {

@@ -28,15 +28,15 @@ from otlp.cli.options import ListOf, OutputFile
 from otlp.cli.output import progress, show, table, write_json
 from otlp.cli.prompts import open_pair
 from otlp.decode import Sampling
-from otlp.decode.design import Renewal, WrittenText, best_static_tree
-from otlp.decode.design.profiles import profile
-from otlp.decode.design.text_renewal import without_undrafted
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT
 from otlp.decode.tree import children_of, depths_of
 from otlp.distribution import FloatArray
+from otlp.lab.design import Renewal, WrittenText, best_static_tree
+from otlp.lab.design.profiles import profile
+from otlp.lab.design.text_renewal import without_undrafted
+from otlp.lab.design.written_texts import write_text
 from otlp.studies.estimate import Estimate
-from otlp.studies.written_texts import write_text
 
 METHODS: dict[str, tuple[Any, str]] = {
     "RRS": (otlp.IID, "recursive-rejection"),

@@ -31,7 +31,7 @@ from otlp.decode.models.loading import find_model
 from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured
 from otlp.distribution import IntArray
-from otlp.studies import tuning
+from otlp.lab.tuning import prediction as tuning
 from otlp.studies.loop_setting import LoopSetting, grid
 from otlp.studies.timed_loop import CLOCKS, Decoding, SideBySide, Way, looped, race
 

@@ -17,7 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otlp.decode.design import (
+from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree
+from otlp.decode.models.model import Model
+from otlp.decode.verification import TopDown
+from otlp.decode.verification.block import next_weight
+from otlp.decode.verification.greedy_multipath import Consecutive, whole_interval
+from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.drafts import IID
+from otlp.lab.design import (
     FAMILIES,
     Candidate,
     Renewal,
@@ -27,15 +34,8 @@ from otlp.decode.design import (
     top_tree_renewal,
     tournament_profile,
 )
-from otlp.decode.design.profiles import profile
-from otlp.decode.design.rejection_profiles import rejection_profile
-from otlp.decode.drafting import Drafting, ShapedDrafting, TopTree
-from otlp.decode.models.model import Model
-from otlp.decode.verification import TopDown
-from otlp.decode.verification.block import next_weight
-from otlp.decode.verification.greedy_multipath import Consecutive, whole_interval
-from otlp.distribution import FloatArray, IntArray, invert_cdf
-from otlp.drafts import IID
+from otlp.lab.design.profiles import profile
+from otlp.lab.design.rejection_profiles import rejection_profile
 from otlp.studies.estimate import Estimate, rate_ratio
 
 LARGEST = 1.0 - 2.0**-53

@@ -31,19 +31,19 @@ from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
 from otlp.decode import ALGORITHMS, Model, Sampling
-from otlp.decode.design import Renewal, WrittenText, gather_statistics
-from otlp.decode.design.gathering import at_temperature
-from otlp.decode.design.text_renewal import without_undrafted
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import IntArray
+from otlp.lab.design import Renewal, WrittenText, gather_statistics
+from otlp.lab.design.gathering import at_temperature
+from otlp.lab.design.text_renewal import without_undrafted
+from otlp.lab.design.written_texts import write_text
 from otlp.studies.canvas import figure
 from otlp.studies.decoding import decode
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
-from otlp.studies.written_texts import write_text
 
 CAPTURE = Path(__file__).parent / "data" / "standard-library.safetensors"
 CHOOSING, MEASURING = "humaneval:50-69", "humaneval:70-99"

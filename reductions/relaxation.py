@@ -85,12 +85,7 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
     def apply(self, source: Problem) -> tuple[RelaxedOTLP, RelaxationInverse]:
         """List the tuples, and the distinct tokens of each."""
         is_a(source, Problem, "source")
-        tuples = source.drafts.enumerate_tuples(self.memory_limit)
-        ordered = np.sort(tuples.tokens, axis=1)
-        distinct = np.ones(ordered.shape, dtype=bool)
-        distinct[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-        offsets = np.concatenate(([0], np.cumsum(distinct.sum(axis=1)))).astype(np.int64)
-        groups = TokenSets(ordered[distinct], offsets, tuples.mass)
+        tuples, groups = listed(source, self.memory_limit)
         return RelaxedOTLP(source.target, groups), RelaxationInverse(source, tuples, groups)
 
     def invert(self, answer: PrimalDual, inverse: RelaxationInverse) -> PrimalDual:
@@ -98,6 +93,16 @@ class Relaxation(Reduction[Problem, RelaxedOTLP]):
         is_a(answer, PrimalDual, "answer")
         is_a(inverse, RelaxationInverse, "inverse")
         return PrimalDual(lift(inverse, answer.primal), answer.dual)
+
+
+def listed(problem: Problem, memory_limit: int) -> tuple[DraftTuples, TokenSets]:
+    """All tuples, and the distinct tokens of each in the same order; O(m n log n)."""
+    tuples = problem.drafts.enumerate_tuples(memory_limit)
+    ordered = np.sort(tuples.tokens, axis=1)
+    distinct = np.ones(ordered.shape, dtype=bool)
+    distinct[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    offsets = np.concatenate(([0], np.cumsum(distinct.sum(axis=1)))).astype(np.int64)
+    return tuples, TokenSets(ordered[distinct], offsets, tuples.mass)
 
 
 def lift(inverse: RelaxationInverse, flow: FloatArray) -> TablePlan:

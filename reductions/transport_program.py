@@ -13,7 +13,7 @@ from otlp.distribution import FloatArray, IntArray, Mask
 from otlp.drafts import TokenSets
 from otlp.problem import Problem
 from otlp.reductions.reduction import PrimalDual, Reduction
-from otlp.reductions.relaxation import Relaxation, RelaxationInverse, RelaxedOTLP, lift
+from otlp.reductions.relaxation import RelaxationInverse, RelaxedOTLP, lift, listed
 
 SLACK = 1e-12
 """How much more mass each token of the full form may take, so that it has a solution in floats."""
@@ -125,7 +125,7 @@ class FullProgram(Reduction[Problem, TransportProgram]):
         size, count = source.vocab_size, source.drafts.tuple_count()
         needed = 8.0 * count * (size + 4 * source.n)
         check_memory(f"the table of {count:,.0f} tuples", needed, self.memory_limit)
-        _, (_, tuples, groups) = Relaxation(self.memory_limit).apply(source)
+        tuples, groups = listed(source, self.memory_limit)
         pairs = TokenSets(
             members=np.tile(np.arange(size), len(groups)),
             offsets=size * np.arange(len(groups) + 1),

@@ -1,4 +1,4 @@
-"""A solver at the end of a chain of reductions: the way there, the limit and the laps, once."""
+"""A solver behind a chain of reductions: applies it, keeps the time limit, lifts the answer."""
 
 from __future__ import annotations
 

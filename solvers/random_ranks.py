@@ -37,7 +37,7 @@ PATIENCE, STALLED = 8, 0.05
 """So many corrections must leave less than this part of the error, or the swaps have stalled."""
 
 PACES = 1.0, 1.5, 0.7, 2.0, 3.0, 5.0
-"""How long the race is, beside the usual: where the swaps stall with one, another may do."""
+"""Multiples of the usual truncation time, tried in turn where the iteration stalls."""
 
 SURE = 40.0
 """Of more arrivals than so many, on average, at least one is certain to rounding."""
@@ -46,7 +46,7 @@ RARE = 1e-300
 """A rate whose time, or a probability whose inverse, may overflow."""
 
 NEWTON_STEPS, ROUGHLY = 20, 0.02
-"""The time need not be exact: any will do, some sooner than others."""
+"""Newton steps and tolerance of the truncation time, which affects the speed alone."""
 
 MOST_DRAFTS = 64
 """For more, the integral over arrival times would underflow."""

@@ -13,6 +13,7 @@ import pytest
 
 import otlp
 from otlp.numerics.compiled import WITHOUT_KERNELS
+from tests.otlp.cli.command import PRODUCT
 from tests.processes import run_python
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,10 @@ ARROWS = {
     "otlp.decode": GROUND | {"otlp", "otlp.drafts", "otlp.numerics", "otlp.plan", "otlp.solvers"},
     "otlp.device": GROUND | {"otlp.batched", "otlp.decode"},
     "otlp.studies": SOLVING | FACE | {"otlp.data", "otlp.decode", "otlp.device", "otlp.sweeps"},
+    "otlp.lab": SOLVING
+    | FACE
+    | {"otlp.auditing", "otlp.cli", "otlp.data", "otlp.decode", "otlp.device", "otlp.studies"}
+    | {"otlp.sweeps"},
     "otlp.testing": GROUND | {"otlp.auditing", "otlp.drafts"},
     "otlp.plot": SOLVING | {"otlp.studies", "otlp.sweeps"},
     "otlp.cli": SOLVING
@@ -114,9 +119,22 @@ def test_nothing_that_kernels_depend_on_is_left_out_of_their_stamp() -> None:
     assert not {name for name in reached if name.split(".")[1] in WITHOUT_KERNELS}
 
 
+def test_nothing_outside_of_the_laboratory_imports_it() -> None:
+    """The group of its commands is loaded by name, when it is asked for."""
+    assert not [name for name, allowed in ARROWS.items() if "otlp.lab" in allowed]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {PRODUCT}: importlib.import_module(f'otlp.cli.{{name}}')\n"
+        "assert not [m for m in sys.modules if m.startswith('otlp.lab')]\n"
+        "assert importlib.import_module('otlp.cli.lab').command.name == 'command'"
+    )
+    run_python(code)
+
+
 def test_the_core_imports_nothing_that_stands_around_it() -> None:
     for name, allowed in ARROWS.items():
         outer = {"otlp", "otlp.__main__", "otlp.plot", "otlp.studies", "otlp.cli", "otlp.testing"}
+        outer |= {"otlp.lab"}
         if name not in AROUND | outer:
             assert not allowed & (AROUND | {"otlp.studies", "otlp.cli"}), name
     code = (
@@ -160,18 +178,17 @@ def test_every_name_that_is_listed_resolves(hidden: bool) -> None:
 
 
 DECODE = ("models", "drafting", "verification", "round", "laws")
-"""Parts of `otlp.decode`, each of which imports only those before it; `design` asks no law."""
+"""Parts of `otlp.decode`, each of which imports only those before it."""
 
 
 def test_parts_of_decode_are_in_order() -> None:
     allowed = {part: set(DECODE[:at]) for at, part in enumerate(DECODE)}
-    allowed["design"] = set(DECODE) - {"round", "laws"}
     for name, path in MODULES.items():
         part = (*name.split("."), "", "")[2]
         if name.startswith("otlp.decode.") and part in allowed:
             asked = {(*other.split("."), "", "")[2] for other in imports(path)
                      if other.startswith("otlp.decode.")}  # fmt: skip
-            odd = asked & {*allowed, "tuned", "generating", "cascades"} - allowed[part] - {part}
+            odd = asked & {*allowed, "cascades"} - allowed[part] - {part}
             assert not odd, f"{name} must not import {odd} of otlp.decode"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otlp.auditing.engines import ENGINES
 from otlp.decode import (
     ALGORITHMS,
     Chooser,
@@ -27,6 +26,7 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.models.occurrences import followers
 from otlp.distribution import FloatArray
+from otlp.lab.engines import ENGINES
 from tests.processes import run_python
 from tests.tiny_models import SIZE, tiny
 

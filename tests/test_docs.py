@@ -105,7 +105,7 @@ def names_a_missing_part(name: str) -> bool:
     needs = {
         "otlp.batched": "torch",
         "otlp.device": "transformers",
-        "otlp.decode.generating": "transformers",
+        "otlp.lab.generation.generating": "transformers",
         "otlp.decode.models.frequent_draft": "transformers",
     }
     return any(

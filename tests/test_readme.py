@@ -17,8 +17,8 @@ COMMANDS = sorted({line.strip() for line in FOUND})
 LESS = {
     "bench": "--rows 1 --n 2 --top-k 10",
     "decode": "--limit 1 --tokens 8 --length 2 --paths 2",
-    "design": "--limit 2 --tokens 24 --length 4 --nodes 4",
-    "tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
+    "lab design": "--limit 2 --tokens 24 --length 4 --nodes 4",
+    "lab tune": "--limit 3 --tokens 16 --check 1 --paths 1 --length 2 --no-compile",
     "cascade": "--limit 1",
     "sweep": "--rows 4",
     "compare": "--rows 4 --top-k 50",
@@ -27,7 +27,14 @@ LESS = {
 """What makes a command of minutes one of seconds; the rest of its line stays as it is."""
 
 SLOW = {name: [pytest.mark.slow] for name in LESS if name != "compare"}
-SLOW["tune"] = [pytest.mark.slow, pytest.mark.long]
+SLOW["lab tune"] = [pytest.mark.slow, pytest.mark.long]
+
+
+def name_of(line: str) -> str:
+    """The command of a line, and that of the laboratory with its group."""
+    words = line.split()
+    return " ".join(words[1:3]) if words[1] == "lab" else words[1]
+
 
 RULE = """
 def rule(draft_tokens, p, q, rng):
@@ -37,7 +44,7 @@ def rule(draft_tokens, p, q, rng):
 
 @pytest.mark.parametrize(
     "line",
-    [pytest.param(line, marks=SLOW.get(line.split()[1], ())) for line in COMMANDS],
+    [pytest.param(line, marks=SLOW.get(name_of(line), ())) for line in COMMANDS],
     ids=str,
 )
 def test_commands_work_as_printed(
@@ -45,11 +52,11 @@ def test_commands_work_as_printed(
 ) -> None:
     words = shlex.split(line)
     assert words[0] == "otlp"
-    if words[1] in ("decode", "design", "tune", "cascade", "capture"):
+    if name_of(line) in ("decode", "lab decode", "lab design", "lab tune", "cascade", "capture"):
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RULE)
-    done(*words[1:], *LESS.get(words[1], "").split())
+    done(*words[1:], *LESS.get(name_of(line), "").split())
     for named in re.findall(r"\S+\.(?:json|mps|safetensors)\b", line):
         assert (tmp_path / named).stat().st_size > 0
 

@@ -13,7 +13,6 @@ from otlp.decode import (
     Block,
     BottomUp,
     Drafting,
-    ListSampling,
     TabularModel,
     TopDown,
     Tournament,
@@ -29,6 +28,7 @@ from otlp.decode import (
 from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
+from otlp.lab.list_sampling import ListSampling
 from tests.otlp.decode.tabular_rounds import PAIRS, assert_law_of, assert_lossless, make_pair
 
 SIZES = [(2, 1, 2), (2, 2, 2), (2, 3, 2), (3, 1, 3), (3, 2, 2), (4, 1, 3), (4, 2, 1), (3, 3, 1)]

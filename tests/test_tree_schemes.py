@@ -17,13 +17,13 @@ from otlp.decode import (
     random_pair,
     tree_shape,
 )
-from otlp.decode.design import Renewal, WrittenText, top_tree_renewal
-from otlp.decode.design.rejection_profiles import acceptance_by_try, rejection_profile
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.models.mixture import Mixture
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
-from otlp.studies.written_texts import write_text
+from otlp.lab.design import Renewal, WrittenText, top_tree_renewal
+from otlp.lab.design.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp.lab.design.written_texts import write_text
 from tests.otlp.decode.tabular_rounds import every_text
 
 SAMPLES = 60

@@ -125,14 +125,16 @@ def command_line() -> str:
     os.environ["COLUMNS"] = "88"
     from otlp.cli import main
 
-    top = click.Context(main, info_name="otlp")
-    parts = []
-    for name in main.list_commands(top):
-        command = main.get_command(top, name)
-        assert command is not None
-        context = click.Context(command, parent=top, info_name=name, terminal_width=88)
-        parts.append(f"\n## otlp {name}\n\n```text\n{command.get_help(context)}\n```\n")
-    return "".join(parts)
+    return "".join(_helps(main, click.Context(main, info_name="otlp")))
+
+
+def _helps(group: Any, around: click.Context) -> Iterator[str]:
+    for name in group.list_commands(around):
+        command = group.get_command(around, name)
+        context = click.Context(command, parent=around, info_name=name, terminal_width=88)
+        yield f"\n## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+        if isinstance(command, click.Group):
+            yield from _helps(command, context)
 
 
 def json_fields() -> str:

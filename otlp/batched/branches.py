@@ -29,7 +29,7 @@ from otlp.batched.tree_shapes import DRAWN, ENDING, LAST, ON
 from otlp.numerics.score_chains import NEGLIGIBLE
 
 FLAT = 1e-12
-"""How near to one counts as one: means of the slices."""
+"""Tolerance below which conditional means count as equal to one."""
 
 
 class NodeStates(NamedTuple):

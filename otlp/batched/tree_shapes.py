@@ -22,8 +22,7 @@ from otlp.distribution import IntArray, Mask
 from otlp.errors import InvalidInputError
 
 ON, ENDING, DRAWN, LAST = 1, 2, 3, 4
-"""Kinds of children: certain ones that more is drafted below, and that end a path; drawn ones, and
-those that end a path whatever they are."""
+"""Kinds of children: deterministic inner nodes and leaves; sampled ones; and sampled leaves."""
 
 
 class Branching(NamedTuple):

@@ -17,7 +17,6 @@ from otlp.cli.output import console, note, progress, show, table, write_result, 
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.tuned import Tuned
 from otlp.decode.verification import ALGORITHMS
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
@@ -26,8 +25,13 @@ from otlp.studies.figures import draw_block_efficiency
 
 DEFAULT = "speculative,block,k-seq,traversal,greedy-multipath,two-slice"
 
-IN_TUNED = "algorithms paths length temperature sampling_top_k sampling_top_p".split()
-"""Options whose values a file of `Tuned` has, too."""
+decoded_options = options.several(
+    options.tokens_option(48),
+    options.seed_option("0"),
+    options.json_option("Write every run to a file."),
+    options.figure_option("Draw the block efficiency."),
+)
+"""What any command that decodes and measures takes, beside models and settings."""
 
 
 @click.command(
@@ -37,7 +41,6 @@ Examples:
   otlp decode --algorithms two-slice --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
-  otlp tune && otlp decode --tuned tuned.json
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
@@ -52,16 +55,7 @@ Examples:
 @options.length_option("4")
 @options.temperature_option("1")
 @options.sampling_options
-@options.tokens_option(48)
-@options.seed_option("0")
-@click.option(
-    "--tuned",
-    "config",
-    type=click.Path(),
-    help="What otlp tune wrote, for these models on this device: algorithm, shape and sampling.",
-)
-@options.json_option("Write every run to a file.")
-@options.figure_option("Draw the block efficiency.")
+@decoded_options
 def command(
     models: Models,
     algorithms: tuple[str, ...],
@@ -72,7 +66,6 @@ def command(
     sampling_top_p: float,
     tokens: int,
     seed: tuple[int, ...],
-    config: str | None,
     json_path: Path | None,
     figure_path: Path | None,
 ) -> None:
@@ -83,32 +76,49 @@ def command(
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
     target's distribution.
     """
-    branching: tuple[int, ...] = ()
-    drafted = None
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
-    tuned = None
-    if config is not None:
-        options.refuse_given(IN_TUNED, "--tuned is a setting")
-        tuned = Tuned.read(config)
-        tuned.check_models(models.target, models.draft)
-        samplings, algorithms = [tuned.sampling], (tuned.algorithm,)
-        paths, length = (max(tuned.paths, 1),), (max(tuned.length, 1),)
-        branching, drafted = tuned.branching, tuned.draft_temperature
-    settings, reasons = _settings(algorithms, paths, length, branching)
+    settings, reasons = find_settings(algorithms, paths, length)
     pair, prompts = models.ready(samplings[0])
-    if tuned is not None:
-        tuned.check_loaded(pair[1].model.device, pair[1].model.dtype)
+    decode(
+        pair,
+        prompts,
+        samplings,
+        settings,
+        seed,
+        models=models,
+        tokens=tokens,
+        json_path=json_path,
+        figure_path=figure_path,
+    )
+    for reason in reasons:
+        note(f"left out: {reason}")
+
+
+def decode(
+    pair: tuple[Model, HuggingFaceModel],
+    prompts: Sequence[IntArray],
+    samplings: Sequence[Sampling],
+    settings: Sequence[Setting],
+    seeds: Sequence[int],
+    *,
+    models: Models,
+    tokens: int,
+    json_path: Path | None,
+    figure_path: Path | None,
+    draft_temperature: float | None = None,
+) -> None:
+    """Decode with settings, each at the models' temperatures, the baseline first; print, write."""
     found: list[tuple[Measurement, Measurement]] = []
     for sampling in samplings:
-        pair[0].sampling, pair[1].sampling = sampling.at(drafted), sampling
-        found += _measure(pair, prompts, settings, tokens, seed)
+        pair[0].sampling, pair[1].sampling = sampling.at(draft_temperature), sampling
+        found += _measure(pair, prompts, settings, tokens, seeds)
     title = f"{models.target} / {models.draft} on {pair[1].model.device}, {len(prompts)} prompts"
     content = {
         **models.said(),
         "sampling_top_k": samplings[0].top_k,
         "sampling_top_p": samplings[0].top_p,
-        "draft_temperature": drafted,
-        "branching": branching,
+        "draft_temperature": draft_temperature,
+        "branching": settings[-1].branching,
         "tokens": tokens,
         "measurements": [record(one, baseline) for one, baseline in found],
     }
@@ -122,15 +132,13 @@ def command(
         "\nK drafted paths of L tokens, at temperature T. ±: half of a 95% interval over the "
         "prompts. Draft, target, verify: shares of the time."
     )
-    for reason in reasons:
-        note(f"left out: {reason}")
 
 
-def _settings(
+def find_settings(
     algorithms: Sequence[str],
     paths: Sequence[int],
     length: Sequence[int],
-    branching: tuple[int, ...],
+    branching: tuple[int, ...] = (),
 ) -> tuple[list[Setting], list[str]]:
     """Settings that algorithms take, the baseline first, and why others are left out."""
     settings, reasons = [Setting(BASELINE, 1, 1)], []

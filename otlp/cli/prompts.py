@@ -8,18 +8,15 @@ from functools import wraps
 from typing import Any
 
 import click
-import numpy as np
 
 from otlp.cli.options import Command, Decorator, limit_option, several
-from otlp.cli.output import progress, warn
+from otlp.cli.output import progress
 from otlp.cli.prompt_files import Prompt, read_prompts
-from otlp.decode.design import WrittenText
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import TRAINED_PAIR, load_pair
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.written_texts import long_texts, write_text
 
 
 @dataclass(frozen=True)
@@ -146,28 +143,3 @@ def encode_prompts(model: HuggingFaceModel, prompts: Sequence[Prompt]) -> list[I
             )
         encoded.append(tokens)
     return encoded
-
-
-def target_texts(
-    pair: tuple[Model, HuggingFaceModel],
-    prompts: Sequence[IntArray],
-    tokens: int,
-    longest: int,
-    least: int,
-    seed: int,
-) -> tuple[list[WrittenText], list[IntArray]]:
-    """Let the target write after each prompt; the texts longer than a path, and their prompts.
-
-    Raises
-    ------
-    InvalidInputError
-        If fewer than `least` are.
-    """
-    written = []
-    with progress("writing text", len(prompts)) as step:
-        for index, prompt in enumerate(prompts):
-            rng = np.random.default_rng([seed, index])
-            written.append(write_text(*pair, prompt, tokens, rng))
-            step("writing text")
-    texts = long_texts(written, longest, least, warn)
-    return texts, [at for at, one in zip(prompts, written, strict=True) if len(one) > longest]

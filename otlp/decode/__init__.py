@@ -56,7 +56,6 @@ from otlp.decode.drafting import (
     tree_shape,
     without_replacement,
 )
-from otlp.decode.generating import generate
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.mixture import Mixture
@@ -65,17 +64,14 @@ from otlp.decode.models.n_gram import NGram
 from otlp.decode.models.prompt_lookup import PromptLookup
 from otlp.decode.models.tabular import TabularModel, random_pair
 from otlp.decode.models.text_model import TextModel
-from otlp.decode.one_stream import ListRun, list_decoding
 from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
-from otlp.decode.tuned import Tuned
 from otlp.decode.verification import (
     ALGORITHMS,
     Autoregressive,
     Block,
     BottomUp,
     GreedyMultipath,
-    ListSampling,
     Outcome,
     Speculative,
     TargetOnly,
@@ -98,8 +94,6 @@ __all__ = [
     "DraftTree",
     "Drafting",
     "GreedyMultipath",
-    "ListRun",
-    "ListSampling",
     "Mixture",
     "Model",
     "NGram",
@@ -121,7 +115,6 @@ __all__ = [
     "Tournament",
     "Transform",
     "Traversal",
-    "Tuned",
     "TwoSlicePaths",
     "Verification",
     "adaptive_branching",
@@ -131,10 +124,8 @@ __all__ = [
     "delayed_paths",
     "enumerate_choices",
     "find_verification",
-    "generate",
     "hub_pairs",
     "iid_paths",
-    "list_decoding",
     "mixed_shape",
     "mixed_tree",
     "multipath_optimum",

@@ -1,7 +1,7 @@
 """The linear program of a problem, for other people's solvers: arrays, CVXPY, MPS files."""
 
 from otlp.export.arrays import LPArrays, lp_arrays, write_arrays
+from otlp.export.cvxpy_program import cvxpy_problem
 from otlp.export.mps import write_mps
-from otlp.solvers.cvxpy_reference import cvxpy_problem
 
 __all__ = ["LPArrays", "cvxpy_problem", "lp_arrays", "write_arrays", "write_mps"]

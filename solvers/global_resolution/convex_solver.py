@@ -27,9 +27,9 @@ ConvexFunction = LogSumExp | Race
 # Largest change of a variable in one Newton step: beyond it the softmax is saturated anyway.
 LONGEST_STEP = 4.0
 
-# Steps of the fixed point that a start is, and the most weight that a token may meet: where more is
-# wanted than there is, the weights would grow until no Newton step could move them.
-MEETINGS, CROWD = 8, 30.0
+# Fixed-point iterations of the initial guess, and the cap on the others' total weight in it: where
+# more is wanted than there is, weights would grow until no Newton step could move them.
+START_ITERATIONS, WEIGHT_CAP = 8, 30.0
 
 
 class Minimum(NamedTuple):
@@ -103,10 +103,12 @@ def starting_point(
         met[j] = 1.0 - (rest / every) ** (n - 1)
     weight = odds.copy()
     if slack > 0.0:
-        for _ in range(MEETINGS):
+        for _ in range(START_ITERATIONS):
             total = np.sum(met * weight)
             for j in range(draft.size):
-                weight[j] = odds[j] * (slack + min(max(total - met[j] * weight[j], 0.0), CROWD))
+                weight[j] = odds[j] * (
+                    slack + min(max(total - met[j] * weight[j], 0.0), WEIGHT_CAP)
+                )
     return np.log(weight)
 
 

@@ -182,31 +182,37 @@ class GlobalResolution(SystemSolver):
         small, inverse = support.apply(problem)
         sides = self.divide(small)
         clock.lap("reduce")
-        plan, details = None, {"tau": self.tau, "plan": self.plan}
-        stopped = Stopped(Status.SOLVED, "")
+        details: dict[str, Any] = {"tau": self.tau, "plan": self.plan}
         try:
             outer, inner = self._solve(sides.outer), self._solve(sides.inner)
-        except Stopped as error:
-            stopped = error
-        else:
-            plan = SlacknessPlan(small, sides.outer.subset, outer.plan, inner.plan)
-            details |= outer.details | inner.details | self._guarantee(outer, inner)
+        except Stopped as stopped:
+            clock.lap("solve")
+            subset = support.invert(PrimalDual(None, sides.outer.subset), inverse).dual
+            clock.lap("recover")
+            return self._handed_over(problem, clock, stopped.answer(subset), details)
+        details |= outer.details | inner.details | self._guarantee(outer, inner)
         clock.lap("solve")
-        plan, subset = support.invert(PrimalDual(plan, sides.outer.subset), inverse)
+        both = SlacknessPlan(small, sides.outer.subset, outer.plan, inner.plan)
+        plan, subset = support.invert(PrimalDual(both, sides.outer.subset), inverse)
         clock.lap("recover")
-        if plan is None and self.fallback is not None:
-            capability = self.fallback.supports(problem)
-            if capability:
-                answer, name = self.fallback.answer(problem, clock), self.fallback.name
-                message = f"{stopped.message} Handed over to the fallback {name}. {answer.message}"
-                details |= {"fallback": name, **answer.details}
-                return replace(answer, message=message.rstrip(), details=details)
-            stopped.message += (
-                f" Nor does the fallback {self.fallback.name} take it: {capability.reason}."
-            )
         exact = self.plan == "lossless"
         claim = Guarantee.LOSSLESS if exact else Guarantee.APPROXIMATE
-        return Answer(plan, claim, subset, stopped.status, stopped.message, details)
+        return Answer(plan, claim, subset, details=details)
+
+    def _handed_over(
+        self, problem: Problem, clock: Stopwatch, failed: Answer, details: dict[str, Any]
+    ) -> Answer:
+        """What the fallback answers; without one that takes the problem, why there is no plan."""
+        if self.fallback is None:
+            return replace(failed, details=details)
+        capability, name = self.fallback.supports(problem), self.fallback.name
+        if not capability:
+            reason = f"{failed.message} Nor does the fallback {name} take it: {capability.reason}."
+            return replace(failed, message=reason, details=details)
+        answer = self.fallback.answer(problem, clock)
+        message = f"{failed.message} Handed over to the fallback {name}. {answer.message}"
+        details |= {"fallback": name, **answer.details}
+        return replace(answer, message=message.rstrip(), details=details)
 
     def divide(self, problem: Problem) -> Sides:
         """Find H*, and fix what each system has to put out; see `SystemSolver`."""

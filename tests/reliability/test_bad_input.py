@@ -169,6 +169,7 @@ def decode_calls() -> Calls:
     from otlp import decode
     from otlp.decode.laws.prefix_laws import prefix_law
     from otlp.decode.laws.round_laws import round_law
+    from otlp.lab.generation import generate
 
     rng = np.random.default_rng(0)
     draft, target = decode.random_pair(3, 4, rng)
@@ -187,7 +188,7 @@ def decode_calls() -> Calls:
         partial(decode.PromptLookup, vocab_size=3, longest=2),
         partial(decode.TabularModel, tables=[P, [P, P, P]], name="x"),
         partial(decode.TopDown, solver="auto", fallback=None),
-        partial(decode.generate, model=target, input_ids=[[0]], draft_model=draft),
+        partial(generate, model=target, input_ids=[[0]], draft_model=draft),
         partial(decode.hub_pairs, length=1),
         partial(decode.iid_paths, paths=2, length=2),
         partial(decode.without_replacement, branching=[2]),
@@ -235,7 +236,7 @@ def cascade_calls() -> Calls:
 
 def design_calls() -> Calls:
     from otlp.decode import Sampling
-    from otlp.decode import design as room
+    from otlp.lab import design as room
 
     text = room.WrittenText(np.zeros(4, dtype=int), np.tile(P, (4, 1)), np.tile(Q, (4, 1)))
     names: dict[str, Any] = {"draft": "d", "target": "t", "sampling": Sampling()}

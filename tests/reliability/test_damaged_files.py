@@ -16,9 +16,9 @@ import pytest
 
 from otlp.data.captures import TopCapture, keep_top, load, save
 from otlp.decode import Sampling
-from otlp.decode.design import Candidate, Statistics
-from otlp.decode.tuned import Tuned
 from otlp.errors import CaptureError, InvalidInputError, JournalError, OTLPError
+from otlp.lab.design import Candidate, Statistics
+from otlp.lab.tuning.tuned import Tuned
 from otlp.sweeps.journal import Journal
 from tests.damaged_files import DAMAGES, NOTHING, Damage
 from tests.example_captures import DTYPES, example, save_simply
@@ -93,7 +93,7 @@ KINDS = {
     "top capture": captures(kept=3),
     "journal": Kind(write_journal, read_journal, JournalError, "mine.*name another file"),
     "tuned setting": json_of(
-        TUNED.to_json(), Tuned.read, "no setting that otlp tune wrote|cannot read|must be a dict"
+        TUNED.to_json(), Tuned.read, "no setting of otlp lab tune|cannot read|must be a dict"
     ),
     "statistics": json_of(
         STATISTICS.to_json(), Statistics.read, "no acceptance statistics|cannot read|must be a dict"

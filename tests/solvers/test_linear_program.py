@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp.solvers.cvxpy_reference import cvxpy_problem
+from otlp.export.cvxpy_program import cvxpy_problem
 from otlp.solvers.linear_program import LinearProgram
 from tests.instances import DEGENERATE, check_solution, large
 

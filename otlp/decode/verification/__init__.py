@@ -6,7 +6,6 @@ from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.bottom_up import BottomUp
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
-from otlp.decode.verification.list_sampling import ListSampling
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.target_only import TargetOnly
 from otlp.decode.verification.top_down import TopDown, draft_hub_pairs
@@ -21,7 +20,6 @@ __all__ = [
     "Block",
     "BottomUp",
     "GreedyMultipath",
-    "ListSampling",
     "Outcome",
     "Speculative",
     "TargetOnly",

@@ -1,4 +1,4 @@
-"""Tournament verification: the leaves of a drafted tree play for the path that is verified.
+"""Tournament verification: each leaf draws a score, the best path is block-verified.
 
 Every leaf of the tree gets a score, and block verification runs along the path of the largest.
 What a slot of the tree knows is a function of its own path: the distribution function F of the

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import click
 from click.testing import CliRunner, Result
 
-from otlp.cli import main
+from otlp.cli import COMMANDS, main
+from otlp.lab.commands import COMMANDS as EXPERIMENTS
+
+PRODUCT = [name for name in COMMANDS if name != "lab"]
+ALL = [*PRODUCT, *(f"lab {name}" for name in EXPERIMENTS)]
+"""Commands as they are written."""
+
+
+def command_of(words: str) -> click.Command:
+    """The command of one of `ALL`."""
+    found: click.Command = main
+    for name in words.split():
+        assert isinstance(found, click.Group)
+        inner = found.get_command(click.Context(found), name)
+        assert inner is not None, words
+        found = inner
+    return found
 
 
 def run(*words: object) -> Result:

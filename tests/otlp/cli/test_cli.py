@@ -17,20 +17,22 @@ from otlp.cli import COMMANDS
 from otlp.cli.output import write_whole
 from otlp.data import captures
 from otlp.data.spread_rows import spread_rows
+from otlp.lab.commands import COMMANDS as EXPERIMENTS
 from otlp.solvers import SOLVERS
 from tests.example_captures import LABELS, example
-from tests.otlp.cli.command import done, run
+from tests.otlp.cli.command import ALL, done, run
 from tests.otlp.test_certificate import Boaster
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ALL)
 def test_every_command_explains_itself_with_examples(command: str) -> None:
-    output = done(command, "--help")
+    output = done(*command.split(), "--help")
     assert "Examples:" in output and f"otlp {command}" in output
 
 
 def test_the_group_lists_every_command() -> None:
     assert all(command in done("--help") for command in COMMANDS)
+    assert all(command in done("lab", "--help") for command in EXPERIMENTS)
 
 
 def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from otlp.cli import COMMANDS, main
+from otlp.cli import main
 from otlp.data import captures
 from otlp.errors import EngineNotFoundError, InvalidInputError
 from tests.example_captures import example
-from tests.otlp.cli.command import refused
+from tests.otlp.cli.command import ALL, refused
 
 HUGE = "9" * 40
 
@@ -71,14 +71,14 @@ WORDS = {
         "--target /nowhere", "--draft /nowhere", "--prompts /nowhere", "--prompts .",
         "--figure x", "--json .", f"--length {HUGE} --limit 1",
     ),
-    "tune": (
+    "lab tune": (
         "--paths 0", "--paths x", "--length 0", "--length ,", "--temperature nan", "--text 1",
         "--text 4", "--tokens 0", "--check -1", "--clock sun", "--sampling-top-k -1",
         "--sampling-top-p 2", "--seed -1", "--limit 0", "--device none", "--dtype none",
         "--config .", "--prompts /nowhere",
         "/nowhere", "trained:target /nowhere", "--json .",
     ),
-    "design": (
+    "lab design": (
         "--nodes 0", "--nodes x", "--nodes ,", f"--nodes {HUGE}", "--temperature -1",
         "--temperature nan", "--tokens 1", "--tokens 5 --length 5", "--length 0", "--limit 0",
         "--seed -1", "--draft-cost -1", "--draft-cost nan", "--node-cost x", "--statistics .",
@@ -97,6 +97,7 @@ WORDS = {
         "x --target /nowhere", "x --dtype none", "x --prompts /nowhere",
     ),
     "info": ("/nowhere", "/", "/dev/null", "a b"),
+    "lab decode": ("/nowhere", ".", "--tokens 0", "--seed x", "--json .", "--figure x"),
 }  # fmt: skip
 """Words that a command must refuse, or do, in words of its own."""
 
@@ -123,7 +124,7 @@ def test_bad_words_are_answered(
         pytest.importorskip("torch")
         pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    answered(command, *[word.replace("''", "") for word in words.split()])
+    answered(*command.split(), *[word.replace("''", "") for word in words.split()])
     assert not list(tmp_path.iterdir())
 
 
@@ -225,7 +226,7 @@ def test_documented_forms_of_prompts(
     assert read_prompts(str(path), None) == prompts
 
 
-@pytest.mark.parametrize("command", ["capture mine", "decode", "design", "tune"])
+@pytest.mark.parametrize("command", ["capture mine", "decode", "lab design", "lab tune"])
 def test_prompts_that_a_model_cannot_take_are_named(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +261,7 @@ def test_an_engine_that_is_missing_is_said_before_any_work(
 
 
 def test_every_command_is_swept() -> None:
-    assert set(WORDS) == set(COMMANDS) - {"audit"}
+    assert {*WORDS} == {*ALL} - {"audit", "lab audit-engine", "lab audit-server"}
 
 
 def test_outputs_are_refused_before_any_work(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from otlp.decode import (
     mixed_tree,
     random_pair,
 )
-from otlp.decode.design import WrittenText
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import RoundLaw, round_law
 from otlp.distribution import FloatArray
+from otlp.lab.design import WrittenText
 from tests.instances import distributions
 
 Pair = tuple[TabularModel, TabularModel]

@@ -12,12 +12,12 @@ from otlp.auditing.gtest import g_test  # noqa: E402
 from otlp.decode import (  # noqa: E402
     ALGORITHMS,
     NGram,
-    generate,
     hub_pairs,
     iid_paths,
     play_round,
     random_pair,
 )
+from otlp.lab.generation import generate  # noqa: E402
 
 PROMPT = "def main(argv):\n    "
 FAMILY = 1e-3

@@ -21,9 +21,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from otlp.decode.models.loading import load_pair
+from otlp.lab.design.written_texts import write_text
 from otlp.studies.capturing import capture, capture_passage, parts_folder
 from otlp.studies.decoding import Setting, measure
-from otlp.studies.written_texts import write_text
 
 
 def encoded(pair: Any, *texts: str) -> list[Any]:

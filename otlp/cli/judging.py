@@ -1,0 +1,116 @@
+"""What the commands that audit share: the work in a child process, the verdict and its status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+from rich.text import Text
+
+from otlp.auditing import AuditReport
+from otlp.cli import options
+from otlp.cli.child import ChildError, run_in_child
+from otlp.cli.ending import AnswerIsNo
+from otlp.cli.output import console, fail, progress, write_result
+
+Found = TypeVar("Found")
+
+
+false_alarm_option = click.option(
+    "--false-alarm-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=1e-6,
+    help="How often a sampled audit may find fault with what has none.",
+)
+
+JUDGING = "samples", "false_alarm_rate", "tolerance", "max_paths"
+"""The options of `otlp.audit` and `otlp.audit_rounds` that `judging_options` adds."""
+
+judging_options = options.several(
+    click.option(
+        "--samples", type=click.IntRange(1000), default=100_000, help="Samples where it is sampled."
+    ),
+    false_alarm_option,
+    options.tolerance_option(1e-6),
+    click.option(
+        "--max-paths",
+        type=click.IntRange(0),
+        default=100_000,
+        help="Sample if the exact law needs more paths; 0 samples always.",
+    ),
+)
+
+
+class Named(Protocol):
+    """One of several verdicts."""
+
+    @property
+    def name(self) -> str:
+        """As it stands on the first line."""
+
+
+class Checked(Protocol):
+    """Something that was checked, and says so as a string."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found wrong."""
+
+
+class Report(Checked, Protocol):
+    """What an audit found; its text begins with the verdict."""
+
+    @property
+    def verdict(self) -> Named:
+        """In one word."""
+
+
+def judge(work: Callable[[Callable[..., None]], Found], time_limit: float) -> Found:
+    """Do the work in a child process, with a progress bar; exit status 2 without a report."""
+    with ExitStack() as stack:
+        # begun by the first report: the thread of the bar should not be forked
+        bar = cache(lambda: stack.enter_context(progress("auditing", 100)))
+        try:
+            return run_in_child(work, time_limit, lambda label, done: bar()(label, 100 * done))
+        except ChildError as error:
+            reason = str(error)
+        except KeyboardInterrupt:
+            reason = "interrupted"
+    fail(f"not judged: {reason}")
+
+
+def record(report: AuditReport) -> dict[str, object]:
+    """The report for JSON: the texts that are furthest off in place of its laws."""
+    found = asdict(report)
+    del found["target"], found["output"]
+    return {**found, "worst_texts": report.worst_texts()}
+
+
+def tell(
+    report: Report,
+    content: Mapping[str, Any],
+    json_path: Path | None,
+    more: str = "",
+    checked: Sequence[Checked] = (),
+) -> None:
+    """Print and write a report, more lines, what else was checked; status 1 if one is wrong.
+
+    `content` has the fields of the JSON, "report" among them.
+    """
+    passed = report.passed and all(each.passed for each in checked)
+    found = {"verdict": report.verdict.name, "passed": passed}
+    write_result(json_path, "audit", {**content, **found})
+    text = Text(str(report))
+    text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
+    console.print(text)
+    if more:
+        console.print(more)
+    for each in checked:
+        console.print(str(each), style=None if each.passed else "bold red")
+    if not passed:
+        raise AnswerIsNo

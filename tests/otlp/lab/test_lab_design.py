@@ -1,0 +1,82 @@
+"""``otlp lab design`` on a capture of a tabular pair: table, choice, statistics that are kept."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otlp.data.captures import save
+from otlp.decode import Sampling, random_pair
+from otlp.lab.design import Statistics
+from otlp.lab.design.written_texts import write_text
+from otlp.studies.capturing import DECODED, source_of
+from tests.example_captures import make
+from tests.otlp.cli import command
+
+done = partial(command.done, "lab", "design")
+
+
+def save_pair(path: Path, source: str) -> Path:
+    draft, target = random_pair(3, 9, np.random.default_rng(0))
+    rng, none = np.random.default_rng(1), np.empty(0, dtype=np.int64)
+    texts = [write_text(draft, target, none, 8, rng) for _ in range(3)]
+    said = ([text.targets for text in texts], [text.drafts for text in texts])
+    logits = (np.log(np.concatenate(rows)).astype(np.float32) for rows in said)
+    tokens = np.concatenate([text.tokens for text in texts])
+    positions = np.tile(np.arange(8), 3)
+    save(make(*logits, source=source, positions=positions, next_tokens=tokens), path)
+    return path
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Path:
+    return save_pair(tmp_path / "pair.safetensors", source_of(Sampling()))
+
+
+def test_text_of_another_temperature_is_refused(captured: Path, tmp_path: Path) -> None:
+    said = command.refused(
+        "lab", "design", captured, *"--nodes 2 --length 3 --temperature 0.5".split()
+    )
+    assert "at temperature 1, and text renewal needs" in said
+    unsaid = save_pair(tmp_path / "unsaid.safetensors", DECODED)
+    output = done(unsaid, "--nodes", 2, "--length", 3, "--temperature", 0.5)
+    assert "does not say at which temperature" in " ".join(output.split())
+
+
+def test_budgets_beyond_the_statistics_are_warned_of(captured: Path, tmp_path: Path) -> None:
+    options = (captured, "--length", 3, "--statistics", tmp_path / "kept.json")
+    assert "hold no tree" not in done(*options, "--nodes", 4)
+    output = done(*options, "--nodes", 40)
+    assert "hold no tree of more than 4 nodes" in " ".join(output.split())
+
+
+def test_a_capture_is_enough(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    options = (captured, "--nodes", "2,4", "--length", 3, "--statistics", kept)
+    first = done(*options)
+    assert "N = 4: " in first and "large / small, 3 texts of 24 tokens" in first
+    assert Statistics.read(kept).texts == 3
+    before = kept.stat().st_mtime_ns
+    assert "in the time of one target call" in done(*options, "--draft-cost", 0.1)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_statistics_of_another_pair_are_refused(captured: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "statistics.json"
+    done(captured, "--nodes", 2, "--length", 3, "--statistics", kept)
+    kept.write_text(kept.read_text().replace('"large"', '"huge"'))
+    words = ("lab", "design", captured, "--nodes", 2, "--statistics", kept)
+    said = command.refused(*words)
+    assert "of target huge with draft small" in said
+    assert "not of target large with draft small" in said
+    command.refused(*words, "--temperature", 0.5)
+
+
+@pytest.mark.parametrize(
+    "options", ["--nodes 0", "--length 8", "--temperature -1", "--draft-cost -1"]
+)
+def test_bad_options(captured: Path, options: str) -> None:
+    command.refused("lab", "design", captured, *options.split())
