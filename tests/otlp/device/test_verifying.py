@@ -168,10 +168,8 @@ def test_rounds_of_the_reference_on_trees(branching: tuple[int, ...]) -> None:
     played_alike(branching, 10, 10)
 
 
-LONG = [pytest.param(one, marks=pytest.mark.long) for one in [(3, 1), (3, 2, 1)]]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("branching", [(1, 1), *LONG])
+@pytest.mark.long
+@pytest.mark.parametrize("branching", [(1, 1), (3, 1), (3, 2, 1)])
 def test_ten_thousand_rounds_of_the_reference(branching: tuple[int, ...]) -> None:
     played_alike(branching, 100, 100)

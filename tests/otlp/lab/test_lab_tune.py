@@ -37,6 +37,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_trained_pair_is_timed_and_decoded_with_the_winner(tmp_path: Path) -> None:
     config = tmp_path / "t.json"
     output = done(
