@@ -59,8 +59,14 @@ def test_lengths_seeds_and_dictionaries(trained):
     assert int(short[0, -1]) == stop and short.shape[1] <= prompt + 3
 
 
+OFTEN = ("block", "two-slice", "traversal", "greedy-multipath")
+"""Sampled in CI; the laws of all are enumerated in test_decode_validity.py."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one not in OFTEN)) for one in SAMPLED]
+)
 def test_rounds_follow_the_law_of_the_target(name):
     """5,000 rounds, K = 2 and L = 2, each filled up to three tokens from the target.
 
