@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,7 @@ Examples:
 @options.seed_option()
 @options.time_limit_option(300.0)
 @options.json_option("Write the report to a file.")
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     rule: str,
     scheme: str,
     n: int,
@@ -85,9 +82,9 @@ def command(
 
     The file is run, in a process of its own, so audit only what you trust.
     """
-    _check(context)
-    judged = {name: settings.pop(name) for name in JUDGING}
     made_up = capture is None and row is None
+    _check(made_up, vocab_size, settings)
+    judged = {name: settings.pop(name) for name in JUDGING}
 
     def work(report_progress: Callable[..., None]) -> tuple[AuditReport, str]:
         if made_up:
@@ -119,13 +116,11 @@ def command(
     tell(report, {**asked, "report": record(report)}, json_path, optimum)
 
 
-def _check(context: click.Context) -> None:
+def _check(made_up: bool, vocab_size: int | None, settings: Mapping[str, Any]) -> None:
     """Refuse options that do not go together."""
-    asked = context.params
-    made_up = asked["capture"] is None and asked["row"] is None
-    if asked["vocab_size"] is not None and not made_up:
+    if vocab_size is not None and not made_up:
         raise click.UsageError("--vocab-size makes p and q up: leave out --capture and --row")
-    for_logits = (asked["temperature"], asked["draft_temperature"], asked["top_p"])
+    for_logits = (settings["temperature"], settings["draft_temperature"], settings["top_p"])
     if made_up and for_logits != (1.0, None, None):
         raise click.UsageError(
             "--temperature, --draft-temperature and --top-p are for logits: add --row, and "
