@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from otlp.auditing.argument_order import swap_laws
 from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
 from otlp.auditing.real_calls import CALLS, RefutedError
-from otlp.auditing.report import AuditReport, AuditSettings
+from otlp.auditing.report import AuditReport, AuditSettings, Verdict
 from otlp.auditing.round_subject import RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
 from otlp.auditing.subject import Progress, Rule, Subject, silent
@@ -49,7 +50,10 @@ def audit(
     rule : callable, Plan or Solver
         ``rule(draft_tokens, p, q, rng) -> token``.  `draft_tokens` has shape (n,), `p` is the
         target, `q` what the rule is told of the drafts, `rng` a `numpy.random.Generator`; the
-        rule may write to its arguments.
+        rule may write to its arguments.  Names such as `draft_token_ids`, `target_probs` and
+        `draft_probs` may stand in any order (`otlp.auditing.argument_order.NAMES`), others take
+        the places that are left; the report says how they were read.  Parameters annotated as
+        tensors are handed tensors, and `rng` may be missing.
     target : array_like, shape (V,)
         The target distribution p.
     drafts : DraftScheme or callable
@@ -102,7 +106,14 @@ def audit(
     ('NOT_LOSSLESS', 0.06)
     """
     how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(token_subject(rule, target, drafts, declared, reported_draft), *how)
+    subject = token_subject(rule, target, drafts, declared, reported_draft)
+    report = _judge(subject, *how)
+    same = subject.plan is None and subject.reported_draft.shape == subject.problem.target.shape
+    if not same or report.verdict not in (Verdict.NOT_LOSSLESS, Verdict.RULE_FAILED):
+        return report
+    how = (min(samples, CALLS), *how[1:])
+    again = _judge(replace(subject, rule=swap_laws(subject.rule)), *how)
+    return replace(report, lossless_swapped=again.passed)
 
 
 def audit_rounds(

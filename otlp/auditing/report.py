@@ -171,6 +171,11 @@ class AuditReport:
     real_tests : mapping of str to GTest
         The G-tests of real calls against the law that was enumerated, by what was counted, the
         outputs first; empty if there is none.
+    reading : str
+        How the rule's arguments were read, where their names do not say all; see `otlp.audit`.
+    lossless_swapped : bool
+        Whether nothing is wrong with the rule once it is handed q for p and p for q; looked for
+        where something is wrong with a rule over one token.
 
     Examples
     --------
@@ -206,6 +211,8 @@ class AuditReport:
     sample_error: float = 0.0
     sample_test: GTest | None = None
     real_tests: Mapping[str, GTest] = field(default_factory=dict)
+    reading: str = ""
+    lossless_swapped: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -264,6 +271,12 @@ class AuditReport:
             f"Tested: {self.rule}, on {self.drafted}, over {self.target.shape[0]} tokens"
             f"{completed if self.target.ndim > 1 else ''}.",
         ]
+        lines += [self.reading] if self.reading else []
+        if self.lossless_swapped:
+            lines.append(
+                "With p and q swapped nothing is wrong with it: it takes the draft's law where it "
+                "is handed the target's. Name its parameters target_probs and draft_probs."
+            )
         kind = "probability" if self.test is None else "share of samples"
         lines += [f"  {what} ({kind} {chance:.3g})" for what, chance in self.failures.items()]
         lines += self._exact() if self.test is None else self._sampled(self.test)
@@ -345,6 +358,7 @@ def report_on(
         tolerance=settings.tolerance,
         failures=dict(sorted(failures.items(), key=lambda entry: -entry[1])[:5]),
         reported_draft_error=subject.reported_draft_error,
+        reading=subject.reading,
         **found,
     )
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from otlp.auditing.argument_order import read_arguments
 from otlp.auditing.draft_check import DraftCheck, first_of
 from otlp.auditing.drafted_tree import DraftedRound, Tables, as_tables
 from otlp.auditing.gtest import g_test
@@ -22,7 +23,6 @@ from otlp.auditing.subject import (
     Rule,
     Subject,
     call,
-    check_signature,
     draw_rows,
     name_of,
     number_of,
@@ -164,7 +164,7 @@ def round_subject(
     for what, function in (("rule", rule), ("sampler", sampler)):
         if not callable(function) and (what, function) != ("sampler", None):
             raise InvalidInputError(f"{what} is a {type(function).__name__}: pass a callable")
-    check_signature(rule)
+    read, reading = read_arguments(rule)
     if not isinstance(drafts, DraftedRound):
         raise InvalidInputError(
             f"drafts is a {type(drafts).__name__}: pass DraftedPaths(paths, length) or "
@@ -198,4 +198,6 @@ def round_subject(
             tables = [table.reshape((size,) * (t + 1)).copy() for t, table in enumerate(proposals)]
             return np.asarray(given(tables, rng)).reshape(-1)
 
-    return RoundSubject(called, str(drafts), targets, rule, draws, None, batch, proposals, drafts)
+    return RoundSubject(
+        called, str(drafts), targets, read, draws, None, batch, reading, proposals, drafts
+    )

@@ -6,7 +6,6 @@ and the target completes them to that length.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +84,8 @@ class Subject(ABC):
         Whose `sample` is the rule.
     batch : int or None
         Rounds that the rule takes at once.
+    reading : str
+        How the rule's arguments were read, where its names do not say all.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Subject(ABC):
     sampler: Callable[[Any], npt.ArrayLike] | None
     plan: Plan | None
     batch: int | None
+    reading: str
 
     @property
     def vocab_size(self) -> int:
@@ -255,27 +257,6 @@ def one_line(thing: object) -> str:
         kept = first[: LONGEST_MESSAGE - 4]
         first = (kept[: kept.rfind(" ")] if " " in kept else kept) + " ..."
     return clean(first)
-
-
-def check_signature(rule: Callable[..., Any]) -> None:
-    """Refuse a rule that cannot be called with its four arguments.
-
-    Raises
-    ------
-    InvalidInputError
-        If its signature is known and does not fit.
-    """
-    try:
-        signature = inspect.signature(rule)
-    except (TypeError, ValueError):  # compiled code may have none
-        return
-    try:
-        signature.bind(None, None, None, None)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"rule is {name_of(rule)}{signature}: it is called as "
-            f"rule(draft_tokens, p, q, rng) ({error})"
-        ) from None
 
 
 def name_of(rule: object) -> str:

@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from otlp.auditing.argument_order import read_arguments
 from otlp.auditing.draft_check import DraftCheck, check_drafts, exact_draft_check
 from otlp.auditing.random_source import RandomSource
-from otlp.auditing.subject import Failure, Output, Subject, call, check_signature, name_of, one_line
+from otlp.auditing.subject import Failure, Output, Subject, call, name_of, one_line
 from otlp.checks import as_floats
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme, DraftTuples
@@ -122,21 +123,28 @@ def token_subject(
     """Check what `otlp.audit` is given."""
     problem = _problem(target, drafts, declared)
     plan = _plan(rule, problem)
-    if plan is None:
-        if not callable(rule):
-            raise InvalidInputError(
-                f"rule is a {type(rule).__name__}: pass a callable "
-                "(draft_tokens, p, q, rng) -> token, a plan or a solver"
-            )
-        check_signature(rule)
+    if plan is not None:
+        sample, reading = plan.sample, ""
+
+        def called(tokens: Any, p: Any, q: Any, rng: Any) -> Any:
+            return sample(tokens, rng)
+
+    elif callable(rule):
+        called, reading = read_arguments(rule)
+    else:
+        raise InvalidInputError(
+            f"rule is a {type(rule).__name__}: pass a callable "
+            "(draft_tokens, p, q, rng) -> token, a plan or a solver"
+        )
     return TokenSubject(
         name=name_of(rule),
         drafted=repr(problem.drafts),
         target=[problem.target[None]],
-        rule=rule if plan is None else lambda tokens, p, q, rng: plan.sample(tokens, rng),
+        rule=called,
         sampler=None if isinstance(drafts, DraftScheme) else drafts,
         plan=plan,
         batch=None,
+        reading=reading,
         problem=problem,
         drafts=drafts if isinstance(drafts, DraftScheme) else None,
         reported_draft=_reported(reported_draft, problem.drafts),

@@ -1,0 +1,116 @@
+"""Rules whose arguments stand in other orders, or have names of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.auditing import DraftedPaths
+from otlp.auditing.argument_order import NAMES
+from otlp.errors import InvalidInputError
+from tests.otlp.auditing.rules import leviathan
+
+P, Q = np.random.default_rng(3).dirichlet(np.ones(4), size=2)
+
+
+def vllm_style(draft_token_ids: Any, draft_probs: Any, target_probs: Any, rng: Any) -> Any:
+    return leviathan(draft_token_ids, target_probs, draft_probs, rng)
+
+
+def unknown_names(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return leviathan(a, b, c, d)
+
+
+def other_convention(x: Any, b: Any, c: Any, d: Any) -> Any:
+    return leviathan(x, c, b, d)
+
+
+def audit(rule: Any) -> otlp.auditing.AuditReport:
+    return otlp.audit(rule, P, otlp.IID(Q, 1))
+
+
+@pytest.mark.parametrize("rule", [leviathan, vllm_style, unknown_names])
+def test_a_right_rule_is_right_in_any_order(rule: Any) -> None:
+    report = audit(rule)
+    assert report.verdict.name == "LOSSLESS"
+    assert report.reading in str(report)
+    assert not report.lossless_swapped
+
+
+def test_how_they_were_read_is_said() -> None:
+    assert audit(leviathan).reading == ""
+    assert "by name: draft_token_ids is draft_tokens, draft_probs is q" in audit(vllm_style).reading
+    assert "by position: a is draft_tokens, b is p" in audit(unknown_names).reading
+
+
+def test_a_rule_that_is_right_with_p_and_q_swapped_is_told_so() -> None:
+    report = audit(other_convention)
+    assert not report.passed and report.lossless_swapped
+    assert "With p and q swapped nothing is wrong with it" in str(report)
+
+
+def test_a_wrong_rule_is_wrong_in_both_orders() -> None:
+    report = audit(lambda draft_tokens, p, q, rng: int(draft_tokens[0]))
+    assert not report.passed and not report.lossless_swapped
+
+
+def test_names_are_of_one_role() -> None:
+    every = [name for names in NAMES.values() for name in names]
+    assert len(every) == len(set(every))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda p: 0,
+        lambda draft_tokens, p: 0,
+        lambda draft_tokens, p, q, rng, five: 0,
+        lambda draft_tokens, p, q, *, rng: 0,
+    ],
+)
+def test_what_cannot_be_called_is_refused(rule: Any) -> None:
+    with pytest.raises(InvalidInputError, match="is called as"):
+        audit(rule)
+
+
+def test_engines_own_functions_are_named() -> None:
+    def rejection_sample(draft_token_ids: Any, cu_num_draft_tokens: Any, draft_probs: Any) -> Any:
+        return 0
+
+    with pytest.raises(InvalidInputError, match="audit-engine vllm-v1"):
+        audit(rejection_sample)
+
+
+def test_tensors_are_handed_where_they_are_annotated_and_torch_draws() -> None:
+    torch = pytest.importorskip("torch")
+
+    def rule(
+        draft_token_ids: torch.Tensor,
+        draft_probs: torch.Tensor,
+        target_probs: torch.Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        token = draft_token_ids[0]
+        if torch.rand(()) < target_probs[token] / draft_probs[token]:
+            return token
+        left = (target_probs - draft_probs).clamp(min=0)
+        return torch.multinomial(left / left.sum(), 1, generator=generator)[0]
+
+    assert audit(rule).verdict.name == "LOSSLESS"
+
+
+def test_rules_over_rounds_are_read_alike() -> None:
+    draft, target = otlp.decode.random_pair(2, 2, np.random.default_rng(0))
+
+    def rule(draft_token_ids: Any, draft_probs: Any, target_probs: Any, rng: Any) -> Any:
+        p, q, token = target_probs[0], draft_probs[0], draft_token_ids[0, 0]
+        if rng.random() * q[0, token] < p[0, token]:
+            return [token, rng.choice(2, p=p[1])]
+        left = np.maximum(p[0] - q[0], 0)
+        return [rng.choice(2, p=left / left.sum())]
+
+    given = target.tables, draft.tables, DraftedPaths(1, 1)
+    assert otlp.audit_rounds(rule, *given).verdict.name == "LOSSLESS"
