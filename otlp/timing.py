@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib import import_module
 from math import inf
 from sys import modules
+from threading import Timer
 from time import perf_counter
 from typing import Any
 
 # Of the thread's own context, so that what lies many calls below a solver can keep its limit.
 _deadline: ContextVar[tuple[float, float]] = ContextVar("deadline", default=(inf, inf))
 _loading: ContextVar[float] = ContextVar("loading", default=0.0)
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+SILENCE = 2.0
+"""Seconds of loading that nothing is said of."""
+
+LOGGER = logging.getLogger("otlp")
+"""Its warnings are on standard error, unless the program that runs says otherwise."""
 
 
 @contextmanager
@@ -33,15 +43,37 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Put the deadline off by the time that the block takes, and let stopwatches set it apart."""
-    start = perf_counter()
+    """Put the deadline off by the time that the block takes, and let stopwatches set it apart.
+
+    Once it has taken `SILENCE` seconds in all, `say_once` says so.  A block inside is part of the
+    one around it.
+    """
+    if _inside.get():
+        yield
+        return
+    waiting = Timer(max(0.0, SILENCE - _loading.get()), say_once)
+    waiting.daemon = True
+    waiting.start()
+    start, token = perf_counter(), _inside.set(True)
     try:
         yield
     finally:
+        _inside.reset(token)
+        waiting.cancel()
         spent = perf_counter() - start
         end, seconds = _deadline.get()
         _deadline.set((end + spent, seconds))
         _loading.set(_loading.get() + spent)
+
+
+@cache
+def say_once() -> None:
+    """Say why nothing comes yet, once a process; a reader turns it off as the words say."""
+    LOGGER.warning(
+        "otlp is loading its kernels: some seconds a process, and 20 to 40 more where they are "
+        "compiled, once a machine. It is in no time that is reported. (Silence: "
+        "logging.getLogger('otlp').setLevel('ERROR'))"
+    )
 
 
 def loaded(module: str) -> Any:

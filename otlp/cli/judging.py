@@ -54,16 +54,12 @@ class Named(Protocol):
         """As it stands on the first line."""
 
 
-class Checked(Protocol):
-    """Something that was checked, and says so as a string."""
+class Report(Protocol):
+    """What was checked, in one word and as a string."""
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found wrong."""
-
-
-class Report(Checked, Protocol):
-    """What an audit found; its text begins with the verdict."""
 
     @property
     def verdict(self) -> Named:
@@ -96,21 +92,26 @@ def tell(
     content: Mapping[str, Any],
     json_path: Path | None,
     more: str = "",
-    checked: Sequence[Checked] = (),
+    checked: Sequence[Report] = (),
 ) -> None:
     """Print and write a report, more lines, what else was checked; status 1 if one is wrong.
 
+    The first line has the first verdict that is wrong, and the report begins with its own.
     `content` has the fields of the JSON, "report" among them.
     """
-    passed = report.passed and all(each.passed for each in checked)
-    found = {"verdict": report.verdict.name, "passed": passed}
-    write_result(json_path, "audit", {**content, **found})
-    text = Text(str(report))
-    text.stylize("bold green" if report.passed else "bold red", 0, len(report.verdict.name))
+    worst = next((one for one in (report, *checked) if not one.passed), report)
+    write_result(
+        json_path, "audit", {**content, "verdict": worst.verdict.name, "passed": worst.passed}
+    )
+    said = str(report)
+    if worst is not report:
+        said = f"{worst.verdict.name}: {str(worst).splitlines()[0]} The verifier alone:\n{said}"
+    text = Text(said)
+    text.stylize("bold green" if worst.passed else "bold red", 0, len(worst.verdict.name))
     console.print(text)
     if more:
         console.print(more)
     for each in checked:
         console.print(str(each), style=None if each.passed else "bold red")
-    if not passed:
+    if not worst.passed:
         raise AnswerIsNo

@@ -46,15 +46,10 @@ class Kernel(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the compiled function."""
-        if not self.known and not kwargs:
-            # The first compilation is in no time limit: nobody could choose a limit for it.
+        """Call the compiled function; what is compiled for new types is in no time limit."""
+        if not self.known:
             with loading():
-                from numba import typeof
-
-                if hasattr(self.dispatcher, "compile"):
-                    self.dispatcher.compile(tuple(map(typeof, args)))
-            self.known = True
+                self.known = bool(self.dispatcher)
         try:
             return self.dispatcher(*args, **kwargs)  # type: ignore[no-any-return]
         except SystemError as error:  # a Ctrl-C that came while the kernel ran and made an array
@@ -134,17 +129,19 @@ def _without_its_files(compile_for: Callable[..., Any], dispatcher: Any) -> Call
     def compile_anew(signature: Any) -> Any:
         from numba.core.errors import NumbaError
 
-        try:
-            return compile_for(signature)
-        except NumbaError:
-            raise
-        except Exception:  # a file that was cut short, of which Python makes any error
-            name = dispatcher.py_func.__name__
-            with suppress(OSError):
-                for file in Path(dispatcher.stats.cache_path).glob(f"*.{name}-*"):
-                    file.unlink()
-            # what was compiled and could not be kept is there
-            return compile_for(signature)
+        # nobody could choose a time limit for it
+        with loading():
+            try:
+                return compile_for(signature)
+            except NumbaError:
+                raise
+            except Exception:  # a file that was cut short, of which Python makes any error
+                name = dispatcher.py_func.__name__
+                with suppress(OSError):
+                    for file in Path(dispatcher.stats.cache_path).glob(f"*.{name}-*"):
+                        file.unlink()
+                # what was compiled and could not be kept is there
+                return compile_for(signature)
 
     return compile_anew
 

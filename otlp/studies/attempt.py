@@ -6,10 +6,8 @@ in no limit: such a solve is made again (`settled`), whatever path through the c
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 
 from otlp.errors import OTLPError
@@ -78,25 +76,14 @@ def settled(action: Callable[[], Result]) -> Result:
 
         def on_start(self, found: event.Event) -> None:
             seen.append(found)
-            if found.kind == "numba:compile":
-                _say_once()
 
         def on_end(self, found: event.Event) -> None:
             pass
 
     for _ in range(MOST_REPEATS):
         seen: list[event.Event] = []
-        with (
-            event.install_listener("numba:compiler_lock", Loads()),
-            event.install_listener("numba:compile", Loads()),
-        ):
+        with event.install_listener("numba:compiler_lock", Loads()):
             result = action()
         if not seen:
             break
     return result
-
-
-@cache
-def _say_once() -> None:
-    # a warning of the logging module: on standard error unless its reader wants it otherwise
-    logging.getLogger(__name__).warning("compiling, once; it is in no time that is shown")

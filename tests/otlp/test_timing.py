@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import otlp
-from otlp import reductions
+from otlp import reductions, timing
+from otlp.numerics.compiled import compiled
 from otlp.plan import Marginals, TablePlan
 from otlp.solvers import SOLVERS
 from otlp.timing import Stopwatch, Timings
@@ -154,3 +155,34 @@ for name in ("global-resolution", "linear-program", "max-flow", "random-ranks"):
 assert not Slow.names, Slow.names
 """
     run_python(code)
+
+
+def test_what_compiles_for_other_types_is_loading() -> None:
+    """The second signature of a kernel is no more in a time than the first."""
+    kernel = compiled(lambda x: x + x)
+    for argument in (1.0, 1):
+        watch = Stopwatch()
+        assert kernel(argument) == 2
+        watch.lap("solve")
+        taken = watch.read()
+        assert taken.load > taken.solve
+
+
+def test_loading_inside_loading_counts_once() -> None:
+    watch = Stopwatch()
+    with timing.loading(), timing.loading():
+        wait()
+    watch.lap("solve")
+    assert MOMENT <= watch.read().load and watch.read().solve >= 0.0
+
+
+def test_long_loading_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    timing.say_once.cache_clear()
+    monkeypatch.setattr(timing, "SILENCE", -1.0)
+    for _ in range(2):
+        with timing.loading():
+            wait()
+    assert len([one for one in caplog.records if "loading its kernels" in one.message]) == 1
+    assert "setLevel('ERROR')" in caplog.text

@@ -51,9 +51,14 @@ class CandidateReport:
         """Whether no test rejects."""
         return not any(test.rejected for test in self.tests.values())
 
+    @property
+    def verdict(self) -> Verdict:
+        """`NOT_REJECTED`, or `DRAFTS_DIFFER`."""
+        return Verdict.NOT_REJECTED if self.passed else Verdict.DRAFTS_DIFFER
+
     def __str__(self) -> str:
         """Say in a line for each test what was found."""
-        verb = "follow" if self.passed else f"do NOT follow ({Verdict.DRAFTS_DIFFER.name})"
+        verb = "follow" if self.passed else f"do NOT follow ({self.verdict.name})"
         lines = [f"Candidate generator {self.generator}: drafts {verb} the q that is handed over."]
         for name, test in self.tests.items():
             lines.append(

@@ -15,7 +15,11 @@ import numpy as np
 import pytest
 
 import otlp
+from otlp.auditing.report import Verdict
+from otlp.cli.ending import AnswerIsNo
+from otlp.cli.judging import tell
 from otlp.data import captures
+from otlp.solvers import make_solver
 from tests.example_captures import example
 from tests.otlp.cli import command
 from tests.processes import alive, parent
@@ -233,3 +237,22 @@ def gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.05)
     return not alive(pid)
+
+
+def test_the_first_line_and_the_status_are_of_one_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A right verifier with drafts that differ: what is wrong is the headline."""
+
+    class Drafts:
+        passed, verdict = False, Verdict.DRAFTS_DIFFER
+
+        def __str__(self) -> str:
+            return "Its drafts do NOT follow its q."
+
+    report = otlp.audit(make_solver("naive"), [0.5, 0.5], otlp.IID([0.9, 0.1], 1))
+    with pytest.raises(AnswerIsNo):
+        tell(report, {}, tmp_path / "found.json", checked=[Drafts()])
+    assert capsys.readouterr().out.startswith("DRAFTS_DIFFER: Its drafts do NOT follow its q.")
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert (written["verdict"], written["passed"]) == ("DRAFTS_DIFFER", False)
