@@ -13,6 +13,7 @@ from otlp.auditing.argument_order import swap_laws
 from otlp.auditing.drafted_tree import DraftedRound
 from otlp.auditing.enumeration import NotEnumerableError
 from otlp.auditing.exact import audit_conditionals, audit_exactly
+from otlp.auditing.own_draws import Drafter, audit_own_draws, own_draws
 from otlp.auditing.real_calls import CALLS, RefutedError
 from otlp.auditing.report import AuditReport, AuditSettings, Verdict
 from otlp.auditing.round_subject import RoundSampler, round_subject
@@ -123,6 +124,7 @@ def audit_rounds(
     drafts: DraftedRound,
     *,
     sampler: RoundSampler | None = None,
+    drafter: Drafter | None = None,
     batch: int | None = None,
     samples: int = 20_000,
     false_alarm_rate: float = 1e-6,
@@ -153,6 +155,11 @@ def audit_rounds(
     sampler : callable, optional
         ``sampler(draft_tables, rng) -> tokens``, node by node (path by path): what really draws
         the drafts, checked against `drafts`.
+    drafter : callable, optional
+        ``drafter(draft_tables, rows) -> tokens`` of shape (rows, N): an engine's own draft sampler,
+        with the generator, seeds and offsets that its verifier, the rule, goes on with.  `samples`
+        rounds (or batches) are then played one after the other from that state, and successive
+        ones tested for independence, too.  `rows` is 1 without `batch`.
     batch : int, optional
         The rule takes several rounds at once: every array has a leading axis, of this length at
         most when played and 1 when followed, and a row of tokens a round is returned.  The tokens
@@ -195,8 +202,11 @@ def audit_rounds(
     >>> otlp.audit_rounds(rule, target.tables, draft.tables, DraftedPaths(1, 2)).verdict.name
     'LOSSLESS'
     """
-    how = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
-    return _judge(round_subject(rule, target, draft, drafts, sampler, batch, name), *how)
+    how: Any = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
+    subject = round_subject(rule, target, draft, drafts, sampler, batch, name)
+    if drafter is not None:
+        return audit_own_draws(own_draws(subject, drafter), AuditSettings(*how))
+    return _judge(subject, *how)
 
 
 def _judge(subject: Subject, *how: Any) -> AuditReport:

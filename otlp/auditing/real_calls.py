@@ -37,16 +37,22 @@ class RefutedError(NotEnumerableError):
 
 
 def play_rounds(
-    subject: Subject, rounds: int, rng: np.random.Generator, progress: Progress
+    subject: Subject,
+    rounds: int,
+    rng: np.random.Generator,
+    progress: Progress,
+    step: int | None = None,
 ) -> tuple[IntArray, list[Output]]:
     """Drafted tokens and outputs of many rounds, in batches of as many rows as the rule takes.
+
+    `step` rounds are drafted before they are verified, by default as many as that.
 
     Raises
     ------
     SizeLimitError
         If the drafted tuples would take more than 2 GiB.
     """
-    width, step = subject.width, subject.batch or BATCH
+    width, step = subject.width, step or subject.batch or BATCH
     check_memory(f"{rounds:,} tuples of n = {width:,} drafts", 16.0 * rounds * width, MEMORY_LIMIT)
     outputs: list[Output] = []
     tokens = np.empty((rounds, width), dtype=np.int64)

@@ -39,6 +39,8 @@ class Verdict(Enum):
     RULE_FAILED = "The rule raises an error, or gives what is no token or no distribution."
     DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
     SAMPLE_DIFFERS = "The plan's sample does not follow its conditional."
+    ROUNDS_DEPEND = "Successive rounds are not independent: random numbers are used again."
+    DRAWS_SHARED = "Text is not the target's, as drafts and verification share random numbers."
     TEXTS_DIFFER = "The server's texts do not follow those of the baseline."
 
     @property
@@ -176,6 +178,11 @@ class AuditReport:
     lossless_swapped : bool
         Whether nothing is wrong with the rule once it is handed q for p and p for q; looked for
         where something is wrong with a rule over one token.
+    successive : mapping of str to GTest
+        The G-tests of independence of successive rounds that were drafted by an engine's own
+        random state, by what was paired; empty elsewhere.
+    apart : GTest or None
+        Where text of such rounds is not the target's, and is with drafts drawn apart: its test.
 
     Examples
     --------
@@ -213,6 +220,8 @@ class AuditReport:
     real_tests: Mapping[str, GTest] = field(default_factory=dict)
     reading: str = ""
     lossless_swapped: bool = False
+    successive: Mapping[str, GTest] = field(default_factory=dict)
+    apart: GTest | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -220,10 +229,12 @@ class AuditReport:
         exact = self.test is None
         if sum(self.failures.values()) > (self.tolerance if exact else 0.0):
             return Verdict.RULE_FAILED
+        if any(test.rejected for test in self.successive.values()):
+            return Verdict.ROUNDS_DEPEND
         if self.drafts is not None and not self.drafts.agrees:
             return Verdict.DRAFTS_DIFFER
         if self.interval[1] > self.tolerance if self.test is None else self.test.rejected:
-            return Verdict.NOT_LOSSLESS
+            return Verdict.DRAWS_SHARED if self.apart else Verdict.NOT_LOSSLESS
         if self.sample_error > self.tolerance or (self.sample_test and self.sample_test.rejected):
             return Verdict.SAMPLE_DIFFERS
         return Verdict.LOSSLESS if exact else Verdict.NOT_REJECTED
@@ -337,7 +348,22 @@ class AuditReport:
             f"({self.confidence:.0%} confidence).",
             f"G-test: {test}; false-alarm rate {self.false_alarm_rate:.0e} over all tests.",
             describe_power(test),
+            *self._in_sequence(),
         ]
+
+    def _in_sequence(self) -> list[str]:
+        lines = []
+        if self.successive:
+            what, least = min(self.successive.items(), key=lambda entry: entry[1].p_value)
+            lines.append(f"Successive rounds, {len(self.successive)} tests; {what}: {least}.")
+            varying = [test for test in self.successive.values() if test.degrees] or [least]
+            weakest = max(varying, key=lambda test: test.detectable)
+            lines.append(describe_power(weakest, "A dependence of total variation"))
+        if self.apart is not None:
+            lines.append(
+                f"With drafts that are drawn apart no deviation is found (G-test: {self.apart})."
+            )
+        return lines
 
 
 def report_on(
@@ -384,12 +410,9 @@ def _describe_real(tests: Mapping[str, GTest]) -> list[str]:
     return [said, describe_power(outputs)]
 
 
-def describe_power(test: GTest) -> str:
+def describe_power(test: GTest, what: str = "A total variation of") -> str:
     """Say what a test would have found."""
     if test.detectable >= 1.0:
         return "No deviation is sure to be found: raise samples, or take p and q over fewer tokens."
     least = float(UPWARDS.create_decimal(test.detectable))
-    return (
-        f"A total variation of {least:.2g} or more would have been found with "
-        f"probability {test.power:.0%}."
-    )
+    return f"{what} {least:.2g} or more would have been found with probability {test.power:.0%}."

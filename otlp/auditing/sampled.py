@@ -29,8 +29,15 @@ def audit_by_sampling(subject: Subject, settings: AuditSettings, why: str) -> Au
     SizeLimitError
         If the drafted tuples would take more than 2 GiB.
     """
+    played = play_rounds(subject, settings.samples, settings.rng, settings.progress)
+    return judge_sample(subject, settings, why, *played)
+
+
+def judge_sample(
+    subject: Subject, settings: AuditSettings, why: str, tokens: IntArray, outputs: list[Output]
+) -> AuditReport:
+    """Test drafts and outputs that were played; the tests share the false-alarm rate equally."""
     samples, rng, confidence = settings.samples, settings.rng, settings.confidence
-    tokens, outputs = play_rounds(subject, samples, rng, settings.progress)
     failures = Counter(output.what for output in outputs if isinstance(output, Failure))
     plan = subject.plan is not None
     share = settings.false_alarm_rate / (1 + subject.checked + plan)

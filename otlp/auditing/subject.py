@@ -134,8 +134,7 @@ class Subject(ABC):
         try:
             drawn = [check_tokens(self.sampler(rng), self.width, size) for _ in range(rounds)]
         except (Exception, SystemExit) as error:
-            own = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
-            raise InvalidInputError(f"the sampler of the drafts{own}") from error
+            raise no_drafts("the sampler of the drafts", error) from error
         return np.stack(drawn)
 
     @abstractmethod
@@ -236,6 +235,12 @@ def call(rule: Callable[..., Any], *given: Any) -> Any:
         if isinstance(given[-1], RandomSource) and type(error).__module__.startswith("numba"):
             given[-1].give_up("it draws in code that numba compiled, which cannot be followed")
         return Failure(raised(error))
+
+
+def no_drafts(what: str, error: BaseException) -> InvalidInputError:
+    """What is said of a function that gives no drafts."""
+    own = f": {one_line(error)}" if isinstance(error, OTLPError) else f" {raised(error)}"
+    return InvalidInputError(what + own)
 
 
 def raised(error: BaseException) -> str:

@@ -42,6 +42,7 @@ def assert_lossless(
     dtypes: Sequence[str] = ("float64", "float32"),
     least_error: float = 0.1,
     sampler: Callable[..., Any] | None = None,
+    drafter: Callable[..., Any] | None = None,
     batch: int | None = None,
     samples: int = 20_000,
     false_alarm_rate: float = 1e-6,
@@ -67,8 +68,8 @@ def assert_lossless(
         What p and q are handed over as, by NumPy's names.
     least_error : float
         Total variation that a sample must be able to find: that much is planted in the control.
-    sampler, batch
-        See `otlp.audit_rounds`; a sampler of one token is not taken.
+    sampler, drafter, batch
+        See `otlp.audit_rounds`; of one token none is taken.
     samples, false_alarm_rate, tolerance, max_paths
         See `otlp.auditing.AuditSettings`.  The rate is that of one audit of the grid.
     seed : int
@@ -106,8 +107,8 @@ def assert_lossless(
     >>> [report.verdict.name for report in reports[:2]]
     ['NOT_LOSSLESS', 'LOSSLESS']
     """
-    sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, sampler, batch)
-    of_rounds = {"sampler": sampler, "batch": batch}
+    of_rounds = {"sampler": sampler, "drafter": drafter, "batch": batch}
+    sizes = _checked(rule, drafts, vocab_sizes, dtypes, least_error, of_rounds)
     how = {"samples": samples, "false_alarm_rate": false_alarm_rate}
     how |= {"tolerance": tolerance, "max_paths": max_paths}
     judged = partial(_judged, drafts=drafts, seed=seed, of_rounds=of_rounds, how=how)
@@ -129,8 +130,7 @@ def _checked(
     vocab_sizes: Sequence[int],
     dtypes: Sequence[str],
     least_error: float,
-    sampler: object,
-    batch: int | None,
+    of_rounds: dict[str, Any],
 ) -> list[int]:
     """The numbers of tokens, where all arguments are in their ranges."""
     rounds = isinstance(drafts, DraftedPaths | DraftedTree)
@@ -140,8 +140,11 @@ def _checked(
             "pass a callable rule, what it verifies (DraftedPaths, DraftedTree, or a callable from "
             "q to a draft scheme), and at least one number of tokens and one dtype"
         )
-    if not rounds and (sampler is not None or batch is not None):
-        raise InvalidInputError("sampler and batch are of rounds: pass DraftedPaths or DraftedTree")
+    given = [name for name, value in of_rounds.items() if value is not None]
+    if not rounds and given:
+        raise InvalidInputError(
+            f"{' and '.join(given)}: for rounds alone; pass DraftedPaths or DraftedTree"
+        )
     check_number("least_error", least_error, lambda x: 0.0 < x < 0.5, "be between 0 and 0.5")
     return sizes
 

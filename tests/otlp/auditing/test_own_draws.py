@@ -1,0 +1,159 @@
+"""Rounds that an engine drafts itself: right ones pass, and each mistake fails by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp import audit_rounds
+from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
+from otlp.auditing.successive import independence_test, successive_tests
+from otlp.errors import InvalidInputError
+from otlp.testing import assert_lossless
+from otlp.testing.plain_block import verify_block
+from tests.otlp.auditing import own_engines
+from tests.otlp.auditing.own_engines import Engine, OneStream, OwnRows, SharedRows
+
+PATH = DraftedPaths(1, own_engines.LENGTH)
+
+TARGET, DRAFT = np.array([0.0, 0.7, 0.3]), np.array([0.5, 0.45, 0.05])
+"""What is left is shared alike by a token that is often drafted, and one that is not."""
+
+
+TARGETS = {"CoinOfOne": DRAFT, "AdvancedByAccepted": np.array([0.3, 0.4, 0.3])}
+"""Nothing to reject, and more to accept."""
+
+
+def repeated(law: Any, length: int) -> list[Any]:
+    return [np.broadcast_to(law, (law.size,) * t + law.shape).copy() for t in range(length)]
+
+
+def played(engine: Engine, target: Any = TARGET, seed: int = 0, **more: Any) -> AuditReport:
+    models = repeated(target, 3), repeated(DRAFT, 2)
+    how: dict[str, Any] = {"samples": 2_500, "rng": np.random.default_rng(seed), **more}
+    return audit_rounds(engine.verify, *models, PATH, drafter=engine.draft, **how)
+
+
+TWINS = {
+    "OneStream": Verdict.DRAWS_SHARED,
+    "AdvancedByAccepted": Verdict.ROUNDS_DEPEND,
+    "Replayed": Verdict.ROUNDS_DEPEND,
+    "CoinOfOne": Verdict.RULE_FAILED,
+    "OtherPrecision": Verdict.DRAFTS_DIFFER,
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", TWINS)
+def test_each_mistake_fails_by_its_name(name: str) -> None:
+    target = TARGETS.get(name, TARGET)
+    report = played(getattr(own_engines, name)(), target)
+    assert report.verdict is TWINS[name], report
+
+
+@pytest.mark.parametrize("target", [TARGET, DRAFT])
+def test_the_same_engine_without_a_mistake_passes(target: Any) -> None:
+    report = played(Engine(), target)
+    assert report.verdict is Verdict.NOT_REJECTED
+    assert len(report.successive) == 36 and report.false_alarm_rate == 1e-6
+    said = str(report)
+    assert "Successive rounds, 36 tests" in said and "A dependence of total variation" in said
+
+
+def test_numbers_that_are_shared_are_told_from_a_wrong_rule() -> None:
+    class Accepts(Engine):
+        def coin(self, offset: int) -> float:
+            return -1.0
+
+    shared, wrong = played(OneStream()), played(Accepts())
+    assert "With drafts that are drawn apart no deviation is found" in str(shared)
+    assert wrong.verdict is Verdict.NOT_LOSSLESS and wrong.apart is None
+
+
+def test_rows_of_a_batch_that_share_numbers() -> None:
+    assert played(SharedRows(), batch=5).verdict is Verdict.ROUNDS_DEPEND
+    right = played(OwnRows(), batch=5)
+    assert right.verdict is Verdict.NOT_REJECTED
+    assert "last token with first draft, 5 later" in right.successive
+
+
+def test_a_test_suite_fails_too() -> None:
+    engine = own_engines.AdvancedByAccepted()
+    how: dict[str, Any] = {"vocab_sizes": [3], "dtypes": ["float64"], "least_error": 0.4}
+    with pytest.raises(AssertionError, match="ROUNDS_DEPEND"):
+        assert_lossless(engine.verify, PATH, drafter=engine.draft, samples=1_500, **how)
+
+
+@pytest.mark.slow
+def test_forty_right_rounds_are_not_rejected() -> None:
+    """Ours and plain references, each with a state of its own, on models of its own."""
+    for seed in range(40):
+        rng, size = np.random.default_rng(seed), 2 + seed % 3
+        laws = [rng.dirichlet(np.ones(size), size**t).reshape((size,) * (t + 1)) for t in range(3)]
+        drafted = [rng.dirichlet(np.ones(size), size**t).reshape((size,) * (t + 1)) for t in (0, 1)]
+        engine = Engine(size, seed)
+        own = np.random.default_rng(seed + 1000)
+
+        def block(x: Any, p: Any, q: Any, _: Any, own: Any = own) -> Any:
+            return verify_block(x[0].tolist(), p[0].tolist(), q[0].tolist(), own.random)
+
+        def drafts(tables: Any, rows: int, own: Any = own) -> Any:
+            first = own.choice(len(tables[0]), p=tables[0])
+            return [[first, own.choice(len(tables[0]), p=tables[1][first])]]
+
+        rule, drafter = (block, drafts) if seed % 2 else (engine.verify, engine.draft)
+        report = audit_rounds(rule, laws, drafted, PATH, drafter=drafter, samples=2_000, rng=rng)
+        assert report.verdict is Verdict.NOT_REJECTED, report
+
+
+def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
+    """Pairs overlap, and the drafts of a round bear on what comes of it."""
+    found: list[float] = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        drafts = rng.choice(4, p=[0.4, 0.3, 0.2, 0.1], size=3_000)
+        outputs = np.where(rng.random(3_000) < 0.5, drafts, 0)
+        tests = successive_tests(drafts[:, None].tolist(), outputs[:, None].tolist(), 1e-6)
+        found += [test.p_value for test in tests.values()]
+    for level in (0.05, 0.25, 0.5):
+        share, noise = float(np.mean(np.array(found) < level)), np.sqrt(level / len(found))
+        assert abs(share - level) < 3.5 * noise
+
+
+def test_a_dependence_of_the_stated_size_is_found() -> None:
+    """Nine times in ten: planted where rounds repeat the one before."""
+    first = independence_test(*np.random.default_rng(0).integers(3, size=(2, 4_000)), 1e-6)
+    copied, found = first.detectable / (2 / 3), 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        x, y = rng.integers(3, size=(2, 4_000))
+        y = np.where(rng.random(4_000) < copied, x, y)
+        found += independence_test(x, y, 1e-6).rejected
+    assert found >= 84  # 90 less two deviations
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        (3, "pass a callable"),
+        (lambda tables, rows: [[0]], r"the drafter: draft_tokens has shape \(1, 1\)"),
+        (lambda tables, rows: [[0, 0]] * 2, "drafts 2 rows in place of 1"),
+        (lambda tables, rows: [[0, 7]], "the drafter: "),
+        (lambda tables, rows: 1 / 0, "the drafter raises ZeroDivisionError"),
+    ],
+)
+def test_what_is_no_drafter_is_refused(drafter: Any, said: str) -> None:
+    models = repeated(TARGET, 3), repeated(DRAFT, 2)
+    with pytest.raises(InvalidInputError, match=said):
+        audit_rounds(Engine().verify, *models, PATH, drafter=drafter)
+
+
+def test_a_drafter_stands_alone() -> None:
+    models = repeated(TARGET, 3), repeated(DRAFT, 2)
+    with pytest.raises(InvalidInputError, match="pass one of them"):
+        more: dict[str, Any] = {"drafter": Engine().draft, "sampler": lambda tables, rng: [0, 0]}
+        audit_rounds(Engine().verify, *models, PATH, **more)
+    with pytest.raises(InvalidInputError, match="drafter: for rounds alone"):
+        assert_lossless(lambda *given: 0, lambda q: DraftedTree([0]), drafter=Engine().draft)  # type: ignore[arg-type, return-value]
