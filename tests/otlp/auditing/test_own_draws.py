@@ -111,12 +111,16 @@ def test_forty_right_rounds_are_not_rejected() -> None:
 def test_p_values_of_pairs_are_uniform_for_independent_rounds() -> None:
     """Pairs overlap, and the drafts of a round bear on what comes of it."""
     found: list[float] = []
-    for seed in range(60):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         drafts = rng.choice(4, p=[0.4, 0.3, 0.2, 0.1], size=3_000)
         outputs = np.where(rng.random(3_000) < 0.5, drafts, 0)
         tests = successive_tests(drafts[:, None].tolist(), outputs[:, None].tolist(), 1e-6)
-        found += [test.p_value for test in tests.values()]
+        found += [
+            test.p_value
+            for name, test in tests.items()
+            if name.startswith("last token with first d")
+        ]
     for level in (0.05, 0.25, 0.5):
         share, noise = float(np.mean(np.array(found) < level)), np.sqrt(level / len(found))
         assert abs(share - level) < 3.5 * noise
