@@ -26,15 +26,11 @@ from otlp.batched.rules import (
     speculative_sampling,
 )
 from otlp.batched.sampling import sample, sample_without_replacement, softmax, uniforms
-from otlp.batched.tree_shapes import TreeShape
-from otlp.batched.trees import TreeRound, verify_tree
 
 __all__ = [
     "PADDING",
     "BatchedRound",
     "Certificate",
-    "TreeRound",
-    "TreeShape",
     "acceptance",
     "k_seq",
     "recursive_rejection",
@@ -46,5 +42,4 @@ __all__ = [
     "uniforms",
     "verify",
     "verify_paths",
-    "verify_tree",
 ]

@@ -19,7 +19,6 @@ from otlp.batched.checks import (
 from otlp.batched.numerics import SECTIONS
 from otlp.batched.rows import PADDING, in_chunks, row_sums
 from otlp.batched.sampling import uniforms
-from otlp.batched.tree_checks import check_alike
 from otlp.batched.two_slice import (
     BatchedScoreLaw,
     TwoSlice,
@@ -28,6 +27,7 @@ from otlp.batched.two_slice import (
     root_law,
     two_slice_step,
 )
+from otlp.distribution import SUM_TOLERANCE
 from otlp.errors import InvalidInputError
 
 AXES = ("row", "path", "level")
@@ -251,4 +251,34 @@ def _check_shared(rows: Tensor, tokens: Tensor, name: str) -> None:
         row, path = (first != own).nonzero(as_tuple=True)
         pairs = row, first[row, path], path
         reason = f"paths {{}} and {{}} share their first {level} tokens"
-        check_alike(rows[:, :, level], pairs, name, reason)
+        _check_alike(rows[:, :, level], pairs, name, reason)
+
+
+def _check_alike(
+    rows: Tensor, pairs: tuple[Tensor, Tensor, Tensor], name: str, reason: str
+) -> None:
+    """Raise `InvalidInputError` unless rows after equal prefixes are equal.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, N, V)
+    pairs : tuple of Tensor, shape (M,) each
+        Numbers of a row, and of two places there.
+    name : str
+        What holds the rows.
+    reason : str
+        Why they must be equal, with two ``{}`` for the places.
+    """
+    tolerance = SUM_TOLERANCE[rows.element_size()]
+
+    def gaps(row: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor]:
+        return ((rows[row, one].double() - rows[row, other].double()).abs().amax(1),)
+
+    (gap,) = in_chunks(gaps, rows.shape[2], *pairs)
+    if bool((gap > tolerance).any()):
+        at = int((gap > tolerance).to(torch.int8).argmax())
+        row, one, other = (int(part[at]) for part in pairs)
+        raise InvalidInputError(
+            f"{name} row {row}: {reason.format(one, other)}, but the distributions after them "
+            f"differ by {float(gap[at]):.3g}: they must be equal"
+        )

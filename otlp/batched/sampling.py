@@ -24,8 +24,6 @@ from otlp.batched.checks import (
 )
 from otlp.batched.numerics import draw_index
 from otlp.batched.rows import chunks, row_sums
-from otlp.batched.tree_checks import check_tree_tokens
-from otlp.batched.tree_shapes import TreeShape
 from otlp.errors import InvalidInputError
 
 MOST_DRAFTS = 100_000_000
@@ -206,7 +204,6 @@ def uniforms(
     draft_tokens: Tensor,
     generator: torch.Generator | Tensor | None = None,
     *,
-    shape: TreeShape | None = None,
     validate: bool = True,
 ) -> Tensor:
     """Draw the random numbers that one verification of these drafts needs.
@@ -214,18 +211,16 @@ def uniforms(
     Parameters
     ----------
     draft_tokens : Tensor of int, shape (B, N) or (B, K, L)
-        As for `otlp.batched.verify` or `otlp.batched.verify_paths`; or (B, S), with a shape.
+        As for `otlp.batched.verify` or `otlp.batched.verify_paths`.
     generator : torch.Generator, Tensor or None
         A generator on the device of `draft_tokens`; None is PyTorch's own; numbers drawn
         earlier are checked and returned.
-    shape : TreeShape, optional
-        That of trees, for `otlp.batched.verify_tree`.
     validate : bool
         See that numbers drawn earlier lie in [0, 1), which waits for the device.
 
     Returns
     -------
-    Tensor, shape (B, 3 N + 2), (B, K + L + 2) or (B, S + L + 3), float64, in [0, 1)
+    Tensor, shape (B, 3 N + 2) or (B, K + L + 2), float64, in [0, 1)
         May be passed in place of a generator: into compiled code, or as the buffer that a CUDA
         graph reads and that is refilled before each replay.
 
@@ -246,9 +241,6 @@ def uniforms(
     check_tokens(draft_tokens, "draft_tokens", "B, K, L" if paths else "B, N")
     batch, *sizes = draft_tokens.shape
     count = sum(sizes) + 2 if paths else 3 * sizes[0] + 2
-    if shape is not None:
-        check_tree_tokens(draft_tokens, "draft_tokens", shape)
-        count = shape.slots + shape.length + 3
     return random_numbers((batch, count), generator, draft_tokens, validate)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import prod
 from time import perf_counter, process_time
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from otlp.batched.trees import TreeRound
 from otlp.checks import is_a, token_ids, whole_number
 from otlp.decode.drafting import no_draft, prefix_tree
 from otlp.decode.models.memory import is_out_of_memory
@@ -33,7 +33,12 @@ from otlp.device.steps import (
     settle,
     target_step,
 )
-from otlp.device.verifying import verification_on_cpu, verify_on_device
+from otlp.device.verifying import (
+    TreeRound,
+    check_branching,
+    verification_on_cpu,
+    verify_on_device,
+)
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, SizeLimitError
 
@@ -60,7 +65,7 @@ class DeviceLoop:
         K i.i.d. paths of L tokens: block verification for one path, the two-slice rule for more.
     branching : sequence of int, optional
         In their place a prefix tree of i.i.d. children, so many of each token by depth, and the
-        tournament; K, 1, ..., 1 are K paths.
+        tournament; K, 1, ..., 1 are K paths.  Other trees are verified on a CPU alone.
     sampling : Sampling, optional
         From logits to next-token distributions, of both models.
     draft_temperature : float, optional
@@ -135,6 +140,8 @@ class DeviceLoop:
         self.branching = () if draft is None else tuple(branching)
         self.slots = slots if slots is None else whole_number(slots, "the number of slots")
         self.device = target.device
+        if verify is None:
+            check_branching(self.branching, self.device)
         self.ends = self._tensor(token_ids(list(ends), "ends", target.vocab_size).tolist())
         is_a(compiled, bool, "compiled")
         for name, value in (("verify", verify), ("clock", clock), ("capture", capture)):
@@ -167,8 +174,7 @@ class DeviceLoop:
         """Uniform numbers that a round takes for each text."""
         if not self.length:
             return 1
-        scores = self.tree.paths if self.tree.is_iid_paths else self.nodes + 2
-        return self.nodes + scores + self.length + 2
+        return self.nodes + prod(self.branching) + self.length + 2
 
     @property
     def uncompiled(self) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from otlp.batched.trees import TreeRound
 from otlp.device.llama import Cache
 from otlp.device.steps import Progress
+from otlp.device.verifying import TreeRound
 
 PARTS = ("draft", "target", "verification", "rest")
 """What the time of a round is divided into."""

@@ -1,27 +1,42 @@
-"""Verification of drafted prefix trees, paths among them: a kernel on the CPU, else batched."""
+"""Verification of drafted paths on the device, and of prefix trees on the CPU, by a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import accumulate
 from math import prod
 from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from otlp.batched.paths import verify_paths
-from otlp.batched.tree_shapes import TreeShape
-from otlp.batched.trees import TreeRound, verify_tree
-from otlp.decode.drafting import prefix_tree
 from otlp.decode.verification.tournament_kernel import verify_trees
 from otlp.device.steps import by_path
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
 KEPT = (torch.float32, torch.float64)
 """What the kernel reads; other rows are taken as float32."""
+
+
+class TreeRound(NamedTuple):
+    """What a round gives each row.
+
+    Attributes
+    ----------
+    tokens : Tensor, shape (B, L + 1), int64
+        The accepted path, then the correction (or bonus) token, then -1.
+    accepted : Tensor, shape (B,), int64
+        Length of the accepted path, 0 to L.
+    path : Tensor, shape (B, L), int64
+        Slots of the accepted path, then -1: where its cache comes from.
+    """
+
+    tokens: Tensor
+    accepted: Tensor
+    path: Tensor
 
 
 def verify_on_cpu(
@@ -38,14 +53,13 @@ def verify_on_cpu(
         Next-token distributions after the root and each drafted token, level by level; those of the
         draft after the I that have children.
     tokens : Tensor, shape (B, N), int64
-    numbers : Tensor, shape (B, N + L + 4), float64
-        Or (B, K + L + 2) for K paths.
+    numbers : Tensor, shape (B, K + L + 2), float64
+        K is the number of leaves.
 
     Returns
     -------
     TreeRound
-        The same decisions as those of `otlp.batched.verify_tree`, or of `verify_paths`, for the
-        same numbers.
+        On K paths the same decisions as those of `otlp.batched.verify_paths` for the same numbers.
 
     Raises
     ------
@@ -60,7 +74,7 @@ def verify_on_cpu(
     >>> from otlp.device import verify_on_cpu
     >>> model = torch.tensor([0.5, 0.3, 0.2])
     >>> target, draft = model.expand(1, 7, 3), model.expand(1, 3, 3)
-    >>> tokens, numbers = torch.tensor([[0, 1, 0, 2, 1, 1]]), torch.full((1, 12), 0.5).double()
+    >>> tokens, numbers = torch.tensor([[0, 1, 0, 2, 1, 1]]), torch.full((1, 8), 0.5).double()
     >>> verify_on_cpu((2, 2), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
@@ -106,8 +120,7 @@ def verification_on_cpu(
     [1]
     """
     length, leaves = len(branching), prod(branching)
-    spare = 0 if is_paths(branching) else 1  # of `otlp.batched.verify_tree`
-    begin = numbers.shape[-1] - length - 2 - spare - leaves
+    begin = numbers.shape[-1] - length - 2 - leaves
     _check(branching, target, draft, tokens, numbers)
     p, q, drafted, uniform = (part.numpy() for part in (target, draft, tokens, numbers))
     children, batch = np.array(branching), len(tokens)
@@ -141,8 +154,7 @@ def _check(
                 f"{name} is {values.dtype} of shape {tuple(values.shape)}: for a tree of branching "
                 f"{tuple(branching)} it must be {known} of shape {shape}, contiguous"
             )
-    length = len(branching)
-    taken = branching[0] + length + 2 if is_paths(branching) else slots + length + 3
+    taken = prod(branching) + len(branching) + 2
     if numbers.shape[-1] < taken:
         raise InvalidInputError(
             f"numbers has {numbers.shape[-1]} columns: a tree of branching {tuple(branching)} "
@@ -153,25 +165,21 @@ def _check(
 def verify_on_device(
     branching: Sequence[int], target: Tensor, draft: Tensor, tokens: Tensor, numbers: Tensor
 ) -> TreeRound:
-    """Verify by `otlp.batched.verify_paths` or `verify_tree` without a look at the values.
+    """Verify K paths by `otlp.batched.verify_paths` without a look at the values.
 
-    Parameters and result are those of `verify_on_cpu`.
+    Parameters and result are those of `verify_on_cpu`; `check_branching` says which branching.
 
     Examples
     --------
     >>> import torch
     >>> from otlp.device import verify_on_device
     >>> model = torch.tensor([0.5, 0.3, 0.2])
-    >>> target, draft = model.expand(1, 7, 3), model.expand(1, 3, 3)
-    >>> tokens, numbers = torch.tensor([[0, 1, 0, 2, 1, 1]]), torch.full((1, 12), 0.5).double()
-    >>> verify_on_device((2, 2), target, draft, tokens, numbers).accepted.tolist()
+    >>> target, draft = model.expand(1, 5, 3), model.expand(1, 3, 3)
+    >>> tokens, numbers = torch.tensor([[0, 1, 2, 1]]), torch.full((1, 6), 0.5).double()
+    >>> verify_on_device((2, 1), target, draft, tokens, numbers).accepted.tolist()
     [2]
     """
-    if not is_paths(branching):
-        pad = torch.nn.functional.pad
-        draft = pad(draft, (0, 0, 0, target.shape[1] - draft.shape[1]))
-        shape = _shape(tuple(branching), len(tokens))
-        return verify_tree(target, draft, pad(tokens, (1, 0)), shape, numbers, validate=False)
+    check_branching(branching, tokens.device)
     paths, length = branching[0], len(branching)
     drafted = tokens.view(-1, length, paths).transpose(1, 2)
     p, q = (by_path(rows, paths) for rows in (target, draft))
@@ -182,11 +190,15 @@ def verify_on_device(
     return TreeRound(found.tokens, found.accepted, path)
 
 
-def is_paths(branching: Sequence[int]) -> bool:
-    """Whether a tree branches at the root alone."""
-    return all(children == 1 for children in branching[1:])
+def check_branching(branching: Sequence[int], device: torch.device) -> None:
+    """Refuse trees that branch below the root anywhere but on a CPU.
 
-
-@cache
-def _shape(branching: tuple[int, ...], batch: int) -> TreeShape:
-    return TreeShape(torch.tensor(prefix_tree(branching).shape).repeat(batch, 1))
+    Raises
+    ------
+    InvalidInputError
+    """
+    if device.type != "cpu" and any(children > 1 for children in branching[1:]):
+        raise InvalidInputError(
+            f"branching {tuple(branching)} on {device}: a tree that branches below its root is "
+            "verified on a CPU alone; give paths and length, or move the models to the CPU"
+        )

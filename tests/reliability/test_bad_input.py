@@ -133,7 +133,6 @@ def batched_calls() -> Calls:
     target, draft = torch.tensor([P, P]), torch.tensor([Q, Q])
     tokens, numbers = torch.tensor([[0, 1], [2, 1]]), torch.Generator().manual_seed(0)
     base = {"target": target, "draft": draft, "draft_tokens": tokens}
-    shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 1]] * 2))
     rules = ("verify", "k_seq", "recursive_rejection", "recursive_rejection_without_replacement")
     return [
         partial(batched.acceptance, **base),
@@ -150,16 +149,6 @@ def batched_calls() -> Calls:
             batched.verify_paths,
             target=target[0].expand(2, 2, 3, 3), draft=draft[0].expand(2, 2, 2, 3),
             draft_tokens=torch.zeros((2, 2, 2), dtype=torch.int64), generator=numbers,
-        ),
-        partial(
-            batched.verify_tree,
-            target=target[:, None].expand(2, 4, 3), draft=draft[:, None].expand(2, 4, 3),
-            draft_tokens=torch.tensor([[-1, 0, 0, 2]] * 2), shape=shape, generator=numbers,
-            nodes=torch.tensor([[0, 1, 1, 2]] * 2),
-        ),
-        partial(
-            batched.TreeShape,
-            parents=shape.parents, certain=shape.parents > 9, last=shape.parents > 9,
         ),
     ]  # fmt: skip
 

@@ -1,8 +1,8 @@
 """A whole tournament on a prefix tree, as one kernel with its random numbers given.
 
-The same rule as `Tournament` draws by where all slots of a depth have as many children, and the
-same decisions as `otlp.batched.verify_tree` for the same numbers.  On K paths these are the
-decisions of `TwoSlicePaths` and `otlp.batched.verify_paths`, on one path block verification.
+The same rule as `Tournament` draws by where all slots of a depth have as many children.  On K paths
+these are the decisions of `TwoSlicePaths`, and of `otlp.batched.verify_paths` for the same numbers;
+on one path block verification.
 """
 
 from __future__ import annotations

@@ -25,16 +25,8 @@ VERIFIERS = [*RULES.values(), batched.recursive_rejection_without_replacement, b
 OTHERS = [batched.acceptance]
 
 
-FIVE = torch.full((1, 5, 4), 0.25)
-
-
 def arguments(function: Callable) -> dict[str, object]:
-    """Two rows with two drafts, one of two paths of two tokens, or one of a tree."""
-    if function is batched.verify_tree:  # a certain token 0 with one drawn below, two drawn ones
-        certain = torch.tensor([[False, True, False, False, False]])
-        shape = batched.TreeShape(torch.tensor([[-1, 0, 0, 0, 1]]), certain)
-        tokens = torch.tensor([[-1, 0, 1, 1, 3]])
-        return {"target": FIVE, "draft": FIVE, "draft_tokens": tokens, "shape": shape}
+    """Two rows with two drafts, or one of two paths of two tokens."""
     if function is batched.verify_paths:
         rows = torch.full((1, 2, 3, 4), 0.25)
         tokens = torch.tensor([[[0, 1], [0, 3]]])
@@ -134,38 +126,6 @@ def test_logits(logits: object) -> None:
 # --- what is wrong, by name -------------------------------------------------------------------
 
 NAN = float("nan")
-TREES_REFUSED: list[Any] = [
-    ({"shape": None}, InvalidInputError, "shape is a NoneType"),
-    ({"target": None}, InvalidInputError, "target is a NoneType"),
-    ({"target": FIVE[:, 1:]}, InvalidInputError, r"target has shape \(1, 4, 4\)"),
-    ({"target": FIVE[:, :0]}, InvalidInputError, "target"),
-    ({"draft": FIVE[..., 1:]}, InvalidInputError, "draft has"),
-    ({"draft": FIVE.repeat(2, 1, 1)}, InvalidInputError, "draft has"),
-    ({"draft": FIVE.to("meta")}, InvalidInputError, "one device"),
-    ({"draft": FIVE.long()}, InvalidInputError, "float16"),
-    ({"draft_tokens": torch.ones(1, 4).long()}, InvalidInputError, r"draft_tokens has shape \(1,"),
-    ({"draft_tokens": torch.ones(1, 5)}, InvalidInputError, "draft_tokens"),
-    ({"nodes": torch.tensor([[0, 1, 2, 2]])}, InvalidInputError, "nodes has"),
-    ({"nodes": torch.tensor([[0, 1, 2, 2, 5]])}, InvalidInputError,
-     r"nodes row 0, slot 4: node 5 lies outside \[0, 5\)"),
-    ({"nodes": torch.tensor([[0, 1, 2, 2, 2]])}, InvalidInputError,
-     "slot 2: node 2 stands for two different prefixes"),
-    ({"validate": 1}, InvalidInputError, "validate is"),
-    ({"generator": torch.zeros(1, 9).double()}, InvalidInputError, r"must be \(1, 10\)"),
-    (("target", {(0, 4, 0): NAN}), InvalidDistributionError, "target row 0, 4"),
-    (("draft", {(0, 0, 0): NAN}), InvalidDistributionError, "draft row 0, 0"),
-    (("draft", {(0, 1, 0): 0.5}), InvalidDistributionError, "draft row 0, 1"),
-    (("draft_tokens", {(0, 4): 4}), TokenOutOfRangeError, "slot 4: token id 4"),
-    (("draft_tokens", {(0, 2): -1}), TokenOutOfRangeError, "slot 2: token id -1"),
-    (("draft_tokens", {(0, 3): 0}), ZeroProbabilityError,
-     "slot 3: token 0 is also that of a certain sibling"),
-    (("draft", {(0, 0, 1): 0.0, (0, 0, 2): 0.5}), ZeroProbabilityError,
-     "slot 2: token 1 has draft probability 0"),
-    ({"shape": batched.TreeShape(torch.tensor([[-1, 0, 0, 0, 1]]), torch.ones(1, 5).bool())},
-     ZeroProbabilityError, "name certain tokens once"),
-    (("target", {(0, 3, 0): 0.0, (0, 3, 1): 0.5}), InvalidInputError,
-     "nodes 2 and 3 have the same prefix"),
-]  # fmt: skip
 EVEN, APART = torch.full((2, 4), 0.25), torch.device("meta")
 Change = tuple[str, dict[tuple[int, ...], float]]
 """Of an argument, these entries."""
@@ -197,7 +157,6 @@ REFUSED: list[tuple[Callable, Change | dict[str, object], type[OTLPError], str]]
     (batched.verify_paths, ("draft", {(0, path, 0, token): 0.5 * token
                                       for path in range(2) for token in range(2)}),
      ZeroProbabilityError, "row 0, path 0, level 0"),
-    *((batched.verify_tree, *refused) for refused in TREES_REFUSED),
 ]  # fmt: skip
 
 
@@ -221,10 +180,6 @@ def test_bad_input_is_named(function: Callable, change: Any, kind: Any, message:
     function(**arguments(function))
     with pytest.raises(kind, match=message):
         function(**changed(function, change))
-
-
-def test_rows_that_nothing_was_drawn_from_are_not_looked_at() -> None:
-    batched.verify_tree(**changed(batched.verify_tree, ("draft", {(0, 4, 0): NAN})))
 
 
 # --- paths ------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -15,16 +17,18 @@ from otlp.decode import prefix_tree  # noqa: E402
 from otlp.decode.verification.tournament import ELIMINATED, Branch, NodeState  # noqa: E402
 from otlp.decode.verification.tournament_kernel import BLOCK, draw  # noqa: E402
 from otlp.device import verify_on_cpu  # noqa: E402
+from otlp.device.verifying import check_branching  # noqa: E402
 from otlp.distribution import invert_cdf  # noqa: E402
-from otlp.errors import OTLPError  # noqa: E402
+from otlp.errors import InvalidInputError, OTLPError  # noqa: E402
 from otlp.numerics.positive_part import positive_part  # noqa: E402
 from otlp.numerics.score_chains import drawn, root_score  # noqa: E402
 from tests.otlp.device.test_device_loop import PROMPTS, numbers, pair, uncompiled, verifiers  # noqa: E402
 
 
-def by_slot(rows):
-    """Rows of K paths, (B, K, l, V), as those of a tree's slots, level by level."""
-    return torch.cat([rows[:, :1, 0], rows[:, :, 1:].transpose(1, 2).flatten(1, 2)], 1)
+def by_slot(rows, branching: tuple[int, ...]):
+    """A row for each level, (B, l, V), as rows of the slots of a tree, level by level."""
+    widths = list(accumulate(branching, mul, initial=1))[: rows.shape[1]]
+    return torch.cat([rows[:, [at]].expand(-1, width, -1) for at, width in enumerate(widths)], 1)
 
 
 def references(branching: tuple[int, ...], p: Any, q: Any, tokens: Any, uniform: Any) -> Any:
@@ -46,9 +50,8 @@ def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
         if parent not in branches:
             branches[parent] = Branch(state, p[parent], (), (), q[parent], children, 0)
         states.append(branches[parent].child(int(tokens[slot - 1]), False, False))
-    # in front of those for prefixes trees have one number that is not used
-    leaves, spare = prod(branching), int(max(branching[1:], default=1) > 1)
-    scoring = uniform[-length - 2 - spare - leaves :]
+    leaves = prod(branching)
+    scoring = uniform[-length - 2 - leaves :]
     places = [-np.inf if state.score is None else drawn(state.score, scoring[leaf])
               for leaf, state in enumerate(states[-leaves:])]  # fmt: skip
     path = [len(parents) - leaves + int(np.argmax(places))]
@@ -68,7 +71,7 @@ def reference(branching, p, q, tokens, uniform) -> tuple[list[int], int, int]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1), (2, 2), (3, 1, 2), (1, 2)])
+@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1), (4, 1, 1, 1)])
 def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
     models, texts = pair(), []
     for verify in verifiers(branching):
@@ -79,30 +82,36 @@ def test_both_verifiers_decide_alike(branching: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("vocab", [3, 700])
-@pytest.mark.parametrize("paths", [1, 3])
-def test_rows_are_taken_as_stored(paths: int, vocab: int, kind: str) -> None:
+@pytest.mark.parametrize("branching", [(1, 1, 1), (3, 1, 1), (2, 2), (3, 1, 2)])
+def test_rows_are_taken_as_stored(branching: tuple[int, ...], vocab: int, kind: str) -> None:
     """Sums off one, tokens that are never drafted or never wanted, the same law twice."""
     rng = np.random.default_rng(8)
-    batch, length = 64, 3
+    batch, length = 64, len(branching)
     p, q = (
-        torch.from_numpy(rng.dirichlet(np.full(vocab, 0.5), (batch, paths, levels)))
+        torch.from_numpy(rng.dirichlet(np.full(vocab, 0.5), (batch, levels)))
         for levels in (length + 1, length)
     )
     p[..., ::5], q[..., 2::5] = 0.0, 0.0
-    q[:8], p[8:16] = p[:8, :, :length], p[8:16, :, :1]
-    p, q = ((rows * 1.001).to(getattr(torch, kind)) for rows in (p, q))
-    p, q = (rows[:, :1].expand(-1, paths, -1, -1) for rows in (p, q))  # alike after any prefix
+    q[:8], p[8:16] = p[:8, :length], p[8:16, :1]
+    p, q = (by_slot((rows * 1.001).to(getattr(torch, kind)), branching) for rows in (p, q))
+    above = q[:, torch.tensor(prefix_tree(branching).shape[1:])]
     seeded = torch.Generator().manual_seed(8)
-    tokens = torch.multinomial(q.flatten(0, 2).float(), 1, generator=seeded)
-    drafted = tokens.reshape(batch, paths, length).transpose(1, 2).flatten(1)
-    uniform = torch.from_numpy(rng.random((batch, paths + length + 2)))
-    branching = (paths, *[1] * (length - 1))
-    given = by_slot(p), by_slot(q), drafted, uniform
+    drafted = torch.multinomial(above.flatten(0, 1).float(), 1, generator=seeded).view(batch, -1)
+    uniform = torch.from_numpy(rng.random((batch, prod(branching) + length + 2)))
+    given = p, q, drafted, uniform
     found = verify_on_cpu(branching, *given)
     for row, (slots, accepted, token) in enumerate(references(branching, *given)):
         kept = [int(drafted[row, slot - 1]) for slot in slots[:accepted]]
         assert found.tokens[row].tolist() == [*kept, token, *[-1] * (length - accepted)]
+        assert found.path[row].tolist() == [*slots[:accepted], *[-1] * (length - accepted)]
     assert {0, length} <= set(found.accepted.tolist())
+
+
+def test_trees_are_verified_on_a_cpu_alone() -> None:
+    check_branching((2, 2), torch.device("cpu"))
+    check_branching((2, 1), torch.device("cuda"))
+    with pytest.raises(InvalidInputError, match=r"branching \(2, 2\) on cuda: .* on a CPU alone"):
+        check_branching((2, 2), torch.device("cuda"))
 
 
 def test_a_draw_steps_over_blocks() -> None:
@@ -132,7 +141,7 @@ def test_verification_reads_no_other_memory(name: str, change: Any) -> None:
     law = torch.tensor([0.5, 0.3, 0.2])
     parts = {
         "target": law.repeat(1, 7, 1), "draft": law.repeat(1, 3, 1),
-        "tokens": torch.tensor([[0, 1, 0, 2, 1, 1]]), "numbers": torch.full((1, 12), 0.5).double(),
+        "tokens": torch.tensor([[0, 1, 0, 2, 1, 1]]), "numbers": torch.full((1, 8), 0.5).double(),
     }  # fmt: skip
     assert verify_on_cpu((2, 2), **parts).accepted.tolist() == [2]
     with pytest.raises(OTLPError, match=r"must (be|lie)|takes"):
@@ -146,11 +155,11 @@ def played_alike(branching: tuple[int, ...], texts: int, rounds: int) -> None:
     def checking(p, q, tokens, uniform):
         nonlocal played
         given = p, q, tokens, uniform
-        found, there = (verify(*given) for verify in verifiers(branching))
+        found, *there = (verify(*given) for verify in verifiers(branching))
         for row, (slots, accepted, token) in enumerate(references(branching, *given)):
             kept = tokens[row, torch.tensor(slots[:accepted], dtype=torch.long) - 1]
             assert found.path[row, :accepted].tolist() == slots[:accepted]
-            for one in (found, there):
+            for one in (found, *there):
                 assert int(one.accepted[row]) == accepted
                 assert int(one.tokens[row, accepted]) == token
                 assert (one.tokens[row, :accepted] == kept).all()
