@@ -32,13 +32,13 @@ from otlp.decode import (
     ALGORITHMS,
     RandomChooser,
     Sampling,
-    no_draft,
+    decode,
 )
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.verification.top_down import LARGEST_HUB_TREE
 from otlp.distribution import IntArray
 from otlp.studies.canvas import figure
-from otlp.studies.decoding import Setting, decode
+from otlp.studies.decoding import Setting
 from otlp.studies.estimate import Estimate, ratio
 from otlp.studies.style import look
 
@@ -144,8 +144,8 @@ def plain_round(
     found = []
     for prompt in prompts:
         rng = np.random.default_rng(0)
-        rounds, _ = decode(*pair, prompt, no_draft(), ALGORITHMS["autoregressive"], rng, tokens)
-        found += [r.target_seconds + r.verify_seconds for r in rounds]
+        (text,) = decode(pair[1], [prompt], tokens, rng)
+        found += [r.target_seconds + r.verify_seconds for r in text.rounds]
     return float(np.median(found))
 
 

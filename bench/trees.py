@@ -30,7 +30,7 @@ from otlp.cli.output import console, progress, table, write_json, write_whole
 from otlp.cli.prompt_files import read_prompts
 from otlp.cli.prompts import encode_prompts, open_pair
 from otlp.data.captures import load
-from otlp.decode import ALGORITHMS, Model, Sampling
+from otlp.decode import ALGORITHMS, Model, Sampling, decode
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
@@ -41,7 +41,6 @@ from otlp.lab.design.gathering import at_temperature
 from otlp.lab.design.text_renewal import without_undrafted
 from otlp.lab.design.written_texts import write_text
 from otlp.studies.canvas import figure
-from otlp.studies.decoding import decode
 from otlp.studies.estimate import ratio
 from otlp.studies.style import look
 
@@ -213,9 +212,11 @@ def check(
             draft = study.draft(pair)
             if scheme.draft_temperature is not None:
                 draft.sampling = Sampling(scheme.draft_temperature)
-            played, _ = decode(
-                draft, study.pair[1], prompt, scheme.drafting, verification, rng, tokens
-            )
+            (text,) = decode(
+                study.pair[1], [prompt], tokens, rng,
+                draft=draft, drafting=scheme.drafting, verification=verification,
+            )  # fmt: skip
+            played = text.rounds
             decoded.append(sum(one.tokens.size for one in played))
             calls.append(len(played))
             study.sample(temperature)

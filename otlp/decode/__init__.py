@@ -24,6 +24,11 @@ A round of decoding has three parts, and one small interface each.
     round = play_round(draft, target, iid_paths(4, 8), TwoSlicePaths(), rng)
     round.tokens            # accepted tokens and the correction; both models have advanced
 
+and `decode` writes texts by such rounds, with a draft or without one:
+
+    decode(target, prompts, 64, rng, draft=draft, drafting=iid_paths(4, 8),
+           verification=TwoSlicePaths())
+
 For a speculative cascade pass ``transform=`` one of `otlp.decode.cascades`: any algorithm takes the
 distribution T(q, p) as its target.
 
@@ -57,6 +62,7 @@ from otlp.decode.drafting import (
     without_replacement,
 )
 from otlp.decode.laws.multipath_lp import multipath_optimum
+from otlp.decode.loop import Text, decode, rounds
 from otlp.decode.models.copying import Copying
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
@@ -108,6 +114,7 @@ __all__ = [
     "Speculative",
     "TabularModel",
     "TargetOnly",
+    "Text",
     "TextModel",
     "TokenTree",
     "TopDown",
@@ -121,6 +128,7 @@ __all__ = [
     "adaptive_depth",
     "check_pair",
     "check_round",
+    "decode",
     "delayed_paths",
     "enumerate_choices",
     "find_verification",
@@ -133,6 +141,7 @@ __all__ = [
     "play_round",
     "prefix_tree",
     "random_pair",
+    "rounds",
     "top_tree",
     "tree_shape",
     "without_replacement",

@@ -76,7 +76,7 @@ class Round:
 
 
 def check_round(
-    draft: Model, target: Model, drafting: Drafting, verification: Verification
+    draft: Model | None, target: Model, drafting: Drafting, verification: Verification
 ) -> None:
     """Refuse models, drafting and verification that do not go together.
 
@@ -97,10 +97,12 @@ def check_round(
     Traceback (most recent call last):
     otlp.errors.UnsupportedProblemError: block: block verifies one i.i.d. path, not 2 ...
     """
-    check_pair(draft, target)
+    check_pair(target if draft is None else draft, target)
     is_a(drafting, Drafting, "drafting")
     is_a(verification, Verification, "verification")
     verification.supports(drafting).require(verification.name)
+    if draft is None and drafting.length:
+        raise InvalidInputError(f"there is no draft model for {drafting!r:.60}: give one")
 
 
 def transformed(transform: Transform, q: FloatArray, p: FloatArray) -> FloatArray:
@@ -119,7 +121,7 @@ def transformed(transform: Transform, q: FloatArray, p: FloatArray) -> FloatArra
 
 
 def aim(
-    draft: Model, tree: DraftTree, targets: FloatArray, transform: Transform | None
+    draft: Model | None, tree: DraftTree, targets: FloatArray, transform: Transform | None
 ) -> FloatArray:
     """Distributions that the verification aims at, shape (N, V).
 
@@ -128,6 +130,8 @@ def aim(
     """
     if transform is None:
         return targets
+    if draft is None:
+        raise InvalidInputError(f"transform {transform!r:.60} is of q and p: give a draft model")
     missing = np.array([n for n in range(len(tree)) if n not in tree.distributions], dtype=np.int64)
     found = draft.distributions(tree, missing) if missing.size else np.empty((0, 0))
     found_q = {**tree.distributions, **dict(zip(missing.tolist(), found, strict=True))}
@@ -175,19 +179,32 @@ def play_round(
     >>> 1 <= played.tokens.size <= 3
     True
     """
-    chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
     check_round(draft, target, drafting, verification)
+    played = scored_round(draft, target, drafting, verification, rng, transform)
+    for model in (draft, target):
+        model.advance(played.tree, played.outcome.node, played.token)
+    return played
+
+
+def scored_round(
+    draft: Model | None,
+    target: Model,
+    drafting: Drafting,
+    verification: Verification,
+    rng: np.random.Generator | Chooser,
+    transform: Transform | None = None,
+) -> Round:
+    """Draft, score and verify what `check_round` has passed; the models stay where they are."""
+    chooser = rng if isinstance(rng, Chooser) else RandomChooser(rng)
     if transform is not None and not callable(transform):
         raise InvalidInputError(f"transform is {transform!r:.60}: give a function of q and p")
     begin = perf_counter()
-    tree = drafting.draft(draft, chooser)
+    tree = drafting.draft(target if draft is None else draft, chooser)
     drafted = perf_counter()
     targets = target.distributions(tree, np.arange(len(tree)))
     scored = perf_counter()
     aimed = aim(draft, tree, targets, transform)
     outcome = verification.verify(tree, aimed, chooser)
     token = chooser.choose(outcome.correction)
-    end = perf_counter()
-    draft.advance(tree, outcome.node, token)
-    target.advance(tree, outcome.node, token)
-    return Round(tree, outcome, token, drafted - begin, scored - drafted, end - scored)
+    verify_seconds = perf_counter() - scored
+    return Round(tree, outcome, token, drafted - begin, scored - drafted, verify_seconds)

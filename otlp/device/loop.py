@@ -1,8 +1,7 @@
 """Decoding that stays on the device: a batch of texts, one flag read back a round.
 
 Text, caches, distributions and drafts are tensors of fixed shapes that a round changes in place.
-`otlp.decode.play_round` stays the reference: for the same random numbers the loop decodes the same
-tokens.
+It is `otlp.decode.decode` with static tensors: for the same random numbers both write the same tokens.
 """
 
 from __future__ import annotations

@@ -23,10 +23,14 @@ from otlp.checks import whole_number
 from otlp.data.capture_file import read_capture_file, write
 from otlp.data.captures import Capture, LogitArray, keep_top, load, save
 from otlp.data.whole_file import is_temporary, whole_file, writing_to
+from otlp.decode.drafting import no_draft
+from otlp.decode.loop import rounds, start
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
+from otlp.decode.round import Round
 from otlp.decode.tree import ROOT
-from otlp.distribution import FloatArray, IntArray, invert_cdf
+from otlp.decode.verification import Autoregressive
+from otlp.distribution import IntArray
 from otlp.errors import CaptureError, InvalidInputError
 
 FloatRows = npt.NDArray[np.float32]
@@ -63,23 +67,16 @@ def check_room(models: Sequence[Model], prompt: IntArray, tokens: int) -> None:
             )
 
 
-def writing(
+def written(
     draft: Model, target: Model, prompt: IntArray, steps: int, rng: np.random.Generator
-) -> Iterator[tuple[int, FloatArray]]:
-    """Let the target write: each token, and its distribution, with both models before it.
+) -> Iterator[Round]:
+    """Let the target write, a token a round; both models stand before it.
 
     The text ends after `steps` tokens, or with an end token.
     """
-    for model in (draft, target):
-        model.start(prompt)
-    for _ in range(steps):
-        p = target.distributions(ROOT, np.array([0]))[0]
-        token = int(invert_cdf(np.cumsum(p), rng.random()))
-        yield token, p
-        if token in target.ends:
-            return
-        for model in (draft, target):
-            model.advance(ROOT, 0, token)
+    start(draft, target, prompt)
+    plain = no_draft(), Autoregressive(), rng
+    return rounds(draft, target, *plain, held=prompt.size, tokens=steps, ends=target.ends)
 
 
 def capture_passage(
@@ -119,11 +116,11 @@ def capture_passage(
     rows: tuple[list[FloatRows], list[FloatRows]] = ([], [])
     tokens: list[int] = []
     contexts = []
-    for token, _ in writing(draft, target, prompt, steps, rng):
+    for played in written(draft, target, prompt, steps, rng):
         contexts.append(target.tokenizer.decode([*prompt.tolist(), *tokens]))
         for model, kept in zip((target, draft), rows, strict=True):
             kept.append(model.logits(ROOT, np.array([0]))[0])
-        tokens.append(token)
+        tokens.append(played.token)
     target_logits, draft_logits = _stored(*(np.stack(kept) for kept in rows))
     return Capture(
         target_logits=target_logits,

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from otlp.checks import whole_number
 from otlp.decode.drafting import Drafting, prefix_tree
+from otlp.decode.loop import Text, decode
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.round import Round, check_round, play_round
-from otlp.decode.tree import ROOT
+from otlp.decode.round import check_round
 from otlp.decode.verification import Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
@@ -26,7 +26,6 @@ from otlp.studies.attempt import settled
 from otlp.studies.loop_setting import LoopSetting
 from otlp.studies.timed_loop import Decoding, Timed, Way, together
 
-Played = tuple[list[Round], float]
 BASELINE = "autoregressive"
 
 
@@ -120,63 +119,6 @@ class Measurement:
         return shares
 
 
-def decode(
-    draft: Model,
-    target: Model,
-    prompt: IntArray,
-    drafting: Drafting,
-    verification: Verification,
-    rng: np.random.Generator,
-    max_tokens: int,
-) -> tuple[list[Round], float]:
-    """Decode a prompt with whole rounds until `max_tokens` tokens are there.
-
-    Parameters
-    ----------
-    draft, target : Model
-    prompt : ndarray of int64, shape (T,)
-    drafting : Drafting
-    verification : Verification
-    rng : numpy.random.Generator
-    max_tokens : int
-        The last round may go beyond; decoding ends earlier with an end token of the target's, or
-        where another round would not fit into the context of a model (`context_limit`, if any).
-
-    Returns
-    -------
-    rounds : list of Round
-    seconds : float
-        Wall time of all rounds, without the reading of the prompt.
-
-    Raises
-    ------
-    InvalidInputError
-        If `max_tokens` is less than 1, or not even one round fits.
-    """
-    whole_number(max_tokens, "max_tokens")
-    check_round(draft, target, drafting, verification)
-    limits = [model.context_limit for model in (draft, target)]
-    room = min((limit for limit in limits if limit is not None), default=np.inf) - prompt.size
-    if room < drafting.length + 1:
-        raise InvalidInputError(
-            f"the prompt has {prompt.size} tokens and the models' context is "
-            f"{int(room) + prompt.size}: a round of up to {drafting.length + 1} tokens does not "
-            "fit; shorten the prompt or the paths"
-        )
-    for model in (draft, target):
-        model.start(prompt)
-        model.logits(ROOT, np.array([0]))
-    rounds: list[Round] = []
-    decoded = 0
-    begin = perf_counter()
-    while decoded < min(max_tokens, room - drafting.length):
-        rounds.append(play_round(draft, target, drafting, verification, rng))
-        decoded += rounds[-1].tokens.size
-        if np.isin(rounds[-1].tokens, target.ends).any():
-            break
-    return rounds, perf_counter() - begin
-
-
 def measure(
     draft: Model,
     target: Model,
@@ -196,7 +138,7 @@ def measure(
     prompts : sequence of ndarray of int64
     setting : Setting
     max_tokens : int
-        For each run; see `decode`.
+        For each run, in whole rounds: the last may go beyond.
     seeds : sequence of int
         Every prompt is decoded once with each; prompt i and seed s draw from
         ``default_rng([s, i])`` whatever the setting.
@@ -216,25 +158,40 @@ def measure(
     if not prompts or not seeds:
         raise InvalidInputError("there are no prompts or no seeds: give at least one of each")
     verification, drafting = setting.verification, setting.drafting
-    warm_up = np.random.default_rng(0)
-    decode(draft, target, prompts[0], drafting, verification, warm_up, 1)
+    check_round(draft, target, drafting, verification)
+
+    def play(index: int, seed: int, tokens: int) -> Text:
+        rng = np.random.default_rng([seed, index])
+        how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": verification}
+        (text,) = decode(target, [prompts[index]], tokens, rng, **how)
+        return text
+
+    for prompt in prompts:
+        _check_room((draft, target), prompt, drafting)
+    play(0, 0, 1)
     runs = []
-    for index, prompt in enumerate(prompts):
+    for index in range(len(prompts)):
         for seed in seeds:
-
-            def play(prompt: IntArray = prompt, numbers: Sequence[int] = (seed, index)) -> Played:
-                rng = np.random.default_rng(numbers)
-                return decode(draft, target, prompt, drafting, verification, rng, max_tokens)
-
-            rounds, seconds = settled(play)
-            runs.append(_run(index, seed, rounds, seconds, target.ends))
+            text = settled(partial(play, index, seed, max_tokens))
+            runs.append(_run(index, seed, text, target.ends))
             progress()
     return Measurement(setting, tuple(runs))
 
 
-def _run(
-    prompt: int, seed: int, rounds: Sequence[Round], seconds: float, ends: Sequence[int]
-) -> Run:
+def _check_room(models: Sequence[Model], prompt: IntArray, drafting: Drafting) -> None:
+    for model in models:
+        limit = model.context_limit
+        if limit is not None and prompt.size + drafting.length + 1 > limit:
+            raise InvalidInputError(
+                f"the prompt has {prompt.size} tokens and the context of {model.name} is {limit}: "
+                f"a round of up to {drafting.length + 1} tokens does not fit; shorten the prompt "
+                "or the paths"
+            )
+
+
+def _run(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run:
+    """What a text took: whole rounds, but nothing behind an end token."""
+    rounds, seconds = text.rounds, text.seconds
     tokens = np.concatenate([one.tokens for one in rounds])
     found = np.flatnonzero(np.isin(tokens, ends))
     tokens = tokens[: found[0] + 1] if found.size else tokens
@@ -265,8 +222,9 @@ def played(
     def way(prompt: IntArray, seed: int) -> Decoding:
         draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
         rng = np.random.default_rng(seed)
-        rounds, wall = decode(draft, target, prompt, drafting, verification, rng, tokens)
-        return _run(0, seed, rounds, wall, target.ends).took
+        how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": verification}
+        (text,) = decode(target, [prompt], tokens, rng, **how)
+        return _run(0, seed, text, target.ends).took
 
     return way
 

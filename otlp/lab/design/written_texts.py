@@ -14,7 +14,7 @@ from otlp.decode.tree import ROOT, TokenTree
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
 from otlp.lab.design import WrittenText
-from otlp.studies.capturing import DECODED, check_room, source_of, writing
+from otlp.studies.capturing import DECODED, check_room, source_of, written
 
 
 def write_text(
@@ -33,11 +33,11 @@ def write_text(
     whole_number(tokens, "tokens")
     check_room((draft, target), prompt, tokens)
     steps = [
-        (token, p, draft.distributions(ROOT, np.array([0]))[0])
-        for token, p in writing(draft, target, prompt, tokens, rng)
+        (one.token, one.outcome.correction, draft.distributions(ROOT, np.array([0]))[0])
+        for one in written(draft, target, prompt, tokens, rng)
     ]
-    written, p, q = (np.stack(some) for some in zip(*steps, strict=True))
-    return WrittenText(written, p, q)
+    text, p, q = (np.stack(some) for some in zip(*steps, strict=True))
+    return WrittenText(text, p, q)
 
 
 def drafted_anew(text: WrittenText, draft: Model) -> WrittenText:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otlp.decode.drafting import Drafting
+from otlp.decode.loop import rounds
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.round import play_round
 from otlp.decode.tree import TokenTree
-from otlp.decode.verification import Autoregressive, Verification
+from otlp.decode.verification import Verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 
@@ -97,22 +97,13 @@ def decode_row(
         What the row is to grow to, its padding included: near it, the drafting is shortened.
     rng : numpy.random.Generator
     """
-    while True:
-        room = max_length - len(target.place.padding) - target.context.size
-        drafting = wanted.shortened(_longest(draft, target, room))
-        algorithm = verification if drafting.length else Autoregressive()
-        played = play_round(draft, target, drafting, algorithm, rng)
+    held, padding = target.context.size, len(target.place.padding)
+    plan = draft, target, wanted, verification, rng
+    for played in rounds(*plan, held=held, most=max_length - padding):
         assert target.seen is not None
         nodes = played.tree.ancestry(played.outcome.node)
         for node, token in zip(nodes, played.tokens.tolist(), strict=True):
             yield RowStep(token, *(part[node] for part in target.seen))
-
-
-def _longest(draft: Model, target: ProcessedModel, room: int) -> int:
-    """How long drafted paths may be, for the wanted text and the models' contexts."""
-    limits = (one.context_limit for one in (draft, target))
-    rooms = [room, *(limit - target.context.size for limit in limits if limit is not None)]
-    return max(min(rooms) - 1, 0)
 
 
 def check_room(target: ProcessedModel, max_length: int) -> None:

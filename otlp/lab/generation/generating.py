@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from otlp.checks import is_a
 from otlp.decode.drafting import Drafting, iid_paths
-from otlp.decode.models.context_limit import BeyondContextError
+from otlp.decode.loop import start
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
 from otlp.decode.verification import Verification, find_verification
@@ -27,7 +27,7 @@ from otlp.lab.generation.generated_row import (
     check_room,
     decode_row,
 )
-from otlp.lab.generation.generation_options import check_options, kept_back
+from otlp.lab.generation.generation_options import check_options
 from otlp.lab.tuning.tuned import Tuned
 
 UNTUNED = 2, 4, "two-slice"
@@ -47,6 +47,7 @@ def generate(
     tuned: Tuned | None = None,
     stop_strings: Any = None,
     tokenizer: Any = None,
+    streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode with a draft model; hand it to ``generate`` as ``custom_generate``.
@@ -58,15 +59,16 @@ def generate(
         ``attention_mask`` says so; temperature, top-k, penalties, lengths, end tokens.
     draft_model : transformers.PreTrainedModel or Model
         Over the same vocabulary: a network with the same processors, or a model such as `NGram`
-        with its own `sampling`.  ``assistant_model=`` is another name of it.
+        with its own `sampling`.
     paths, length, verification
         K and L; an algorithm that takes K i.i.d. paths, by name or as an object.
     tuned : Tuned, optional
         What ``otlp lab tune`` wrote for these two models on this device (`Tuned.read`), in place of
         these three.
-    stop_strings, tokenizer
-        Where to stop.  ``generate`` keeps its own tokenizer from a function: bind it,
-        ``custom_generate=functools.partial(otlp.lab.generation.generate, tokenizer=tokenizer)``.
+    stop_strings, tokenizer, streamer
+        Where to stop, and who is shown each token.  ``generate`` keeps its own tokenizer and
+        streamer from a function: bind them, ``custom_generate=functools.partial(
+        otlp.lab.generation.generate, tokenizer=tokenizer)``.
 
     Returns
     -------
@@ -97,11 +99,10 @@ def generate(
     ... ).shape
     torch.Size([1, 8])
     """
-    hidden = kept_back()
-    for name in ("streamer", "synced_gpus"):
-        model_kwargs.pop(name, None)  # transformers 4.56 hands them over, others keep them back
-    draft_model = _draft_of(generation_config, draft_model, hidden.get("assistant_model"))
-    check_options(input_ids, generation_config, logits_processor, model_kwargs, hidden)
+    if not model_kwargs.get("synced_gpus"):
+        model_kwargs.pop("synced_gpus", None)  # transformers 4.56 hands it over
+    draft_model = _draft_of(generation_config, draft_model)
+    check_options(input_ids, generation_config, logits_processor, model_kwargs)
     if stop_strings is not None:
         stopping_criteria = _stopping_at(stop_strings, tokenizer, stopping_criteria)
     wanted = iid_paths(paths, length)
@@ -118,7 +119,6 @@ def generate(
     with _evaluating(model, draft_model):
         pairs = _pairs(model, draft_model, logits_processor, generation_config, tuned, places)
         rows = _rows(input_ids, pairs, wanted, verification, generation_config.max_length)
-        streamer = hidden.get("streamer")
         return _decode(input_ids, rows, stopping_criteria, generation_config, streamer)
 
 
@@ -154,9 +154,7 @@ def _rows(
     rng = np.random.default_rng(int(torch.randint(2**62, (1,)).item()))
     for prompt, (draft, target) in zip(input_ids.cpu().numpy(), pairs, strict=True):
         text = prompt[len(target.place.padding) :]
-        target.start(text)
-        with suppress(BeyondContextError):  # then nothing is drafted
-            draft.start(text)
+        start(draft, target, text)
         check_room(target, max_length)
     return [decode_row(*pair, wanted, algorithm, max_length, rng) for pair in pairs]
 
@@ -238,27 +236,24 @@ def _places(input_ids: Any, mask: Any) -> list[RowPlace]:
     ]
 
 
-def _draft_of(config: Any, draft_model: Any, assistant: Any) -> Any:
-    """The draft, by either of its names."""
+def _draft_of(config: Any, draft_model: Any) -> Any:
     if config is None:
         raise InvalidInputError(
             "otlp.lab.generation.generate is called by generate of transformers: "
             "model.generate(..., custom_generate=otlp.lab.generation.generate, "
             "draft_model=small_model)"
         )
-    if draft_model is not None and assistant is not None:
+    if draft_model is None:
         raise InvalidInputError(
-            "assistant_model is another name of draft_model: give one of them, not both"
+            "generate needs draft_model=, a small model of the same vocabulary; what is given as "
+            "assistant_model is not handed to a function"
         )
-    found = assistant if draft_model is None else draft_model
-    if found is None:
-        raise InvalidInputError("generate needs draft_model=, a small model of the same vocabulary")
-    if not (hasattr(found, "generate") or isinstance(found, Model)):
+    if not (hasattr(draft_model, "generate") or isinstance(draft_model, Model)):
         raise InvalidInputError(
-            f"draft_model is {type(found).__name__}: give a model of transformers, or an "
+            f"draft_model is {type(draft_model).__name__}: give a model of transformers, or an "
             "otlp.decode.Model such as NGram(vocab_size)"
         )
-    return found
+    return draft_model
 
 
 def _stopping_at(stop_strings: Any, tokenizer: Any, criteria: Any) -> Any:

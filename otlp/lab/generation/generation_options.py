@@ -6,8 +6,6 @@ refused unless it has the value that stands for nothing.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,29 +57,13 @@ PREPARED = INPUTS | CACHES | {"position_ids"}
 """What may be given to the model's forward, and what `generate` may have prepared for it."""
 
 
-def kept_back() -> Mapping[str, Any]:
-    """Arguments that `generate` took and hands to no decoding function of a user's.
-
-    Its streamer, its assistant model and what it was given before it prepared the rest are to be
-    had from its own frame only.  Empty outside of a `generate`.
-    """
-    from transformers import GenerationMixin
-
-    code = inspect.unwrap(GenerationMixin.generate).__code__
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back  # type: ignore[assignment]
-    return {} if frame is None else dict(frame.f_locals)
-
-
 def check_options(
     input_ids: Any,
     config: Any,
     processors: Iterable[Any],
     model_kwargs: Mapping[str, Any],
-    hidden: Mapping[str, Any],
 ) -> None:
-    """Refuse what would be left out in silence.
+    """Refuse what would be left out in silence, of what `generate` hands to a function.
 
     Parameters
     ----------
@@ -90,8 +72,6 @@ def check_options(
     processors : iterable of LogitsProcessor
     model_kwargs : mapping
         What `generate` would give to the model.
-    hidden : mapping
-        See `kept_back`.
 
     Raises
     ------
@@ -104,15 +84,8 @@ def check_options(
             "greedily, without beams"
         )
     mask = model_kwargs.get("attention_mask")
-    given = hidden.get("kwargs", {})
-    _check_padding(input_ids, mask, given.get("attention_mask"))
-    asked = [
-        *_odd_fields(config),
-        *_odd_inputs(input_ids, model_kwargs),
-        *(["synced_gpus"] if hidden.get("synced_gpus") else []),
-        # the cache that the user gave, beside those that generate makes
-        *(name for name in CACHES if given.get(name) is not None),
-    ]
+    _check_padding(input_ids, mask)
+    asked = [*_odd_fields(config), *_odd_inputs(input_ids, model_kwargs)]
     if asked:
         raise InvalidInputError(
             f"generate with a draft model does not take {', '.join(sorted(set(asked)))}: leave "
@@ -149,6 +122,12 @@ def _odd_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
     odd = [
         name for name, value in model_kwargs.items() if name not in PREPARED and value is not None
     ]
+    # a cache that has been read into is the user's, an empty one is what generate prepares
+    odd += [
+        name
+        for name in CACHES
+        if (cache := model_kwargs.get(name)) is not None and cache.get_seq_length() > 0
+    ]
     places, mask = (model_kwargs.get(name) for name in ("position_ids", "attention_mask"))
     if places is not None:
         shown = np.ones(input_ids.shape, dtype=bool) if mask is None else mask.cpu().numpy() == 1
@@ -160,28 +139,22 @@ def _odd_inputs(input_ids: Any, model_kwargs: Mapping[str, Any]) -> list[str]:
     return odd
 
 
-def _check_padding(input_ids: Any, mask: Any, given: Any) -> None:
-    # generate drops a mask of ones, and with it a length that is not that of the text
-    for one in (given, mask):
-        if one is not None and (one.ndim != 2 or one.shape[1] != input_ids.shape[1]):
-            raise InvalidInputError(
-                f"attention_mask is {tuple(one.shape)} and input_ids {tuple(input_ids.shape)}: "
-                "give the whole texts, and a mask of their shape"
-            )
+def _check_padding(input_ids: Any, mask: Any) -> None:
     if mask is None:
         return
+    if mask.ndim != 2 or mask.shape[1] != input_ids.shape[1]:
+        raise InvalidInputError(
+            f"attention_mask is {tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}: "
+            "give the whole texts, and a mask of their shape"
+        )
     shown = mask == 1
     left = (shown[:, 1:] >= shown[:, :-1]).all() and shown[:, -1].all()
     if not bool(left and (shown | (mask == 0)).all()):
-        if given is None:
-            raise InvalidInputError(
-                "without attention_mask generate masks the tokens that are pad_token_id, and some "
-                "stand inside a text: give attention_mask=torch.ones_like(input_ids) if they are "
-                "text, and pad on the left otherwise"
-            )
         raise InvalidInputError(
             "attention_mask masks tokens that are not in front of a text: pad on the left, with "
-            "zeros in the mask and then ones (tokenizer.padding_side = 'left')"
+            "zeros in the mask and then ones (tokenizer.padding_side = 'left'); where you gave "
+            "none, generate masks the tokens that are pad_token_id: give "
+            "attention_mask=torch.ones_like(input_ids) if they are text"
         )
 
 

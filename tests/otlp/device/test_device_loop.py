@@ -29,8 +29,8 @@ from otlp.decode import (  # noqa: E402
     Sampling,
     TextModel,
     iid_paths,
-    play_round,
     prefix_tree,
+    rounds,
 )
 from otlp.decode.models.frequent_draft import FrequentHead  # noqa: E402
 from otlp.decode.models.huggingface import HuggingFaceModel  # noqa: E402
@@ -78,11 +78,14 @@ class SameLaws(HuggingFaceModel):
 
 
 class Given(Chooser):
-    """Takes one round's decisions by the numbers that the loop takes them by."""
+    """Takes each round's decisions by the numbers that the loop takes them by."""
 
-    def __init__(self, uniform, length: int) -> None:
-        self.drafting, self.uniform = list(uniform[:length]), uniform[length:]
-        self.level = length
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def take(self, uniform) -> None:
+        self.drafting, self.uniform = list(uniform[: self.length]), uniform[self.length :]
+        self.level = self.length
 
     def draws(self, distribution, n):
         return invert_cdf(np.cumsum(distribution), np.array([self.drafting.pop(0)]))
@@ -100,10 +103,12 @@ def rounds_of_reference(target, draft, prompt, length, tokens, source, row):
     for one in (large, small):
         one.start(np.array(prompt))
     found: list[int] = []
-    while len(found) < tokens:
-        uniform = next(source)[row].numpy()
-        drafting, chooser = iid_paths(1, length), Given(uniform, length)
-        found += play_round(small, large, drafting, Block(), chooser).tokens.tolist()
+    chooser = Given(length)
+    chooser.take(next(source)[row].numpy())
+    plan = small, large, iid_paths(1, length), Block(), chooser
+    for played in rounds(*plan, held=len(prompt), tokens=tokens):
+        found += played.tokens.tolist()
+        chooser.take(next(source)[row].numpy())
     return found[:tokens]
 
 

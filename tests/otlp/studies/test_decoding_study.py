@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otlp.decode import ALGORITHMS, Sampling, TabularModel, iid_paths, random_pair
+from otlp.decode import Sampling, TabularModel, random_pair
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decoding import Measurement, Run, Setting, decode, measure, played, record
+from otlp.studies.decoding import Measurement, Run, Setting, measure, played, record
 from otlp.studies.estimate import ratio
 from otlp.studies.loop_setting import LoopSetting
 from otlp.studies.timed_loop import Decoding
@@ -104,9 +104,9 @@ def test_settings_that_cannot_be_are_refused(prompts, setting, kind, words):
 
 
 def test_no_tokens_are_refused():
-    pair, rng = random_pair(3, 8, np.random.default_rng(4)), np.random.default_rng(0)
-    with pytest.raises(InvalidInputError, match="max_tokens is 0"):
-        decode(*pair, EMPTY, iid_paths(1, 2), ALGORITHMS["block"], rng, 0)
+    pair = random_pair(3, 8, np.random.default_rng(4))
+    with pytest.raises(InvalidInputError, match="tokens is 0"):
+        measure(*pair, [EMPTY], Setting("block", 1, 2), max_tokens=0)
 
 
 @pytest.mark.parametrize("command", ["decode", "capture"])
