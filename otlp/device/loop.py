@@ -1,7 +1,8 @@
 """Decoding that stays on the device: a batch of texts, one flag read back a round.
 
 Text, caches, distributions and drafts are tensors of fixed shapes that a round changes in place.
-It is `otlp.decode.decode` with static tensors: for the same random numbers both write the same tokens.
+It is `otlp.decode.decode` with static tensors: for the same random numbers both write the same
+tokens.
 """
 
 from __future__ import annotations

@@ -73,10 +73,7 @@ class Kernel(Generic[P, R]):
             dispatcher.enable_caching()
         except RuntimeError:  # neither the package nor the user's cache folder can be written
             return dispatcher
-        # Machine code holds that of the kernels that it calls, which may be in other files, but
-        # numba looks at a kernel's own file alone to see whether the code is out of date.
-        file = dispatcher._cache._cache_file
-        file._source_stamp = (file._source_stamp, _package_stamp())
+        _forget_other_sources(Path(dispatcher.stats.cache_path))
         return dispatcher
 
     @property
@@ -89,6 +86,22 @@ def _interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None
+
+
+@cache
+def _forget_other_sources(folder: Path) -> None:
+    """Delete the machine code in a folder that other sources of the package were compiled to.
+
+    It holds that of the kernels that a kernel calls, which may be in other files, and numba looks
+    at a kernel's own file alone to see whether the code is out of date.
+    """
+    known, stamp = folder / "otlp-sources.txt", str(_package_stamp())
+    with suppress(OSError):  # where nothing can be written nothing is kept either
+        if known.exists() and known.read_text() == stamp:
+            return
+        for index in folder.glob("*.nbi"):
+            index.unlink(missing_ok=True)
+        known.write_text(stamp)
 
 
 @cache

@@ -70,7 +70,7 @@ assert abs(otlp.solve(problem).acceptance - 0.85) < 1e-9
 """
 NOT_KEPT = """
 from otlp.drafts import iid
-assert iid._priority_marginals.dispatcher._cache.cache_path is None
+assert iid._priority_marginals.dispatcher.stats.cache_path is None
 """
 
 
