@@ -18,9 +18,12 @@ from otlp.auditing.real_calls import CALLS, RefutedError
 from otlp.auditing.report import AuditReport, AuditSettings, Verdict
 from otlp.auditing.round_subject import RoundSampler, round_subject
 from otlp.auditing.sampled import audit_by_sampling
+from otlp.auditing.scheduled import Schedule, Scheduled, scheduled
 from otlp.auditing.subject import Progress, Rule, Subject, silent
 from otlp.auditing.token_subject import Sampler, Solves, TokenSubject, token_subject
+from otlp.checks import whole_number
 from otlp.drafts import DraftScheme
+from otlp.errors import InvalidInputError
 from otlp.plan import Plan
 
 
@@ -125,6 +128,8 @@ def audit_rounds(
     *,
     sampler: RoundSampler | None = None,
     drafter: Drafter | None = None,
+    schedule: Schedule | None = None,
+    steps: int = 1,
     batch: int | None = None,
     samples: int = 20_000,
     false_alarm_rate: float = 1e-6,
@@ -160,6 +165,13 @@ def audit_rounds(
         with the generator, seeds and offsets that its verifier, the rule, goes on with.  `samples`
         rounds (or batches) are then played one after the other from that state, and successive
         ones tested for independence, too.  `rows` is 1 without `batch`.
+    schedule : callable, optional
+        ``schedule(draft_tokens, q, earlier) -> lengths``: how many tokens of each of two requests
+        are verified, the rest being thrown away, from what was drafted for both, of shape (2, L),
+        and its q, (2, L, V); `earlier` holds such pairs of the steps before.  The joint law of all
+        texts is judged.  It goes with `DraftedPaths(1, L)`, without what draws drafts or `batch`.
+    steps : int
+        How many steps follow each other, where there is a schedule.
     batch : int, optional
         The rule takes several rounds at once: every array has a leading axis, of this length at
         most when played and 1 when followed, and a row of tokens a round is returned.  The tokens
@@ -204,14 +216,34 @@ def audit_rounds(
     """
     how: Any = (samples, false_alarm_rate, confidence, tolerance, max_paths, rng, progress)
     subject = round_subject(rule, target, draft, drafts, sampler, batch, name)
+    if schedule is not None:
+        if sampler is not None or drafter is not None or batch is not None:
+            raise InvalidInputError("schedule stands alone: leave out sampler, drafter and batch")
+        return _judge_schedule(
+            scheduled(rule, target, draft, drafts, schedule, steps, name), AuditSettings(*how)
+        )
+    if whole_number(steps, "steps", 1) > 1:
+        raise InvalidInputError("steps are those of a schedule: pass schedule=")
     if drafter is not None:
         return audit_own_draws(own_draws(subject, drafter), AuditSettings(*how))
     return _judge(subject, *how)
 
 
+def _judge_schedule(subject: Scheduled, settings: AuditSettings) -> AuditReport:
+    """The audit; where texts are off that are right at each fixed length, the schedule's fault."""
+    report = _judge_with(subject, settings)
+    if report.verdict is not Verdict.NOT_LOSSLESS:
+        return report
+    fixed = all(_judge_with(one, settings).passed for one in subject.by_length)
+    return replace(report, anticipation=subject.example() if fixed else "")
+
+
 def _judge(subject: Subject, *how: Any) -> AuditReport:
+    return _judge_with(subject, AuditSettings(*how))
+
+
+def _judge_with(subject: Subject, settings: AuditSettings) -> AuditReport:
     """Exactly where that can be done, else by sampling."""
-    settings = AuditSettings(*how)
     stated = None
     try:
         if settings.max_paths == 0:

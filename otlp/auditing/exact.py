@@ -52,7 +52,7 @@ def audit_exactly(subject: Subject, settings: AuditSettings) -> AuditReport:
         else:
             outputs[output] += weight
             acceptance += weight * subject.accepted(tokens, output)
-            tokens_a_round += weight * len(output)
+            tokens_a_round += weight * subject.given(output)
     texts = subject.completed(outputs)
     return _report(
         subject,

@@ -40,6 +40,7 @@ class Verdict(Enum):
     DRAFTS_DIFFER = "The drafts do not follow the scheme that they are said to follow."
     SAMPLE_DIFFERS = "The plan's sample does not follow its conditional."
     ROUNDS_DEPEND = "Successive rounds are not independent: random numbers are used again."
+    ANTICIPATION = "How much is verified depends on what was drawn: texts are not the target's."
     DRAWS_SHARED = "Text is not the target's, as drafts and verification share random numbers."
     TEXTS_DIFFER = "The server's texts do not follow those of the baseline."
 
@@ -181,6 +182,9 @@ class AuditReport:
     successive : mapping of str to GTest
         The G-tests of independence of successive rounds that were drafted by an engine's own
         random state, by what was paired; empty elsewhere.
+    anticipation : str
+        Where texts are off under a schedule, and are right at each fixed length: an example of what
+        it looks at; else empty.
     apart : GTest or None
         Where text of such rounds is not the target's, and is with drafts drawn apart: its test.
 
@@ -222,6 +226,7 @@ class AuditReport:
     lossless_swapped: bool = False
     successive: Mapping[str, GTest] = field(default_factory=dict)
     apart: GTest | None = None
+    anticipation: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -234,6 +239,8 @@ class AuditReport:
         if self.drafts is not None and not self.drafts.agrees:
             return Verdict.DRAFTS_DIFFER
         if self.interval[1] > self.tolerance if self.test is None else self.test.rejected:
+            if self.anticipation:
+                return Verdict.ANTICIPATION
             return Verdict.DRAWS_SHARED if self.apart else Verdict.NOT_LOSSLESS
         if self.sample_error > self.tolerance or (self.sample_test and self.sample_test.rejected):
             return Verdict.SAMPLE_DIFFERS
@@ -303,6 +310,8 @@ class AuditReport:
             lines.append(f"Acceptance {share} (output among the drafted tokens).")
         if not self.passed:
             lines.append("Furthest off: " + "; ".join(map(_text, self.worst_texts())) + ".")
+        if self.anticipation:
+            lines.append(f"At each fixed length the rule is right; {self.anticipation}.")
         if self.reported_draft_error > self.tolerance:
             lines.append(
                 "The rule was told another q than its drafts are said to follow: total variation "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -53,7 +54,7 @@ def judge_sample(
         0.0 if isinstance(output, Failure) else subject.accepted(row, output)
         for row, output in zip(tokens.tolist(), outputs, strict=True)
     ]
-    lengths = [0 if isinstance(output, Failure) else len(output) for output in outputs]
+    lengths = [0 if isinstance(o, Failure) else subject.given(o) for o in outputs]
     acceptance, acceptance_error = _mean(accepted, confidence)
     mean_tokens, tokens_error = _mean(lengths, confidence)
     return report_on(
@@ -80,7 +81,7 @@ def judge_sample(
     )
 
 
-def _mean(values: list[float] | list[int], confidence: float) -> tuple[float, float]:
+def _mean(values: Sequence[float], confidence: float) -> tuple[float, float]:
     """The mean, and half of its interval, after Wilson: not 0 where all values are alike."""
     count, z = len(values), float(special.ndtri(0.5 + 0.5 * confidence))
     spread = float(np.var(values)) / count + (0.5 * z / count) ** 2

@@ -175,6 +175,10 @@ class Subject(ABC):
         """Whether the output is one of the drafted tokens; NaN for a rule over several tokens."""
         return float(output[0] in tokens) if len(self.target) == 1 else np.nan
 
+    def given(self, output: tuple[int, ...]) -> float:
+        """How many tokens an output gives."""
+        return len(output)
+
     def texts(self) -> FloatArray:
         """The target's law of texts, as one vector."""
         return self.completed({(): 1.0})

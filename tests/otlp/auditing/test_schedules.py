@@ -1,0 +1,207 @@
+"""Schedules: those that look at what was drawn fail by name, and those that do not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otlp import audit_rounds
+from otlp.auditing import AuditReport, DraftedPaths, DraftedTree, Verdict
+from otlp.errors import InvalidInputError, SizeLimitError
+from tests.otlp.auditing.test_audit_rounds import token_rule
+
+pytestmark = pytest.mark.usefixtures("few_repetitions")
+
+P = np.array([0.7, 0.3])
+TARGET = [P, np.array([P, P]), np.array([[P, P], [P, P]])]
+DRAFT = [np.array([0.5, 0.5]), np.array([[0.95, 0.05], [0.5, 0.5]])]
+"""After a the draft is sure of what follows, after b it is not."""
+
+COST = np.array([0.0, 0.6, 0.8])
+"""Of verifying 0, 1 and 2 tokens: a staircase, the second for less than the first."""
+
+
+def survival(q: Any) -> Any:
+    """The chance that each prefix passes, as a confidence head says it from q: shape (2, L)."""
+    return np.cumprod(q.max(axis=-1), axis=-1)
+
+
+def gains(q: Any) -> Any:
+    """Expected tokens less cost, of verifying 0, 1, ..., L tokens of each request."""
+    return np.pad(np.cumsum(survival(q), axis=-1), ((0, 0), (1, 0))) - COST
+
+
+def global_search(x: Any, q: Any, earlier: Any) -> Any:
+    """The best length over all: it sees how sure the draft is behind each token."""
+    return gains(q).argmax(axis=-1)
+
+
+def early_stop(x: Any, q: Any, earlier: Any) -> Any:
+    """The first length after which one more does not pay: no later law is looked at."""
+    falls = np.diff(gains(q), axis=-1) < 0
+    return np.where(falls.any(axis=-1), falls.argmax(axis=-1), falls.shape[-1])
+
+
+def best_of_both(budget: int, q: Any) -> Any:
+    """A budget, spent on the likeliest prefixes of all requests."""
+    score = survival(q) - 1e-9 * np.arange(q.shape[1])
+    place = np.unravel_index(np.argsort(-score, axis=None, kind="stable")[:budget], score.shape)
+    return np.bincount(place[0], minlength=len(q))
+
+
+def fixed_budget(x: Any, q: Any, earlier: Any) -> Any:
+    return best_of_both(2, q)
+
+
+def fresh_budget(x: Any, q: Any, earlier: Any) -> Any:
+    """A budget by what was drafted for both, in the step that it is spent in."""
+    return best_of_both(int(global_search(x, q, earlier).sum()), q)
+
+
+def by_budget(age: int) -> Any:
+    """One token each, if all that was drafted so many steps before was a."""
+
+    def stale(x: Any, q: Any, earlier: Any) -> Any:
+        steps = [*earlier, (x, q)]
+        return np.full(2, int((steps[-1 - age][0] == 0).all()) if len(steps) > age else 1)
+
+    return stale
+
+
+def each_looks_at_the_other(x: Any, q: Any, earlier: Any) -> Any:
+    return np.where(x[::-1, 0] == 0, 1, 0)
+
+
+def looks(x: Any, q: Any, earlier: Any) -> Any:
+    return (x[:, 0] == 0).astype(int)
+
+
+def whole(x: Any, q: Any, earlier: Any) -> Any:
+    return np.full(2, x.shape[1])
+
+
+def judged(
+    schedule: Any, rule: Callable[..., Any] = token_rule, length: int = 2, **more: Any
+) -> AuditReport:
+    path = DraftedPaths(1, length)
+    return audit_rounds(rule, TARGET, DRAFT, path, schedule=schedule, **more)
+
+
+def first_token(report: AuditReport) -> Any:
+    """The law of the first token of the first request."""
+    return report.output.reshape(2, -1).sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (global_search, "token 1 of request 2 is verified where"),
+        (fresh_budget, "is verified where the drafts are"),
+        (looks, "token 1 of request 2 is verified where the drafts are [[0, 0], [0, 0]]"),
+        (each_looks_at_the_other, "looks at what the other drew"),
+    ],
+)
+def test_what_looks_at_what_was_drawn_is_anticipation(schedule: Any, said: str) -> None:
+    report = judged(schedule)
+    assert (report.verdict, report.method) == (Verdict.ANTICIPATION, "enumeration")
+    assert said in report.anticipation and report.anticipation in str(report)
+
+
+@pytest.mark.parametrize("schedule", [early_stop, fixed_budget, whole])
+def test_what_does_not_is_lossless(schedule: Any) -> None:
+    report = judged(schedule)
+    assert (report.verdict, report.method) == (Verdict.LOSSLESS, "enumeration")
+    assert 1.0 <= report.tokens <= 3.0
+
+
+def test_with_a_pencil() -> None:
+    """A half of a's is kept, and where b was drafted the target draws: .5 + .5 * .7 = .85."""
+    np.testing.assert_allclose(first_token(judged(global_search)), [0.85, 0.15], atol=1e-12)
+    np.testing.assert_allclose(first_token(judged(early_stop)), [0.7, 0.3], atol=1e-12)
+
+
+def test_two_requests_show_what_one_does_not() -> None:
+    """The text of each is right alone; together they are not independent."""
+    report = judged(each_looks_at_the_other)
+    np.testing.assert_allclose(first_token(report), [0.7, 0.3], atol=1e-12)
+    assert report.total_variation > 0.01
+
+
+def test_a_budget_by_its_own_drafts_and_by_those_of_steps_before() -> None:
+    assert judged(by_budget(0), length=1, steps=2).verdict is Verdict.ANTICIPATION
+    assert judged(by_budget(1), length=1, steps=2).verdict is Verdict.LOSSLESS
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_budget_of_two_steps_before() -> None:
+    assert judged(by_budget(2), length=1, steps=3).verdict is Verdict.LOSSLESS
+
+
+def test_what_is_cut_after_it_was_verified() -> None:
+    """min(accepted, confident prefix), where confidence is of the token drawn: the rule's fault."""
+
+    def cut(x: Any, p: Any, q: Any, rng: Any) -> Any:
+        kept = 1 if x[0, 0] == 0 else 0
+        text = token_rule(x, p, q, rng)
+        return text if kept or len(text) == 1 else [rng.choice(2, p=p[0, 0])]
+
+    assert judged(whole, cut).verdict is Verdict.NOT_LOSSLESS
+
+
+def test_a_wrong_rule_is_not_laid_to_the_schedule() -> None:
+    def first(x: Any, p: Any, q: Any, rng: Any) -> Any:
+        return x[0, :1]
+
+    assert judged(looks, first).verdict is Verdict.NOT_LOSSLESS
+
+
+def test_a_schedule_that_remembers_by_itself_is_sampled() -> None:
+    count = iter(range(10**9))
+
+    def remembers(x: Any, q: Any, earlier: Any) -> Any:
+        return np.full(2, next(count) % 2 + 1)
+
+    report = judged(remembers, samples=2_000)
+    assert (report.verdict, report.method) == (Verdict.NOT_REJECTED, "sampling")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (lambda x, q, earlier: [3, 0], r"returns [3, 0], of 2 drafted tokens each"),
+        (lambda x, q, earlier: [-1, 0], "returns [-1, 0]"),
+        (lambda x, q, earlier: [1], "not 2 lengths"),
+        (lambda x, q, earlier: [0.5, 1.0], "not 2 lengths"),
+        (lambda x, q, earlier: 1 / 0, "the schedule raises ZeroDivisionError"),
+    ],
+)
+def test_lengths_that_are_none(schedule: Any, said: str) -> None:
+    report = judged(schedule)
+    assert report.verdict is Verdict.RULE_FAILED
+    assert said in next(iter(report.failures))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"schedule": 3},
+        {"schedule": whole, "batch": 2},
+        {"schedule": whole, "drafter": whole},
+        {"schedule": whole, "drafts": DraftedTree([0])},
+        {"schedule": whole, "steps": 0},
+        {"steps": 2},
+    ],
+)
+def test_bad_input_is_named(more: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"drafts": DraftedPaths(1, 2), **more}
+    with pytest.raises(InvalidInputError):
+        audit_rounds(token_rule, TARGET, DRAFT, **given)
+
+
+def test_too_many_texts_are_refused() -> None:
+    with pytest.raises(SizeLimitError, match="fewer steps"):
+        judged(whole, steps=4)
