@@ -12,6 +12,9 @@ from otlp.studies.points import SweepPoint, by_panel
 Cell = Callable[[SweepPoint, SweepPoint], str]
 """What a table says of a rule, beside the optimum at the same setting."""
 
+PRECISION = 0.002
+"""Half of the interval of a drawn mean acceptance that is enough."""
+
 LOSSY = "NOT LOSSLESS"
 """What the reason of a rule begins with that is measured, and should not be used."""
 
@@ -31,6 +34,17 @@ def print_points(points: Sequence[SweepPoint], over: str, cell: Cell) -> None:
             ]
             made.add_row(rule, *cells, style={OPTIMUM: "bold", BOUND: "dim"}.get(rule))
         show(made)
+
+
+def note_sampled(points: Sequence[SweepPoint], time_limit: float) -> None:
+    """Say what the interval of a drawn acceptance is, and where it is wider than it should be."""
+    drawn = [point for point in points if point.sampling_error]
+    if drawn:
+        note("±: half of a 95% interval of what was drawn, on these very rows; no ±: exact.")
+    widest = max((point.sampling_error for point in drawn), default=0.0)
+    if widest > PRECISION:
+        enough = time_limit * (widest / PRECISION) ** 2
+        note(f"  ±{PRECISION:g} was not reached: some --time-limit {enough:.0f} would be enough.")
 
 
 def note_missing(points: Sequence[SweepPoint]) -> None:

@@ -14,7 +14,7 @@ from otlp.cli import options
 from otlp.cli.ending import AnswerIsNo
 from otlp.cli.output import console, note, progress, show, table, write_result
 from otlp.cli.rows import ChosenRows
-from otlp.solution import Solution
+from otlp.solution import Guarantee, Solution
 from otlp.solvers import SOLVERS, line_up
 from otlp.studies.attempt import warm
 from otlp.studies.benchmark import small_problems
@@ -100,7 +100,15 @@ def command(
         console.print(f"row {row}: {text}", style="red")
     if complaints:
         raise AnswerIsNo
-    console.print(f"All agree within {tolerance:g} on {len(checks)} rows.")
+    best = [name for name, line in lines.items() if line["guarantee"] == Guarantee.OPTIMAL.name]
+    others = [name for name in lines if name not in best]
+    console.print(
+        f"No disagreement on {len(checks)} rows: no acceptance is above a bound by more than "
+        f"{tolerance:g}."
+    )
+    console.print(f"The same acceptance, the optimum: {', '.join(best) or 'none'}.")
+    if others:
+        console.print(f"Other rules, which may accept less: {', '.join(others)}.")
 
 
 def _line(planned: Sequence[Solution]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``otlp compare``: every published rule under every draft scheme, on rows of a capture."""
+"""``otlp compare``: published rules of one step under draft schemes, on rows of a capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from otlp.cli import options
-from otlp.cli.acceptances import LOSSY, note_missing, note_partial, print_points
+from otlp.cli.acceptances import LOSSY, note_missing, note_partial, note_sampled, print_points
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.rows import ChosenRows
 from otlp.drafts.by_name import SCHEMES
@@ -67,8 +67,9 @@ def command(
     rejected tokens are not enough: for n = 3 and 1,000 tokens.
 
     A rule of yours is called as `otlp audit` calls it, in a process of its own.  It is audited on
-    five tokens first, under each scheme and n, and marked ! where it is not lossless; then 2,000
-    drafts are verified on each row.  The file is run: compare only what you trust.
+    five tokens first, under each scheme and n, and marked ! where it is not lossless; then drafts
+    are verified until half of the 95% interval is below .002, or for --time-limit seconds.  The
+    file is run: compare only what you trust.
     """
     chosen = ChosenRows.spread(capture, rows)
     chosen.capture.check_top_k(cut["top_k"])
@@ -102,6 +103,7 @@ def command(
     chosen.say_truncations(chosen.truncations(**cut))
     note_missing(points)
     note_partial(points)
+    note_sampled(points, time_limit)
     if any(point.reason.startswith(LOSSY) for point in points):
         note("!: the rule changes the target's distribution; more is no better.")
 
@@ -125,15 +127,19 @@ def _flat(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What was found on a row, for `write_result`: a record for each rule."""
     where = {name: entry[name] for name in ("row", "scheme", "n")}
     for rule, found in entry["rules"].items():
-        yield {**where, "rule": rule, "guarantee": "", "reason": "", "first_draft": None, **found}
+        usual = {"guarantee": "", "reason": "", "first_draft": None, "acceptance_interval": None}
+        yield {**where, "rule": rule, **usual, **found}
 
 
 def _cell(found: SweepPoint, best: SweepPoint) -> str:
     mean = found.acceptance.mean
+    shown = f"{mean:.4f}"
+    if found.sampling_error:
+        shown += f" ±{found.sampling_error:.4f}"
     if found.partial:
-        return f"{mean:.4f}*"
+        return f"{shown}*"
     if found.rule in (OPTIMUM, BOUND) or best.partial:
-        return f"{mean:.4f}"
+        return shown
     share = mean / best.acceptance.mean
-    shown = f"{mean:.4f} " + ("100%" if abs(share - 1.0) < 0.0005 else f"{share:.1%}")
+    shown += " 100%" if abs(share - 1.0) < 0.0005 else f" {share:.1%}"
     return f"{shown} !" if found.reason.startswith(LOSSY) else shown

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from otlp.data.captures import Capture, builtin, load
+from otlp.data.pairs import READERS, read_pairs
 from otlp.data.whole_file import place_of
 from otlp.drafts.by_name import SCHEMES
 from otlp.errors import OTLPError, OutputError
@@ -222,9 +223,27 @@ def several(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+PAIR_OPTIONS = "logits", "pad_vocabulary"
+
 _COUNT, _NAMES = click.IntRange(1), ListOf(SolverName())
 
-capture_argument = click.argument("capture", required=False, type=click.Path())
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep how a file of pairs is read for `open_capture`, which commands call with its path."""
+    context.meta[f"otlp.{option.name}"] = value
+
+
+_PAIRS: Any = {"is_flag": True, "expose_value": False, "callback": _remember}
+capture_argument = several(
+    click.argument("capture", required=False, type=click.Path(), metavar="[FILE]"),
+    click.option("--logits", **_PAIRS, help="FILE (.npz, .npy, .csv) holds logits, not p and q."),
+    click.option(
+        "--pad-vocabulary",
+        **_PAIRS,
+        help="Tokens beyond the shorter vocabulary of FILE have probability 0 in both models.",
+    ),
+)
+"""A capture, or a file of pairs of p and q."""
 
 row_option = _option("--row", int, "Which row of the capture.", 0)
 rows_option = _option(
@@ -312,5 +331,14 @@ def row_options(top_k: int = 0) -> Decorator:
 
 
 def open_capture(path: str | None) -> Capture:
-    """Load a capture, the built-in one by default."""
+    """Load a capture, or pairs of p and q by the ending of a file; by default the built-in one."""
+    context = click.get_current_context(silent=True)
+    logits, padded = (context and context.meta.get(f"otlp.{name}") for name in PAIR_OPTIONS)
+    if path is not None and Path(path).suffix.lower() in READERS:
+        found = read_pairs(path, "logits" if logits else "probabilities", bool(padded))
+        if found.note:
+            click.echo(f"otlp: {found.note}", err=True)
+        return found
+    if logits or padded:
+        raise click.UsageError(f"--logits and --pad-vocabulary are for {', '.join(READERS)}")
     return builtin() if path is None else load(path)

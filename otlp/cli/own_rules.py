@@ -11,23 +11,22 @@ from typing import Any
 import numpy as np
 
 from otlp.auditing import AuditReport, audit
-from otlp.cli.acceptances import LOSSY
+from otlp.auditing.sampled_acceptance import SampledAcceptance, sample_acceptance
+from otlp.cli.acceptances import LOSSY, PRECISION
 from otlp.cli.audit import load_function
 from otlp.cli.child import ChildError, run_in_child
 from otlp.drafts.by_name import make_scheme
+from otlp.problem import Problem
 from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.studies.sweep import Grid
-from otlp.sweeps.rows import CaptureRows
-
-SAMPLES = 2000
-"""Drafts that are verified on each row."""
+from otlp.sweeps.rows import RowSource
 
 TINY = 5
 """Tokens of the problem that a rule is audited on."""
 
 
 def measure_own(
-    rule: str, source: CaptureRows, grid: Grid, progress: Callable[[str, int], None]
+    rule: str, source: RowSource, grid: Grid, progress: Callable[[str, int], None]
 ) -> Iterator[tuple[SweepPoint, list[dict[str, Any]]]]:
     """Audit a rule under each setting, and sample its acceptance on the rows.
 
@@ -35,9 +34,9 @@ def measure_own(
     ----------
     rule : str
         FILE.py:FUNCTION, called as `otlp.audit` calls it, in a process of its own.
-    source : CaptureRows
+    source : RowSource
     grid : Grid
-        Its time limit holds for the audit, and for each row.
+        Its time limit is that of the draws of a setting, where the interval stays wide.
     progress : callable
         Called with words, and with how many settings are done.
 
@@ -47,41 +46,49 @@ def measure_own(
         The mean over the rows, and what was found on each.
     """
     for done, setting in enumerate(grid.settings, 1):
+        unknown = np.full(len(source.numbers), math.nan)
+        found = SampledAcceptance(unknown, unknown, 0.0, 0)
         try:
             limit = grid.time_limit * (1 + len(source.numbers))
             work = partial(_audit_and_sample, rule, source, grid, setting)
-            report, accepted = run_in_child(work, limit, lambda *told: None)
+            report, found = run_in_child(work, limit, lambda *told: None)
             reason = _reason(report)
         except ChildError as error:
-            accepted, reason = [math.nan] * len(source.numbers), str(error)
-        said = {"rule": rule, "guarantee": "" if reason else "LOSSLESS", "reason": reason}
-        where = {"scheme": setting.scheme, "n": setting.n, "first_draft": None}
+            reason = str(error)
+        same = {"scheme": setting.scheme, "n": setting.n, "first_draft": None, "rule": rule}
+        same |= {"guarantee": "" if reason else "LOSSLESS", "reason": reason}
         records = [
-            {"row": row, **where, **said, "acceptance": None if math.isnan(found) else found}
-            for row, found in zip(source.numbers, accepted, strict=True)
+            {"row": row, **same, **_acceptance(mean, error)}
+            for row, mean, error in zip(source.numbers, found.each, found.each_error, strict=True)
         ]
-        values = np.array(accepted)
-        yield SweepPoint.of(setting, rule, values, reason, np.asarray(source.passages)), records
+        passages = np.asarray(source.passages)
+        yield SweepPoint.of(setting, rule, found.each, reason, passages, found.error), records
         progress(f"{rule}, {setting.scheme}, n = {setting.n}", done)
 
 
+def _acceptance(mean: float, error: float) -> dict[str, Any]:
+    if math.isnan(mean):
+        return {"acceptance": None, "acceptance_interval": None}
+    ends = float(max(0.0, mean - error)), float(min(1.0, mean + error))
+    return {"acceptance": float(mean), "acceptance_interval": ends}
+
+
 def _audit_and_sample(
-    rule: str, source: CaptureRows, grid: Grid, setting: SweepSetting, progress: Callable[..., None]
-) -> tuple[AuditReport, list[float]]:
+    rule: str, source: RowSource, grid: Grid, setting: SweepSetting, progress: Callable[..., None]
+) -> tuple[AuditReport, SampledAcceptance]:
     """The audit of a rule, and its sampled acceptance on each row."""
     sys.stdout = sys.stderr  # what a rule prints is no part of the table
     function = load_function(rule, "--rules")
-    p, q = np.random.default_rng(0).dirichlet(np.ones(TINY), size=2)
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(TINY), size=2)
     report = audit(function, p, make_scheme(setting.scheme, q, setting.n))
-    accepted = []
+    problems = []
     for _, capture in source.part(0, len(source.numbers)):
         p, q = capture.distributions(
             0, setting.temperature, grid.draft_temperature, setting.top_k, grid.top_p
         )
-        scheme = make_scheme(setting.scheme, q, setting.n)
-        found = audit(function, p, scheme, max_paths=0, samples=SAMPLES)
-        accepted.append(found.acceptance)
-    return report, accepted
+        problems.append(Problem(p, make_scheme(setting.scheme, q, setting.n)))
+    return report, sample_acceptance(function, problems, PRECISION, grid.time_limit, rng)
 
 
 def _reason(report: AuditReport) -> str:

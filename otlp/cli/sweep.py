@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -138,5 +139,5 @@ def _left_open(rows: ChosenRows, grid: Grid) -> list[float]:
 
 
 def _cell(point: SweepPoint, _: SweepPoint) -> str:
-    mean, *interval = point.acceptance.show(4).split()
-    return "\n".join([mean + ("*" if point.partial else ""), *interval])
+    mean = f"{point.acceptance.mean:.4f}" + ("*" if point.partial else "")
+    return mean if math.isnan(point.error) else f"{mean}\n±{point.error:.4f}"

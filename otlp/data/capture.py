@@ -80,9 +80,9 @@ class Capture(ReadOnly):
     Parameters
     ----------
     target_logits, draft_logits : ndarray or torch.Tensor, shape (rows, V)
-        Logits at temperature 1, in natural units (nats), float16, bfloat16 or float32, both
-        alike. Minus infinity masks a token. Tensors may lie on any device, and may require a
-        gradient, which is dropped.
+        Logits at temperature 1, in natural units (nats), float16, bfloat16, float32 or
+        float64, both alike. Minus infinity masks a token. Tensors may lie on any device, and may
+        require a gradient, which is dropped.
     target_model, draft_model : str
         The names of the models.
     tokenizer : str
@@ -100,9 +100,9 @@ class Capture(ReadOnly):
     next_tokens : ndarray of int64, shape (rows,), optional
         The token that the text goes on with; -1, or left out, if unknown.
     dtype : str, optional
-        The precision that the logits have and are saved in: ``"float16"``, ``"bfloat16"`` or
-        ``"float32"``; left out, that of the arrays. NumPy has no bfloat16, so bfloat16 logits are
-        float32 arrays here whose values bfloat16 can hold.
+        The precision that the logits have and are saved in: ``"float16"``, ``"bfloat16"``,
+        ``"float32"`` or ``"float64"``; left out, that of the arrays. NumPy has no bfloat16, so
+        bfloat16 logits are float32 arrays here whose values bfloat16 can hold.
 
     Raises
     ------

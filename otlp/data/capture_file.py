@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from otlp.data.capture import LABELS, Capture
 from otlp.data.columns import check_logits
+from otlp.data.pairs import TAKEN
 from otlp.data.stored_rows import StoredRows, StoredTexts
 from otlp.data.tensor_file import FileTensor, NewTensor, open_file, read_header, write_tensors
 from otlp.data.top_capture import TopCapture
@@ -27,7 +28,7 @@ from otlp.errors import CaptureError, OTLPError
 
 FORMAT, SIMPLE = "otlp-capture-2", "otlp-capture-1"
 
-PRECISIONS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+PRECISIONS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 FLOATS, INTEGERS = tuple(PRECISIONS), ("I32", "I64")
 NUMBERS = {"positions": ("I64",), "next_tokens": ("I64",)}
@@ -53,6 +54,10 @@ def read_capture_file(path: str, most: int) -> Capture:
         If the file cannot be read, is truncated, or is no capture.
     """
     with open_file(path) as file:
+        start = file.read(9)
+        file.seek(0)
+        if start and not start.endswith(b"{"):
+            raise CaptureError(f"{path}: no capture, and no other file that is taken; {TAKEN}")
         metadata, tensors = read_header(path, file)
         _check_layout(path, metadata, tensors)
         size = tensors["positions"].stamp[0]

@@ -2,7 +2,7 @@
 
 A capture is one safetensors file of tensors:
 
-- ``target_logits``, (rows, V), F16, BF16 or F32: logits of the target at temperature 1
+- ``target_logits``, (rows, V), F16, BF16, F32 or F64: logits of the target at temperature 1
 - ``draft_logits``, (rows, V), the same type: logits of the draft for the same contexts
 - ``positions``, (rows,), I64: tokens before the row in its passage; -1 if unknown
 - ``next_tokens``, (rows,), I64: the token that the text goes on with; -1 if unknown

@@ -14,7 +14,7 @@ from otlp.data.top_rows import TopRows
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, TokenOutOfRangeError
 
-LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
+LogitArray = npt.NDArray[np.float16] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
 """Logits in memory: bfloat16 is read as float32.
 
 Examples
@@ -28,10 +28,11 @@ LazyArray: TypeAlias = StoredRows | TopRows
 """Serves as an array of logits, and becomes one where it is asked for; ``np.asarray`` reads it."""
 
 UNKNOWN = -1
-MEMORY_TYPES: dict[str, type[np.float16] | type[np.float32]] = {
+MEMORY_TYPES: dict[str, type[np.floating[Any]]] = {
     "float16": np.float16,
     "bfloat16": np.float32,
     "float32": np.float32,
+    "float64": np.float64,
 }
 
 
@@ -90,8 +91,8 @@ def as_logits(given: npt.NDArray[Any] | LazyArray, dtype: str, name: str) -> Log
         logits = given.astype(np.float32)
     if dtype not in MEMORY_TYPES or logits.dtype != MEMORY_TYPES[dtype]:
         raise InvalidInputError(
-            f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, bfloat16 "
-            "or float32 (bfloat16 in float32 arrays); convert the logits, for example by "
+            f"{name} holds {given.dtype} and dtype is {dtype!r}: a capture is float16, "
+            "bfloat16 (in float32 arrays), float32 or float64; convert the logits, for example by "
             "logits.astype(numpy.float32)"
         )
     if isinstance(given, LazyArray):

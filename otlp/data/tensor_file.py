@@ -29,7 +29,10 @@ from otlp.errors import CaptureError
 MOST_HEADER = 100_000_000
 """Bytes; the safetensors format allows no more."""
 
-NUMBERS = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
+NUMBERS = {
+    **{"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"},
+    **{"I32": "<i4", "I64": "<i8", "U8": "|u1"},
+}
 """How NumPy calls the types of tensors; of a bfloat16 it takes the bits, half of a float32."""
 
 

@@ -51,6 +51,8 @@ class RuleResult:
         Probability that the verified token is the first draft, of rules whose plans say so:
         ``hub`` and ``recursive-rejection``.  For two drafts the rest of the acceptance is the
         probability that it is the second and not the first.
+    acceptance_interval : tuple of float, or None
+        Where the acceptance is estimated: the ends of its interval.
     """
 
     rule: str
@@ -58,6 +60,7 @@ class RuleResult:
     guarantee: str = ""
     reason: str = ""
     first_draft: float | None = None
+    acceptance_interval: tuple[float, float] | None = None
 
 
 def measure_rules(
@@ -105,7 +108,10 @@ def _measure(problem: Problem, rule: str, limit: float) -> RuleResult:
     solution = found.solution
     by_first = getattr(solution.plan, "first_draft", None)
     first = None if by_first is None else float(by_first().sum())
-    return RuleResult(rule, solution.acceptance, solution.guarantee.name, found.reason, first)
+    ends = solution.acceptance_interval
+    interval = ends if ends and ends[0] < ends[1] else None
+    said = solution.guarantee.name, found.reason
+    return RuleResult(rule, solution.acceptance, *said, first, interval)
 
 
 def _references(problem: Problem) -> Iterator[RuleResult]:

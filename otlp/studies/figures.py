@@ -82,7 +82,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint], over: str, title: str =
                 axes.errorbar(
                     places if numbers else [values.index(place) for place in places],
                     [point.acceptance.mean for point in own],
-                    [point.acceptance.high - point.acceptance.mean for point in own],
+                    [point.error for point in own],
                     elinewidth=1.0,
                     capthick=1.0,
                     label=rule,

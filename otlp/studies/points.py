@@ -60,6 +60,8 @@ class SweepPoint:
         The first reason of a row that has one; empty if none has.
     partial : bool
         Whether there are rows on which the rule did not apply, and others on which it did.
+    sampling_error : float
+        Half of the 95% interval of the mean on these very rows, where it was drawn; 0 if exact.
     """
 
     setting: SweepSetting
@@ -68,6 +70,7 @@ class SweepPoint:
     rows: int
     reason: str
     partial: bool
+    sampling_error: float = 0.0
 
     @classmethod
     def of(
@@ -77,6 +80,7 @@ class SweepPoint:
         acceptances: FloatArray,
         reason: str,
         passages: IntArray,
+        sampling_error: float = 0.0,
     ) -> SweepPoint:
         """Average over rows; NaN where the rule did not apply."""
         applied = ~np.isnan(acceptances)
@@ -86,7 +90,14 @@ class SweepPoint:
         influence = np.zeros(units.size and 1 + units.max())
         np.add.at(influence, units, (valid - mean) / max(valid.size, 1))
         found = estimate(mean, influence)
-        return cls(setting, rule, found, valid.size, reason, 0 < valid.size < acceptances.size)
+        partial = 0 < valid.size < acceptances.size
+        return cls(setting, rule, found, valid.size, reason, partial, sampling_error)
+
+    @property
+    def error(self) -> float:
+        """Half of the interval over passages, else of that of what was drawn; NaN without both."""
+        over = (self.acceptance.high - self.acceptance.low) / 2.0
+        return self.sampling_error or math.nan if math.isnan(over) else over
 
     def record(self) -> dict[str, Any]:
         """Everything about the point, as JSON takes it: the estimate as mean, low and high."""

@@ -171,7 +171,7 @@ def sweep(
 
     Notes
     -----
-    Memory is 8 bytes for each row, setting and rule, and the rows under way.
+    Memory is 16 bytes for each row, setting and rule, and the rows under way.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def _entry(row: int, setting: SweepSetting, results: Iterable[RuleResult]) -> En
     rules: dict[str, dict[str, Any]] = {}
     for found in results:
         acceptance = None if math.isnan(found.acceptance) else found.acceptance
-        said = {k: getattr(found, k) for k in ("guarantee", "reason", "first_draft")}
+        said = {k: v for k, v in asdict(found).items() if k not in ("rule", "acceptance")}
         kept = {k: v for k, v in said.items() if v not in ("", None)}
         rules[found.rule] = {"acceptance": acceptance, **kept}
     return {"row": row, **asdict(setting), "rules": rules}
@@ -331,7 +331,7 @@ class _Sums:
         self.measured = dict.fromkeys(grid.settings, 0)
         self._passages = passages
         keys = itertools.product(grid.settings, (*grid.rules, OPTIMUM, BOUND))
-        self._values = {key: array("d") for key in keys}
+        self._values = {key: (array("d"), array("d")) for key in keys}
         self._reasons: dict[tuple[SweepSetting, str], str] = {}
 
     @property
@@ -346,7 +346,10 @@ class _Sums:
             return
         for rule, found in entry["rules"].items():
             acceptance = found["acceptance"]
-            self._values[setting, rule].append(math.nan if acceptance is None else acceptance)
+            low, high = found.get("acceptance_interval", (0.0, 0.0))
+            values, errors = self._values[setting, rule]
+            values.append(math.nan if acceptance is None else acceptance)
+            errors.append((high - low) / 2.0)
             if "reason" in found:
                 self._reasons.setdefault((setting, rule), found["reason"])
         self.measured[setting] += 1
@@ -355,6 +358,13 @@ class _Sums:
     def points(self) -> list[SweepPoint]:
         """Average over the rows."""
         return [
-            SweepPoint.of(*key, np.asarray(values), self._reasons.get(key, ""), self._passages)
-            for key, values in self._values.items()
+            SweepPoint.of(
+                *key,
+                np.asarray(values),
+                self._reasons.get(key, ""),
+                self._passages,
+                # as if they were all off in one direction
+                float(np.sum(errors)) / max(1, sum(map(math.isfinite, values))),
+            )
+            for key, (values, errors) in self._values.items()
         ]

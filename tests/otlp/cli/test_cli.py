@@ -44,7 +44,10 @@ def test_solve_prints_and_writes_the_certificate(tmp_path: Path) -> None:
 
 
 def test_check_agrees_on_the_built_in_capture() -> None:
-    assert "All agree" in done("check", "--rows", 2, "--top-k", 5, "--n", 3)
+    said = done("check", "--rows", 2, "--top-k", 5, "--n", 3).splitlines()
+    assert said[-3].startswith("No disagreement on 2 rows")
+    assert "max-flow" in said[-2] and "naive" not in said[-2]
+    assert "naive" in said[-1] and "max-flow" not in said[-1]
 
 
 def test_check_exits_with_1_when_a_solver_lies(monkeypatch: pytest.MonkeyPatch) -> None:

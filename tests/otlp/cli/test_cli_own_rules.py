@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import otlp
+from otlp.auditing.sampled_acceptance import LEAST, sample_acceptance
+from otlp.cli import acceptances, own_rules
+from tests.otlp.auditing.rules import eagle_style
 from tests.otlp.cli.command import done, refused
 
 AUDITING = Path(__file__).parents[1] / "auditing"
@@ -14,6 +20,13 @@ FILES = {
     **dict.fromkeys(("eagle_style", "overwriting", "unfollowed"), "rules.py"),
     **dict.fromkeys(("loops", "ends", "loud", "missing"), "hostile.py"),
 }
+
+
+@pytest.fixture(autouse=True)
+def rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn until half of the interval is below .02."""
+    for module in (own_rules, acceptances):
+        monkeypatch.setattr(module, "PRECISION", 0.02)
 
 
 def compare(tmp_path: Path, *rules: str, schemes: str = "iid", limit: str = "30") -> str:
@@ -39,9 +52,26 @@ def test_rules_are_audited_and_stand_in_the_table(tmp_path: Path) -> None:
     assert {record["guarantee"] for record in right} == {"LOSSLESS"}
     assert {record["acceptance"] for record in wrong} == {1.0}
     assert {record["guarantee"] for record in (*wrong, *unfollowed)} == {""}
+    for record in (*right, *unfollowed):
+        low, high = record["acceptance_interval"]  # type: ignore[misc]
+        assert 0.0 < low < record["acceptance"] < high < 1.0
+    assert "eagle_style" in output and "±0.0" in output
     published = {record["row"]: record["acceptance"] for record in records(tmp_path, "naive")}
     for record in right:
         assert 0.0 < published[record["row"]] < record["acceptance"] < 1.0  # type: ignore[operator]
+
+
+def test_a_mean_is_drawn_until_it_is_known_or_the_time_is_over() -> None:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(5), size=2)
+    problems = [otlp.Problem(p, otlp.IID(q, 2)), otlp.Problem(q, otlp.IID(p, 2))]
+    for precision, seconds in ((0.01, math.inf), (1e-9, 0.0)):
+        rng = np.random.default_rng(1)
+        found = sample_acceptance(eagle_style, problems, precision, seconds, rng)
+        exact = [otlp.solve(one, "recursive-rejection").acceptance for one in problems]
+        assert (found.error <= precision) == (seconds > 0.0)
+        assert (found.draws == LEAST) == (seconds == 0.0)
+        assert abs(np.mean(found.each) - np.mean(exact)) < 2.0 * found.error
+        assert (np.abs(found.each - exact) < 2.0 * found.each_error).all()
 
 
 def test_a_rule_is_audited_under_each_scheme(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""How often a rule's output is a drafted token: drawn, on several problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from otlp.auditing.subject import Failure
+from otlp.auditing.token_subject import token_subject
+from otlp.distribution import FloatArray
+from otlp.problem import Problem
+
+BATCH = 500
+"""Drafts of each problem that are verified before the interval is looked at again."""
+
+LEAST = 2 * BATCH
+"""Drafts of each problem, whatever time they take."""
+
+SURE = 1.959964
+"""Standard deviations on either side of 95%."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampledAcceptance:
+    """Acceptances by drawing, with halves of 95% intervals.
+
+    Attributes
+    ----------
+    each, each_error : ndarray, shape (problems,)
+    error : float
+        Of the mean over the problems.
+    draws : int
+        On each problem.
+    """
+
+    each: FloatArray
+    each_error: FloatArray
+    error: float
+    draws: int
+
+
+def sample_acceptance(
+    rule: Callable[..., Any],
+    problems: Sequence[Problem],
+    precision: float,
+    seconds: float,
+    rng: np.random.Generator,
+) -> SampledAcceptance:
+    """Verify drafts of each problem until the mean is known, or the time is over.
+
+    Parameters
+    ----------
+    rule : callable
+        As `otlp.audit` takes it; an output that is no token counts as not accepted.
+    problems : sequence of Problem
+    precision : float
+        Half of the 95% interval of the mean over the problems that is enough.
+    seconds : float
+        No batch begins after so many.
+    rng : numpy.random.Generator
+
+    Notes
+    -----
+    Two successes and two failures are added to the counts (Agresti and Coull 1998), so that an
+    interval has a width where all were accepted.
+    """
+    subjects = [token_subject(rule, one.target, one.drafts, None, None) for one in problems]
+    accepted, draws, begun = np.zeros(len(subjects)), 0, perf_counter()
+    while True:
+        for at, subject in enumerate(subjects):
+            drafted = subject.draft(BATCH, rng)
+            for tokens, output in zip(drafted.tolist(), subject.play(drafted, rng), strict=True):
+                accepted[at] += not isinstance(output, Failure) and output[0] in tokens
+        draws += BATCH
+        share = (accepted + 2.0) / (draws + 4.0)
+        errors = SURE * np.sqrt(share * (1.0 - share) / (draws + 4.0))
+        error = float(np.sqrt(np.sum(errors**2)) / len(subjects))
+        late = perf_counter() - begun > seconds
+        if draws >= LEAST and (error <= precision or late):
+            return SampledAcceptance(accepted / draws, errors, error, draws)

@@ -1,0 +1,133 @@
+"""Files of a user's own p and q: what is taken, and what is said of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otlp
+from otlp.data import captures
+from otlp.data.pairs import from_arrays, read_pairs
+from otlp.errors import CaptureError, InvalidDistributionError, InvalidInputError
+from tests.otlp.cli.command import done, refused
+
+P, Q = np.random.default_rng(0).dirichlet(np.full(20, 0.5), size=(2, 3))
+P[0, :2] = 0.0
+P[0] /= P[0].sum()
+LOGS = {"target_logits": np.log(np.maximum(P, 1e-300)), "draft_logits": np.log(Q)}
+
+
+def table(path: Path, head: str, *columns: Any, digits: int = 18) -> None:
+    np.savetxt(path, np.stack(columns, 1), f"%.{digits}g", ",", header=head, comments="")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pairs")
+    np.savez(made / "rows.npz", p=P, q=Q)
+    np.savez(made / "one.npz", target=P[0], draft=Q[0])
+    np.savez(made / "logs.npz", **LOGS)
+    np.savez(made / "padded.npz", p=P, q=np.pad(Q, ((0, 0), (0, 4))))
+    np.save(made / "rows.npy", np.stack([P, Q], axis=1))
+    np.save(made / "logs.npy", np.stack([*LOGS.values()], axis=1))
+    table(made / "plain.csv", "", P[0], Q[0])
+    table(made / "named.csv", "draft,other,target", Q[0], P[1], P[0])
+    table(made / "rounded.csv", "p,q", P[0], Q[0], digits=5)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("rows.npz", 3, {}),
+        ("one.npz", 1, {}),
+        ("logs.npz", 3, {}),
+        ("padded.npz", 3, {"padded": True}),
+        ("rows.npy", 3, {}),
+        ("logs.npy", 3, {"values": "logits"}),
+        ("plain.csv", 1, {}),
+        ("named.csv", 1, {}),
+    ],
+)
+def test_the_pairs_are_those_that_were_written(
+    name: str, rows: int, words: dict[str, Any], folder: Path
+) -> None:
+    capture = read_pairs(str(folder / name), **words)
+    assert len(capture) == rows
+    for row in range(rows):
+        p, q = capture.distributions(row)
+        np.testing.assert_allclose(p, P[row], rtol=1e-13, atol=1e-299)
+        np.testing.assert_allclose(q, Q[row], rtol=1e-13)
+
+
+def test_few_digits_are_rounding_and_other_sums_are_refused(folder: Path, tmp_path: Path) -> None:
+    p, _ = read_pairs(str(folder / "rounded.csv")).distributions(0)
+    np.testing.assert_allclose(p, P[0], atol=1e-4)
+    table(tmp_path / "half.csv", "p,q", P[0] / 2, Q[0])
+    with pytest.raises(InvalidDistributionError, match="pass --logits"):
+        read_pairs(str(tmp_path / "half.csv"))
+
+
+def test_the_padding_of_a_vocabulary_is_asked_for_and_is_no_vocabulary(folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"p has 20 tokens and q 24.*--pad-vocabulary"):
+        read_pairs(str(folder / "padded.npz"))
+    wrong = np.full(24, 1 / 24)
+    with pytest.raises(InvalidInputError, match=r"probability 0.167 in a row of q"):
+        from_arrays(P[0], wrong, padded=True)
+    said = done("solve", folder / "padded.npz", "--pad-vocabulary")
+    assert "Tokens from 20 on are taken to have probability 0 in both models" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("text.bin", b"hello, these are words"),
+        ("text.csv", b"hello, these are words"),
+        ("empty.csv", b""),
+        ("one.csv", b"0.5\n0.5\n"),
+        ("text.npy", b"hello"),
+        ("text.npz", b"hello"),
+    ],
+)
+def test_other_files_are_told_what_is_taken(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    said = refused("solve", tmp_path / name)
+    assert "numpy.savez('mine.npz', p=p, q=q)" in said
+    with pytest.raises(CaptureError):
+        read_pairs(str(tmp_path / "nowhere.npz"))
+
+
+def test_other_arrays_are_told_what_is_taken(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=P)
+    np.save(tmp_path / "flat.npy", P[0])
+    for name, reason in (("x.npz", "it has x, and not p and q"), ("flat.npy", "its shape is")):
+        assert reason in refused("check", tmp_path / name)
+    assert "are for .npz, .npy, .csv" in refused("solve", "--logits")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "solve FILE --row 2 --n 3",
+        "check FILE --solvers martingale,max-flow --top-k 0",
+        "bench FILE --rows 2 --top-k 0,5 --n 2 --solvers martingale",
+        "compare FILE --n 2 --schemes iid --rules k-seq",
+    ],
+)
+def test_commands_take_them(words: str, folder: Path) -> None:
+    done(*(word.replace("FILE", str(folder / "rows.npz")) for word in words.split()))
+
+
+def test_they_are_saved_as_captures_without_a_rounding(tmp_path: Path) -> None:
+    capture = from_arrays(P, Q)
+    captures.save(capture, tmp_path / "own.safetensors")
+    again = captures.load(tmp_path / "own.safetensors")
+    assert again.dtype == "float64"
+    assert np.array_equal(again.distributions(1)[0], capture.distributions(1)[0])
+    best = otlp.optimal_acceptance(otlp.Problem(P[1], otlp.IID(Q[1], 2)))
+    p, q = again.distributions(1)
+    found = otlp.optimal_acceptance(otlp.Problem(p, otlp.IID(q, 2)))
+    assert found == pytest.approx(best, abs=1e-14)
