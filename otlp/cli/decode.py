@@ -17,7 +17,7 @@ from otlp.cli.output import console, note, progress, show, table, write_result, 
 from otlp.cli.prompts import Models, model_options
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
-from otlp.decode.verification import ALGORITHMS
+from otlp.decode.verification import ALGORITHMS, SEEDED
 from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError, UnsupportedProblemError
 from otlp.studies.decoding import BASELINE, Measurement, Setting, measure, record
@@ -47,7 +47,7 @@ Examples:
 @model_options(limit=4)
 @click.option(
     "--algorithms",
-    type=ListOf(click.Choice(list(ALGORITHMS))),
+    type=ListOf(click.Choice([*ALGORITHMS, *SEEDED])),
     default=DEFAULT,
     help="Verification algorithms by their names.",
 )

@@ -50,6 +50,7 @@ from otlp.decode.drafting import (
     TopTree,
     adaptive_branching,
     adaptive_depth,
+    certain_tree,
     delayed_paths,
     hub_pairs,
     iid_paths,
@@ -63,7 +64,9 @@ from otlp.decode.drafting import (
 )
 from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.loop import Text, decode, rounds
+from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.copying import Copying
+from otlp.decode.models.gumbel import GumbelMax, Perturbed, with_shared_noise
 from otlp.decode.models.mixture import Mixture
 from otlp.decode.models.model import Model, Sampling, check_pair
 from otlp.decode.models.n_gram import NGram
@@ -74,9 +77,11 @@ from otlp.decode.round import Round, Transform, check_round, play_round
 from otlp.decode.tree import DraftTree, TokenTree
 from otlp.decode.verification import (
     ALGORITHMS,
+    SEEDED,
     Autoregressive,
     Block,
     BottomUp,
+    Equality,
     GreedyMultipath,
     Outcome,
     Speculative,
@@ -91,19 +96,24 @@ from otlp.decode.verification import (
 
 __all__ = [
     "ALGORITHMS",
+    "SEEDED",
     "Autoregressive",
     "Block",
     "BottomUp",
+    "Calibration",
     "Children",
     "Chooser",
     "Copying",
     "DraftTree",
     "Drafting",
+    "Equality",
     "GreedyMultipath",
+    "GumbelMax",
     "Mixture",
     "Model",
     "NGram",
     "Outcome",
+    "Perturbed",
     "PromptLookup",
     "RandomChooser",
     "Round",
@@ -126,6 +136,7 @@ __all__ = [
     "Verification",
     "adaptive_branching",
     "adaptive_depth",
+    "certain_tree",
     "check_pair",
     "check_round",
     "decode",
@@ -144,5 +155,6 @@ __all__ = [
     "rounds",
     "top_tree",
     "tree_shape",
+    "with_shared_noise",
     "without_replacement",
 ]

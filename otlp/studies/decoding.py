@@ -141,7 +141,7 @@ def measure(
         For each run, in whole rounds: the last may go beyond.
     seeds : sequence of int
         Every prompt is decoded once with each; prompt i and seed s draw from
-        ``default_rng([s, i])`` whatever the setting.
+        ``default_rng([s, i])`` whatever the setting, or with the noise of (s, i).
     progress : callable, optional
         Called after each run.
 
@@ -162,8 +162,9 @@ def measure(
 
     def play(index: int, seed: int, tokens: int) -> Text:
         rng = np.random.default_rng([seed, index])
-        how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": verification}
-        (text,) = decode(target, [prompts[index]], tokens, rng, **how)
+        small, large = verification.models(draft, target, (seed, index))
+        how: dict[str, Any] = {"draft": small, "drafting": drafting, "verification": verification}
+        (text,) = decode(large, [prompts[index]], tokens, rng, **how)
         return text
 
     for prompt in prompts:

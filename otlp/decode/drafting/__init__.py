@@ -3,7 +3,7 @@
 from otlp.decode.drafting.adaptive import adaptive_branching, adaptive_depth
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule
-from otlp.decode.drafting.mixed import mixed_shape, mixed_tree
+from otlp.decode.drafting.mixed import certain_tree, mixed_shape, mixed_tree
 from otlp.decode.drafting.most_likely import TopTree, top_tree
 from otlp.decode.drafting.ruled import RuledDrafting
 from otlp.decode.drafting.shaped import (
@@ -26,6 +26,7 @@ __all__ = [
     "TopTree",
     "adaptive_branching",
     "adaptive_depth",
+    "certain_tree",
     "delayed_paths",
     "hub_pairs",
     "iid_paths",

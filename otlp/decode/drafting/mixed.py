@@ -9,6 +9,7 @@ from otlp.checks import whole_number
 from otlp.decode.drafting.fixed_shape import FixedShape, fixed_shape
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.ruled import RuledDrafting
+from otlp.decode.drafting.shaped import tree_shape
 from otlp.errors import InvalidInputError
 
 Mixed = tuple[tuple["Mixed", ...], tuple["Mixed", ...]]
@@ -58,6 +59,28 @@ def mixed_shape(shape: Mixed) -> RuledDrafting:
                 slots.append(([], []))
     whole_number(len(slots) - 1, "the number of slots below the root")
     return RuledDrafting(fixed_shape(slots))
+
+
+def certain_tree(parents: Sequence[int]) -> RuledDrafting:
+    """Draft a given shape with the likeliest tokens of each node, its first child the likeliest.
+
+    Parameters
+    ----------
+    parents : sequence of int
+        The parent of each slot, as `tree_shape` takes it.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no tree, or has only a root.
+
+    Examples
+    --------
+    >>> from otlp import decode
+    >>> decode.certain_tree([-1, 0, 0, 1]).length
+    2
+    """
+    return RuledDrafting(fixed_shape([(below, ()) for below in tree_shape(parents).children]))
 
 
 def mixed_tree(branching: Sequence[tuple[int, int]]) -> RuledDrafting:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from otlp.decode.verification.autoregressive import Autoregressive
 from otlp.decode.verification.block import Block
 from otlp.decode.verification.bottom_up import BottomUp
+from otlp.decode.verification.equality import Equality
 from otlp.decode.verification.greedy_multipath import GreedyMultipath
 from otlp.decode.verification.speculative import Speculative
 from otlp.decode.verification.target_only import TargetOnly
@@ -16,9 +17,11 @@ from otlp.errors import InvalidInputError
 
 __all__ = [
     "ALGORITHMS",
+    "SEEDED",
     "Autoregressive",
     "Block",
     "BottomUp",
+    "Equality",
     "GreedyMultipath",
     "Outcome",
     "Speculative",
@@ -59,6 +62,16 @@ True
 Block()
 """
 
+SEEDED: Mapping[str, Verification] = {"equality": Equality()}
+"""By name, those of targets that draw by a seed, and not by random numbers of the round's own.
+
+Examples
+--------
+>>> from otlp import decode
+>>> sorted(decode.SEEDED)
+['equality']
+"""
+
 
 def find_verification(wanted: str | Verification) -> Verification:
     """Look an algorithm up by name; one that is an object already is handed back.
@@ -79,9 +92,10 @@ def find_verification(wanted: str | Verification) -> Verification:
     """
     if isinstance(wanted, Verification):
         return wanted
-    if not isinstance(wanted, str) or wanted not in ALGORITHMS:
+    known = {**ALGORITHMS, **SEEDED}
+    if not isinstance(wanted, str) or wanted not in known:
         raise InvalidInputError(
-            f"there is no verification algorithm {wanted!r}: choose from {', '.join(ALGORITHMS)}, "
+            f"there is no verification algorithm {wanted!r}: choose from {', '.join(known)}, "
             "or give a Verification"
         )
-    return ALGORITHMS[wanted]
+    return known[wanted]

@@ -15,9 +15,11 @@ import numpy as np
 
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting import Drafting, iid_paths
+from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree
 from otlp.distribution import FloatArray
 from otlp.errors import Capability
+from otlp.numerics.exponentials import Seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,10 @@ class Verification(ABC):
     def drafting(self, paths: int, length: int) -> Drafting:
         """What to draft for the algorithm, given K and L: K i.i.d. paths, unless it says other."""
         return iid_paths(paths, length)
+
+    def models(self, draft: Model, target: Model, seed: Seed) -> tuple[Model, Model]:
+        """Draft and target as the algorithm takes them for a seed: as they are, unless it says."""
+        return draft, target
 
     @abstractmethod
     def supports(self, drafting: Drafting) -> Capability:

