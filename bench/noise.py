@@ -394,20 +394,21 @@ def shown(cells: dict[str, Any]) -> Table:
 @click.option("--nodes", type=ListOf(click.IntRange(1)), default="8,16,32")
 @click.option("--temperature", type=ListOf(float), default="0.3,0.6,1")
 @click.option("--texts", type=click.IntRange(2), default=72)
+@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first text.")
 @click.option("--prompts", type=click.IntRange(2), default=24, help="To write them after.")
 @click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
 @click.option("--tokens", type=click.IntRange(LENGTH + 1), default=64, help="Of a text.")
 @click.option("--show", "only", is_flag=True, help="Show what is there.")
 @click.option("--json", "path", type=OutputFile(), required=True)
 def main(
-    pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int, prompts: int,
-    checking: int, tokens: int, only: bool, path: Path,
+    pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int,
+    first: int, prompts: int, checking: int, tokens: int, only: bool, path: Path,
 ) -> None:  # fmt: skip
     """Fit, then go from text to text, each at all temperatures."""
     if not only:
         study = Study(path, pair, tokens, prompts)
         study.fit(temperature)
-        for number, one in product(range(texts), temperature):
+        for number, one in product(range(first, texts), temperature):
             study.text(one, number, nodes, number < checking)
     found = json.loads(path.read_text(encoding="utf-8"))
     found["cells"] = summary(found)

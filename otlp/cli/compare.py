@@ -29,6 +29,7 @@ Examples:
   otlp compare mine.safetensors --temperature 0.6 --json accepted.json --figure accepted.png
   otlp compare --rows 160 --jobs 4                       four processes, the same numbers
   otlp compare --schemes greedy,hub,independent --n 2 --rules greedy,hub,max-flow --top-k 20
+  otlp compare --schemes iid,without-replacement --rules coupled,likeliest,recursive-rejection
   otlp compare --schemes iid --n 2 --rules mine.py:verify,k-seq      your own, audited first
 """
 )
@@ -61,6 +62,9 @@ def command(
     scheme.  The information bound is the sum of min(p, probability of being drafted).
     "independent" drafts come from the draft at temperatures 1, 0.71, 1.41, 0.5, 2, ...  Below, for
     n = 2: what hub and recursive rejection accept as the first draft, and as the second alone.
+
+    "coupled" is equality with the n best candidates of a draft that shares the target's noise, and
+    "likeliest" that with the draft's n likeliest tokens: the same beside every scheme.
 
     A row of 4,096 tokens takes about half a second.  All of it is exact, but for recursive
     rejection without replacement, whose acceptance is estimated where a million sequences of

@@ -15,6 +15,7 @@ from otlp.cli import options
 from otlp.cli.options import ListOf
 from otlp.cli.output import console, note, progress, show, table, write_result, write_whole
 from otlp.cli.prompts import Models, model_options
+from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.verification import ALGORITHMS, SEEDED
@@ -41,6 +42,7 @@ Examples:
   otlp decode --algorithms two-slice --paths 4 --length 8 --temperature 0.2,0.6,1
   otlp decode --target my/model --draft my/small-model --device cuda --prompts prompts.jsonl
   otlp decode --draft 0.7*trained:draft+0.3*ngram     drafts that cost next to nothing, mixed in
+  otlp decode --algorithms equality --paths 2 --length 4    drafts that share the target's noise
   otlp decode --tokens 128 --seed 0,1,2 --json runs.json --figure efficiency.svg
 """
 )
@@ -51,6 +53,11 @@ Examples:
     default=DEFAULT,
     help="Verification algorithms by their names.",
 )
+@click.option(
+    "--calibration",
+    type=click.Path(),
+    help="A file of otlp lab calibrate, for equality.  [default: that of the pair, if it ships]",
+)
 @options.paths_option("1,2,4")
 @options.length_option("4")
 @options.temperature_option("1")
@@ -59,6 +66,7 @@ Examples:
 def command(
     models: Models,
     algorithms: tuple[str, ...],
+    calibration: str | None,
     paths: tuple[int, ...],
     length: tuple[int, ...],
     temperature: tuple[float, ...],
@@ -74,10 +82,17 @@ def command(
     Block efficiency is the number of tokens per target call, with its 95% interval over prompts;
     the speed-up is over autoregressive decoding of the same prompts in the same process. Accepted:
     the share of rounds that accept at least 1, 2, ... drafted tokens. Every algorithm keeps the
-    target's distribution.
+    target's distribution. Equality drafts a tree of K L nodes that knows the noise of its target's
+    draws; for one seed its text is that of plain decoding with this noise.
     """
     samplings = [Sampling(value, sampling_top_k, sampling_top_p) for value in temperature]
     settings, reasons = find_settings(algorithms, paths, length)
+    if calibration is not None:
+        if "equality" not in algorithms:
+            raise InvalidInputError("--calibration is for the algorithm equality: name it, too")
+        fitted = Calibration.read(calibration)
+        fitted.check_models(models.target, models.draft)
+        settings = [replace(one, calibration=fitted) for one in settings]
     pair, prompts = models.ready(samplings[0])
     decode(
         pair,

@@ -83,7 +83,11 @@ class RuleName(SolverName):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse a name that is none."""
+        from otlp.studies.compare import EQUALITIES
+
         file, _, function = str(value).rpartition(":")
+        if value in EQUALITIES:
+            return str(value)
         if not file or not function:
             return super().convert(value, param, ctx)
         if file.endswith(".py") and not Path(file).is_file():
@@ -271,7 +275,9 @@ schemes_option = _option(
 )
 rules_option = _option("--rules", _NAMES, "Solvers by their names.")
 own_rules_option = _option(
-    "--rules", ListOf(RuleName()), "Solvers by their names, and rules of yours as FILE.py:FUNCTION."
+    "--rules",
+    ListOf(RuleName()),
+    "Solvers by their names, coupled and likeliest, and rules of yours as FILE.py:FUNCTION.",
 )
 solvers_option = _option("--solvers", _NAMES, "Solvers by their names.", unset="all")
 

@@ -13,10 +13,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from otlp._solve import optimal_acceptance
 from otlp.distribution import FloatArray
 from otlp.drafts.by_name import make_scheme
 from otlp.errors import InvalidInputError, OTLPError
+from otlp.numerics.coupled_acceptance import coupled_acceptance
 from otlp.problem import Problem
 from otlp.solvers import with_time_limit
 from otlp.studies.attempt import attempt
@@ -31,6 +34,15 @@ BOUND = "information bound"
 RULES = ("naive", "recursive-rejection", "k-seq", "hub", "greedy")
 """The published rules of a single step."""
 
+COUPLED = "coupled"
+"""Equality with the n best candidates of a draft that shares the target's noise."""
+
+LIKELIEST = "likeliest"
+"""Equality with the draft's n likeliest tokens, as in engines."""
+
+EQUALITIES = (COUPLED, LIKELIEST)
+"""No rules of a scheme: they take the target's own draw, and are the same beside every scheme."""
+
 
 @dataclass(frozen=True)
 class RuleResult:
@@ -39,7 +51,7 @@ class RuleResult:
     Attributes
     ----------
     rule : str
-        A solver's name, `OPTIMUM` or `BOUND`.
+        A solver's name, one of `EQUALITIES`, `OPTIMUM` or `BOUND`.
     acceptance : float
         Exact, as certified; NaN if the rule does not apply.
     guarantee : str
@@ -81,7 +93,7 @@ def measure_rules(
     n : int
         Number of drafts.
     rules : sequence of str
-        Names in `otlp.solvers.SOLVERS`.
+        Names in `otlp.solvers.SOLVERS`, or of `EQUALITIES`.
     time_limit : float
         Seconds for each solver that has such an option.
 
@@ -93,7 +105,11 @@ def measure_rules(
         problem = Problem(pair[0], make_scheme(scheme, pair[1], n))
     except InvalidInputError as error:
         return no_results(rules, str(error))
-    return [*(_measure(problem, rule, time_limit) for rule in rules), *_references(problem)]
+    measured = (
+        _equality(rule, *pair, n) if rule in EQUALITIES else _measure(problem, rule, time_limit)
+        for rule in rules
+    )
+    return [*measured, *_references(problem)]
 
 
 def no_results(rules: Sequence[str], reason: str) -> list[RuleResult]:
@@ -112,6 +128,14 @@ def _measure(problem: Problem, rule: str, limit: float) -> RuleResult:
     interval = ends if ends and ends[0] < ends[1] else None
     said = solution.guarantee.name, found.reason
     return RuleResult(rule, solution.acceptance, *said, first, interval)
+
+
+def _equality(rule: str, p: FloatArray, q: FloatArray, n: int) -> RuleResult:
+    if rule == LIKELIEST:
+        found = float(p[np.argsort(-q, kind="stable")[:n]].sum())
+    else:
+        found, _ = coupled_acceptance(p, q, n)
+    return RuleResult(rule, found)
 
 
 def _references(problem: Problem) -> Iterator[RuleResult]:

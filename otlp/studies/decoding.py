@@ -17,9 +17,10 @@ import numpy as np
 
 from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.loop import Text, decode
+from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.model import Model, Sampling
 from otlp.decode.round import check_round
-from otlp.decode.verification import Verification, find_verification
+from otlp.decode.verification import Equality, Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
@@ -34,7 +35,8 @@ class Setting:
     """What is measured: an algorithm by name, K paths of length L, and the temperature.
 
     The temperature is a label; the models' `Sampling` is what decides.  A prefix tree of K paths
-    goes by the children of each token by depth, its branching.
+    goes by the children of each token by depth, its branching.  The calibration is for `equality`;
+    by default that of the pair, if it ships.
     """
 
     algorithm: str
@@ -42,6 +44,7 @@ class Setting:
     length: int
     temperature: float = 1.0
     branching: tuple[int, ...] = ()
+    calibration: Calibration | None = None
 
     @property
     def verification(self) -> Verification:
@@ -52,7 +55,10 @@ class Setting:
         InvalidInputError
             If no algorithm has this name.
         """
-        return find_verification(self.algorithm)
+        found = find_verification(self.algorithm)
+        if self.calibration is not None and isinstance(found, Equality):
+            return Equality(self.calibration)
+        return found
 
     @property
     def drafting(self) -> Drafting:

@@ -28,7 +28,14 @@ from otlp.distribution import top_p as keep_top_p
 from otlp.drafts.by_name import SCHEMES, make_scheme
 from otlp.errors import InvalidInputError, JournalError, OTLPError
 from otlp.solvers import make_solver
-from otlp.studies.compare import BOUND, OPTIMUM, RuleResult, measure_rules, no_results
+from otlp.studies.compare import (
+    BOUND,
+    EQUALITIES,
+    OPTIMUM,
+    RuleResult,
+    measure_rules,
+    no_results,
+)
 from otlp.studies.points import SweepPoint, SweepSetting
 from otlp.sweeps.journal import Entry, Journal
 from otlp.sweeps.rows import CaptureRows, RowSource
@@ -124,7 +131,8 @@ def _scheme(name: str) -> str:
 
 
 def _rule(name: str) -> str:
-    make_solver(name)
+    if name not in EQUALITIES:
+        make_solver(name)
     return name
 
 

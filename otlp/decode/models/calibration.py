@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from otlp.checks import is_a, number
 from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
+
+FORMAT = "otlp calibration 1"
+"""What a file says it is."""
 
 MOST_RANKS = 32
 """Candidates at a place that have chances of their own."""
@@ -71,6 +77,32 @@ class Calibration:
                 f"target {target} with draft {draft}: fit one with otlp lab calibrate"
             )
 
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Calibration:
+        """Read a file that holds what `to_json` wrote.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be read, or holds something else.
+        """
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+            if found.pop("format") != FORMAT:
+                raise KeyError("format")
+            return cls(**found)
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise InvalidInputError(
+                f"{path!s:.200} holds no calibration of otlp lab calibrate "
+                f"({type(error).__name__}: {error!s:.100})"
+            ) from error
+
     def chances(self, ratios: FloatArray, temperature: float) -> tuple[IntArray, FloatArray]:
         """The best candidates, best first, and how likely the target is to draw each.
 
@@ -92,7 +124,7 @@ class Calibration:
         return tokens, (1.0 - self.unknown) * weights / weights.sum()
 
 
-CALIBRATIONS: tuple[Calibration, ...] = ()
+CALIBRATIONS = (Calibration(1.23, 0.18, "smollm2", "copying:smollm2-draft"),)
 """Those of the pairs that ship."""
 
 

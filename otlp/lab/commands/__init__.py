@@ -8,6 +8,7 @@ COMMANDS = {
     "design": "Choose the draft tree for a budget of nodes, with what it will give.",
     "tune": "Choose the fastest setting for a pair of models on this device.",
     "decode": "Decode with the setting that tune found.",
+    "calibrate": "Fit how likely candidates under shared noise are to be the target's draw.",
     "audit-engine": "Say whether the verifier of a serving engine is lossless.",
     "audit-server": "Say whether the texts of a running server are those of another.",
 }
