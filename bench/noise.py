@@ -43,15 +43,16 @@ from otlp.decode import (
     Model,
     Perturbed,
     RandomChooser,
+    RuledDrafting,
     Sampling,
     TokenTree,
     TopTree,
     certain_tree,
     iid_paths,
-    mixed_shape,
     top_tree,
     tree_shape,
 )
+from otlp.decode.drafting.fixed_shape import FixedShape
 from otlp.decode.models.calibration import Calibration
 from otlp.decode.models.gguf import SMOLLM2
 from otlp.decode.models.loading import SMOLLM2_DRAFT, TRAINED_PAIR
@@ -149,7 +150,7 @@ class Study:
             elif row["rule"] == "target-only":
                 made = TopTree(nodes, LENGTH)
             else:
-                made = mixed_shape(ast.literal_eval(drafting))
+                made = RuledDrafting(FixedShape(ast.literal_eval(drafting)))
             return Scheme(row["name"], made, row["rule"], nodes, draft_temperature=drawn)
 
         wanted = ["recommended", "i.i.d. paths, two-slice"]

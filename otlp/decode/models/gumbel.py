@@ -192,6 +192,15 @@ def with_shared_noise(
     ------
     InvalidInputError
         If the vocabularies differ, the calibration is of another pair, or the seed is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from otlp import decode
+    >>> pair = decode.random_pair(4, 9, np.random.default_rng(0))
+    >>> draft, target = decode.with_shared_noise(*pair, seed=7)
+    >>> type(draft).__name__, type(target).__name__, draft.calibration.scale
+    ('Perturbed', 'GumbelMax', 1.2)
     """
     check_pair(draft, target)
     if calibration is None:
