@@ -48,6 +48,7 @@ from otlp.decode import (
     TokenTree,
     TopTree,
     certain_tree,
+    decode,
     iid_paths,
     top_tree,
     tree_shape,
@@ -66,7 +67,6 @@ from otlp.lab.design.static_trees import best_static_tree
 from otlp.lab.design.text_renewal import without_undrafted
 from otlp.lab.design.written_texts import drafted_anew
 from otlp.numerics.exponentials import noise_row
-from otlp.studies.decoding import decode
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS = {
@@ -316,12 +316,11 @@ def checked(
     pair: tuple[Model, Model], prompt: IntArray, text: WrittenText, known: list[float]
 ) -> bool:
     """Whether rounds with the target write the text, in as many calls."""
-    rng = np.random.default_rng(0)
-    drafting = top_tree(CHECKED, LENGTH)
-    played, _ = decode(*pair, prompt, drafting, Equality(), rng, text.starts(LENGTH))
-    tokens = np.concatenate([one.tokens for one in played])[: len(text)]
-    calls = len(played) == known[1]
-    return bool(calls and np.array_equal(tokens, text.tokens[: tokens.size]))
+    how: dict[str, Any] = {"drafting": top_tree(CHECKED, LENGTH), "verification": Equality()}
+    rng, tokens = np.random.default_rng(0), text.starts(LENGTH)
+    (found,) = decode(pair[1], [prompt], tokens, rng, draft=pair[0], **how)
+    calls = len(found.rounds) == known[1]
+    return bool(calls and np.array_equal(found.tokens, text.tokens[:tokens]))
 
 
 @cache

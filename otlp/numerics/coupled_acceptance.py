@@ -68,7 +68,7 @@ def coupled_acceptance(
     >>> from otlp.numerics.coupled_acceptance import coupled_acceptance
     >>> p, q = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
     >>> [round(coupled_acceptance(p, q, n)[0], 4) for n in (1, 2, 3)]
-    [0.4758, 0.8191, 1.0]
+    [0.5143, 0.825, 1.0]
     """
     p, q = as_distribution(p, "p"), as_distribution(q, "q")
     if p.size != q.size:
