@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from otlp.checks import whole_number
-from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.decode.models.calibration import MOST_RANKS, Calibration
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.numerics.exponentials import Seed, check_seed, noise_row
+from otlp.numerics.top_tokens import top_tokens
 
 NARROWEST, WIDEST = 0.01, 100.0
 """Of the scale."""

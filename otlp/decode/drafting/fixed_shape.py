@@ -5,37 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from otlp.decode.drafting.growing import Children, ShapeRule
-from otlp.distribution import FloatArray, IntArray
+from otlp.distribution import FloatArray
+from otlp.numerics.top_tokens import top_tokens
 
 Below = tuple[tuple[int, ...], tuple[int, ...]]
 """States of what is below a slot: below each certain child, the likeliest first, each drawn one."""
-
-BLOCK = 64
-"""Tokens whose maximum is looked at first."""
-
-
-def top_tokens(q: FloatArray, count: int) -> IntArray:
-    """The most likely tokens, most likely first, ties by the lowest id; O(V)."""
-    count = min(count, q.size)
-    if count <= 0:
-        return np.empty(0, dtype=np.int64)
-    # at least `count` tokens reach the maxima of as many blocks: it is among few that one looks
-    whole = q.size // BLOCK * BLOCK
-    tops = np.append(q[:whole].reshape(-1, BLOCK).max(axis=1), q[whole:])
-    if tops.size < 2 * count:
-        tops = q
-    least = np.partition(tops, tops.size - count)[tops.size - count]
-    above = np.flatnonzero(q > least)
-    if above.size > count:
-        least = np.partition(q[above], above.size - count)[above.size - count]
-        above = above[q[above] > least]
-    tied = np.flatnonzero(q == least)
-    found = np.concatenate((above, tied[: count - above.size]))
-    order: IntArray = found[np.argsort(-q[found], kind="stable")]
-    return order
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import numpy as np
 from otlp.checks import whole_number
 from otlp.decode.choosing import Chooser
 from otlp.decode.drafting.drafting import Drafting
-from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.models.model import Model
 from otlp.decode.tree import DraftTree, Slots, TokenTree
 from otlp.distribution import FloatArray, IntArray
 from otlp.drafts import DraftScheme
 from otlp.drafts.certain_and_drawn import CertainAndDrawn
+from otlp.numerics.top_tokens import top_tokens
 
 
 @dataclass(frozen=True)

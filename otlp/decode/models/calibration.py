@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from otlp.checks import is_a, number
-from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
+from otlp.numerics.top_tokens import top_tokens
 
 FORMAT = "otlp calibration 1"
 """What a file says it is."""

@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from otlp.decode.drafting.fixed_shape import top_tokens
 from otlp.decode.drafting.mixed import Mixed
 from otlp.distribution import FloatArray, renormalise_without
 from otlp.lab.design.static_trees import shared
 from otlp.lab.design.text_renewal import WrittenText
+from otlp.numerics.top_tokens import top_tokens
 
 MOST_CERTAIN, MOST_DRAWN = 8, 4
 """Children of each kind that a mixed node is tried with."""
