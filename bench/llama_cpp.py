@@ -13,7 +13,8 @@ from typing import Any
 
 from otlp.decode.models.model import Sampling
 from otlp.distribution import IntArray
-from otlp.studies.timed_loop import Decoding, Way
+from otlp.lab.tuning.side_by_side import Way
+from otlp.studies.timed import Decoding
 
 
 def llama_cpp(

@@ -32,8 +32,9 @@ from otlp.decode.models.model import Sampling
 from otlp.device import DeviceLoop, Llama, captured
 from otlp.distribution import IntArray
 from otlp.lab.tuning import prediction as tuning
-from otlp.studies.loop_setting import LoopSetting, grid
-from otlp.studies.timed_loop import CLOCKS, Decoding, SideBySide, Way, looped, race
+from otlp.lab.tuning.loop_setting import LoopSetting, grid
+from otlp.lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, race
+from otlp.studies.timed import Decoding
 
 PLAIN = "plain loop"
 

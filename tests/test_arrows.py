@@ -23,13 +23,16 @@ AROUND = {"otlp.auditing", "otlp.batched", "otlp.decode", "otlp.device"}
 
 CORE_COMMANDS = ("bench", "check", "compare", "export", "info", "solve", "sweep")
 
-GROUND = {"otlp.checks", "otlp.distribution", "otlp.errors", "otlp.showing", "otlp.timing"}
+GROUND = {
+    "otlp.checks", "otlp.distribution", "otlp.errors", "otlp.moved", "otlp.showing", "otlp.timing",
+}  # fmt: skip
 CORE = GROUND | {"otlp.numerics", "otlp.drafts", "otlp.problem", "otlp.plan", "otlp.solution"}
 SOLVING = CORE | {"otlp.reductions", "otlp.certificate", "otlp.solvers", "otlp._solve"}
 FACE = {"otlp", "otlp.captures", "otlp.synthetic"}
 
 ARROWS = {
     "otlp.errors": set(),
+    "otlp.moved": set(),
     "otlp.timing": set(),
     "otlp.showing": set(),
     "otlp.checks": {"otlp.errors"},

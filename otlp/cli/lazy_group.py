@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import click
@@ -32,11 +33,20 @@ class LazyGroup(click.Group):
         Where each command has a module of its name, and that a `command`.
     summaries : dict of str to str
         What each does, in the order in which a user meets them.
+    moved : dict of str to str
+        Commands by their old names, and what to call now.
     """
 
-    def __init__(self, *args: Any, package: str, summaries: Mapping[str, str], **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        package: str,
+        summaries: Mapping[str, str],
+        moved: Mapping[str, str] = MappingProxyType({}),
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
-        self.package, self.summaries = package, summaries
+        self.package, self.summaries, self.moved = package, summaries, moved
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands."""
@@ -65,6 +75,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in self.summaries and not args[0].startswith("-"):
             near = get_close_matches(args[0], self.summaries, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
+            if args[0] in self.moved:
+                hint = f" It is {self.moved[args[0]]!r} now."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

@@ -10,8 +10,7 @@ A round of decoding has three parts, and one small interface each.
 - `Drafting`: from a draft model to a `DraftTree`.  Of a fixed shape (`ShapedDrafting`):
   `iid_paths(K, L)`, `prefix_tree([k1, ...])`, `without_replacement([k1, ...])`, `hub_pairs(L)`,
   `tree_shape(parents, kind)`, `delayed_paths(T, K, L)`, `no_draft()`.  Of a shape that follows the
-  draft: `mixed_tree([(c1, k1), ...])`, `adaptive_depth(K, L, threshold)`,
-  `adaptive_branching(N, L, coverage)`, `top_tree(N, L)`, or a `ShapeRule` of your own
+  draft: `mixed_tree([(c1, k1), ...])`, `top_tree(N, L)`, or a `ShapeRule` of your own
   (`RuledDrafting`).
 - `Verification`: from a draft tree and the target's distributions at its nodes to an `Outcome`, the
   accepted node and the distribution of the correction token.  ``supports(drafting)`` says yes, or
@@ -40,6 +39,8 @@ ones;
 `otlp.decode.laws.drafting_lp.drafting_optimum` that on the trees of any drafting.
 """
 
+from typing import NoReturn
+
 from otlp.decode.choosing import Chooser, RandomChooser, enumerate_choices
 from otlp.decode.drafting import (
     Children,
@@ -48,8 +49,6 @@ from otlp.decode.drafting import (
     ShapedDrafting,
     ShapeRule,
     TopTree,
-    adaptive_branching,
-    adaptive_depth,
     certain_tree,
     delayed_paths,
     hub_pairs,
@@ -93,6 +92,7 @@ from otlp.decode.verification import (
     Verification,
     find_verification,
 )
+from otlp.moved import elsewhere as _elsewhere
 
 __all__ = [
     "ALGORITHMS",
@@ -134,8 +134,6 @@ __all__ = [
     "Traversal",
     "TwoSlicePaths",
     "Verification",
-    "adaptive_branching",
-    "adaptive_depth",
     "certain_tree",
     "check_pair",
     "check_round",
@@ -158,3 +156,7 @@ __all__ = [
     "with_shared_noise",
     "without_replacement",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    _elsewhere("otlp.decode", name)

@@ -18,14 +18,13 @@ import numpy as np
 from otlp.decode.drafting import Drafting, prefix_tree
 from otlp.decode.loop import Text, decode
 from otlp.decode.models.calibration import Calibration
-from otlp.decode.models.model import Model, Sampling
+from otlp.decode.models.model import Model
 from otlp.decode.round import check_round
 from otlp.decode.verification import Equality, Verification, find_verification
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import InvalidInputError
 from otlp.studies.attempt import settled
-from otlp.studies.loop_setting import LoopSetting
-from otlp.studies.timed_loop import Decoding, Timed, Way, together
+from otlp.studies.timed import Decoding, Timed, together
 
 BASELINE = "autoregressive"
 
@@ -180,7 +179,7 @@ def measure(
     for index in range(len(prompts)):
         for seed in seeds:
             text = settled(partial(play, index, seed, max_tokens))
-            runs.append(_run(index, seed, text, target.ends))
+            runs.append(whole_rounds(index, seed, text, target.ends))
             progress()
     return Measurement(setting, tuple(runs))
 
@@ -196,7 +195,7 @@ def _check_room(models: Sequence[Model], prompt: IntArray, drafting: Drafting) -
             )
 
 
-def _run(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run:
+def whole_rounds(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run:
     """What a text took: whole rounds, but nothing behind an end token."""
     rounds, seconds = text.rounds, text.seconds
     tokens = np.concatenate([one.tokens for one in rounds])
@@ -217,23 +216,6 @@ def _run(prompt: int, seed: int, text: Text, ends: Sequence[int]) -> Run:
         sum(len({int(r.tree.depths[node]) for node in r.tree.draws}) for r in rounds),
         Decoding(tokens.size, len(rounds), len(rounds), parts, seconds, math.nan),
     )
-
-
-def played(
-    draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
-) -> Way:
-    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
-    named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
-    drafting, verification = named.drafting, named.verification
-
-    def way(prompt: IntArray, seed: int) -> Decoding:
-        draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
-        rng = np.random.default_rng(seed)
-        how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": verification}
-        (text,) = decode(target, [prompt], tokens, rng, **how)
-        return _run(0, seed, text, target.ends).took
-
-    return way
 
 
 def record(measurement: Measurement, baseline: Measurement) -> dict[str, object]:

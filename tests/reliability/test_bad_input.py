@@ -158,6 +158,7 @@ def decode_calls() -> Calls:
     from otlp import decode
     from otlp.decode.laws.prefix_laws import prefix_law
     from otlp.decode.laws.round_laws import round_law
+    from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
     from otlp.lab.generation import generate
 
     rng = np.random.default_rng(0)
@@ -192,8 +193,8 @@ def decode_calls() -> Calls:
         partial(target.distribution, prefix=[1]),
         partial(target.joint, length=2),
         partial(target.start, context=[1]),
-        partial(decode.adaptive_depth, paths=2, length=2, threshold=0.5),
-        partial(decode.adaptive_branching, nodes=4, length=2, coverage=0.5),
+        partial(adaptive_depth, paths=2, length=2, threshold=0.5),
+        partial(adaptive_branching, nodes=4, length=2, coverage=0.5),
         partial(decode.top_tree, nodes=4, length=2, width=2),
         partial(decode.RuledDrafting, rule=decode.mixed_tree([(1, 1)]).rule),
         partial(decode.multipath_optimum, draft=draft, target=target, paths=2, length=2),

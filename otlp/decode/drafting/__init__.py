@@ -1,6 +1,5 @@
 """Drafting: grow a tree of tokens from the draft model, level by level."""
 
-from otlp.decode.drafting.adaptive import adaptive_branching, adaptive_depth
 from otlp.decode.drafting.drafting import Drafting
 from otlp.decode.drafting.growing import Children, ShapeRule
 from otlp.decode.drafting.mixed import certain_tree, mixed_shape, mixed_tree
@@ -24,8 +23,6 @@ __all__ = [
     "ShapeRule",
     "ShapedDrafting",
     "TopTree",
-    "adaptive_branching",
-    "adaptive_depth",
     "certain_tree",
     "delayed_paths",
     "hub_pairs",

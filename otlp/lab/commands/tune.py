@@ -23,9 +23,9 @@ from otlp.errors import InvalidInputError
 from otlp.lab.commands.target_texts import target_texts
 from otlp.lab.commands.tuning_result import TuningResult, fastest
 from otlp.lab.tuning.loop_costs import Bench, measure_costs
+from otlp.lab.tuning.loop_setting import LoopSetting, grid
 from otlp.lab.tuning.prediction import TunedTexts, predict, target_only_gain
-from otlp.studies.loop_setting import LoopSetting, grid
-from otlp.studies.timed_loop import CLOCKS
+from otlp.lab.tuning.side_by_side import CLOCKS
 
 
 class TreeName(click.ParamType):  # type: ignore[type-arg, unused-ignore]

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from otlp.cli.output import table
 from otlp.lab.tuning.loop_costs import Bench
+from otlp.lab.tuning.loop_setting import PLAIN, LoopSetting
 from otlp.lab.tuning.prediction import Prediction, agreement
 from otlp.lab.tuning.round_costs import RoundCosts
+from otlp.lab.tuning.side_by_side import SideBySide
 from otlp.lab.tuning.tuned import Tuned
 from otlp.studies.estimate import Estimate
-from otlp.studies.loop_setting import PLAIN, LoopSetting
-from otlp.studies.timed_loop import SideBySide, Timed
+from otlp.studies.timed import Timed
 
 
 def fastest(found: Sequence[Prediction], most: int) -> list[LoopSetting]:

@@ -14,8 +14,6 @@ from typing import Any
 from otlp.checks import check_choice, is_a, number, whole_number
 from otlp.decode.drafting import (
     Drafting,
-    adaptive_branching,
-    adaptive_depth,
     delayed_paths,
     iid_paths,
     mixed_shape,
@@ -26,6 +24,7 @@ from otlp.decode.drafting import (
 from otlp.decode.models.model import Sampling
 from otlp.decode.verification import ALGORITHMS, Verification
 from otlp.errors import InvalidInputError
+from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp.lab.json_files import from_json, read_text, to_json
 
 FAMILIES: dict[str, Callable[..., Drafting]] = {

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from otlp.decode.models.huggingface import HuggingFaceModel
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import IntArray
+from otlp.lab.tuning.loop_setting import PLAIN, LoopSetting
 from otlp.lab.tuning.round_costs import RoundCosts, corners, may_win
-from otlp.studies.decoding import played
+from otlp.lab.tuning.side_by_side import CLOCKS, SideBySide, Way, looped, played, race
 from otlp.studies.estimate import Estimate
-from otlp.studies.loop_setting import PLAIN, LoopSetting
-from otlp.studies.timed_loop import CLOCKS, SideBySide, Way, looped, race
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop, Llama
@@ -34,7 +33,7 @@ class Bench:
         Decoded after each prompt.
     compiled : bool
     clock : str
-        One of `otlp.studies.timed_loop.CLOCKS`.
+        One of `otlp.lab.tuning.side_by_side.CLOCKS`.
     seed : int
     ends : tuple of int
         Tokens that end a text.

@@ -21,9 +21,9 @@ from otlp.errors import InvalidInputError
 from otlp.lab.design import Renewal, WrittenText, top_tree_renewal, tournament_profile
 from otlp.lab.design.text_renewal import renew
 from otlp.lab.design.written_texts import drafted_anew
+from otlp.lab.tuning.loop_setting import PLAIN, LoopSetting
 from otlp.lab.tuning.round_costs import RoundCosts
 from otlp.studies.estimate import Estimate, rate_ratio, ratio
-from otlp.studies.loop_setting import PLAIN, LoopSetting
 
 
 @dataclass(frozen=True)

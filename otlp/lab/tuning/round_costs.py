@@ -12,8 +12,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from otlp.distribution import FloatArray
+from otlp.lab.tuning.loop_setting import PLAIN, LoopSetting, grid
 from otlp.studies.estimate import Estimate
-from otlp.studies.loop_setting import PLAIN, LoopSetting, grid
 
 NOISE = 0.15
 """Relative error of the time of one prompt, by which no setting is ruled out."""

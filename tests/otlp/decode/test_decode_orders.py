@@ -10,8 +10,6 @@ from otlp.decode import (
     Speculative,
     Traversal,
     TwoSlicePaths,
-    adaptive_branching,
-    adaptive_depth,
     iid_paths,
     mixed_tree,
     no_draft,
@@ -24,6 +22,7 @@ from otlp.decode.laws.multipath_lp import multipath_optimum
 from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import round_law
 from otlp.decode.laws.slot_laws import tournament_efficiency
+from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from tests.otlp.decode.tabular_rounds import cut
 
 SLACK = 1e-10

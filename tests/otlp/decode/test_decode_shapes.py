@@ -22,8 +22,6 @@ from otlp.decode import (
     TabularModel,
     Tournament,
     Traversal,
-    adaptive_branching,
-    adaptive_depth,
     certain_tree,
     delayed_paths,
     drafting,
@@ -43,6 +41,7 @@ from otlp.decode.laws.prefix_laws import prefix_law
 from otlp.decode.laws.round_laws import draft_trees, round_law
 from otlp.distribution import FloatArray
 from otlp.errors import InvalidInputError
+from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from tests.otlp.decode.tabular_rounds import LEAF
 
 RULED: list[Drafting] = [

@@ -20,8 +20,6 @@ from otlp.decode import (
     TargetOnly,
     TopDown,
     Tournament,
-    adaptive_branching,
-    adaptive_depth,
     hub_pairs,
     iid_paths,
     mixed_shape,
@@ -41,6 +39,7 @@ from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.decode.verification.tournament import Draws
 from otlp.distribution import FloatArray, IntArray
 from otlp.errors import UnsupportedProblemError
+from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp.numerics.score_chains import powered, root_score, slices
 from tests.otlp.decode.tabular_rounds import (
     DRAWN,

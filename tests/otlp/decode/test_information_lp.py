@@ -18,7 +18,6 @@ import pytest
 from otlp.decode import (
     Drafting,
     TabularModel,
-    adaptive_depth,
     iid_paths,
     mixed_tree,
     prefix_tree,
@@ -31,6 +30,7 @@ from otlp.decode.laws.drafting_lp import drafting_optimum
 from otlp.decode.laws.round_laws import draft_trees
 from otlp.decode.laws.slot_laws import tournament_efficiency
 from otlp.decode.laws.written_program import WrittenProgram
+from otlp.lab.design.adaptive import adaptive_depth
 from tests.otlp.decode.tabular_rounds import Pair
 
 SLACK = 1e-9

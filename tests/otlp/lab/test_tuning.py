@@ -8,17 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otlp.decode import iid_paths, prefix_tree, random_pair
+from otlp.decode import TabularModel, iid_paths, prefix_tree, random_pair
 from otlp.decode.models.model import Sampling
 from otlp.errors import InvalidInputError
 from otlp.lab.design import Renewal, tournament_profile
 from otlp.lab.design.written_texts import drafted_anew, write_text
 from otlp.lab.tuning.loop_costs import Bench, measure_costs
+from otlp.lab.tuning.loop_setting import PLAIN, LoopSetting, grid
 from otlp.lab.tuning.prediction import TunedTexts, agreement, predict, target_only_gain
 from otlp.lab.tuning.round_costs import RoundCosts, corners, may_win
+from otlp.lab.tuning.side_by_side import played, race
 from otlp.studies.estimate import Estimate
-from otlp.studies.loop_setting import PLAIN, LoopSetting, grid
-from otlp.studies.timed_loop import Decoding, race
+from otlp.studies.timed import Decoding
 from tests.tiny_models import tiny
 
 PROMPT = np.array([0])
@@ -219,3 +220,13 @@ def test_a_text_is_drafted_anew_by_one_call(pair, texts) -> None:
         pair[0].start(PROMPT)
         anew = drafted_anew(replace(text, drafts=text.targets), pair[0])
         assert anew.drafts == pytest.approx(text.drafts)
+
+
+def test_what_the_last_round_drafts_beyond_an_end_is_not_counted():
+    class Ending(TabularModel):
+        ends = (0, 1, 2)
+
+    tables = random_pair(3, 9, np.random.default_rng(4))[1].tables
+    # a draft that is the target: the first round accepts two tokens, of which one ends the text
+    way = played(Ending(tables), Ending(tables), LoopSetting((1, 1)), Sampling(), 8)
+    assert way(np.empty(0, dtype=np.int64), 0)[:3] == (1, 1, 1)

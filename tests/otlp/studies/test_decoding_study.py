@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otlp.decode import Sampling, TabularModel, random_pair
+from otlp.decode import random_pair
 from otlp.errors import InvalidInputError, UnsupportedProblemError
-from otlp.studies.decoding import Measurement, Run, Setting, measure, played, record
+from otlp.studies.decoding import Measurement, Run, Setting, measure, record
 from otlp.studies.estimate import ratio
-from otlp.studies.loop_setting import LoopSetting
-from otlp.studies.timed_loop import Decoding
+from otlp.studies.timed import Decoding
 from tests.otlp.cli.command import refused, run
 
 EMPTY = np.empty(0, dtype=np.int64)
@@ -76,16 +75,6 @@ def test_runs_are_the_same_again_and_count_their_calls():
         assert one.took.rounds == one.accepted.size
         assert one.draft_calls == 2 * one.took.rounds
     assert json.loads(json.dumps(record(first, second)))["paths"] == 2
-
-
-def test_what_the_last_round_drafts_beyond_an_end_is_not_counted():
-    class Ending(TabularModel):
-        ends = (0, 1, 2)
-
-    tables = random_pair(3, 9, np.random.default_rng(4))[1].tables
-    # a draft that is the target: the first round accepts two tokens, of which one ends the text
-    way = played(Ending(tables), Ending(tables), LoopSetting((1, 1)), Sampling(), 8)
-    assert way(EMPTY, 0)[:3] == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

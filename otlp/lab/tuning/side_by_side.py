@@ -8,15 +8,20 @@ what else a first call takes is timed apart.  Intervals treat prompts as the ind
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otlp.distribution import FloatArray, IntArray
+from otlp.decode.loop import decode
+from otlp.decode.models.model import Model, Sampling
+from otlp.distribution import IntArray
 from otlp.errors import InvalidInputError
-from otlp.studies.estimate import Estimate, rate_ratio, ratio
+from otlp.lab.tuning.loop_setting import LoopSetting
+from otlp.studies.decoding import Setting, whole_rounds
+from otlp.studies.estimate import Estimate
+from otlp.studies.timed import Decoding, Timed
 
 if TYPE_CHECKING:
     from otlp.device import DeviceLoop
@@ -25,106 +30,8 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": perf_counter, "processor": pro
 """Clocks by name.  Processor time is that of all threads: right on one thread, or as a cost."""
 
 
-class Decoding(NamedTuple):
-    """What one prompt took.
-
-    Attributes
-    ----------
-    tokens : int
-        New ones.
-    calls : float
-        Target calls; NaN if unknown.
-    rounds : int
-    parts : dict of float
-        Seconds by part; none where the way does not say.
-    wall, processor : float
-        Seconds of all rounds, or of the whole call.
-    """
-
-    tokens: int
-    calls: float
-    rounds: int
-    parts: dict[str, float]
-    wall: float
-    processor: float
-
-
-def together(some: Sequence[Decoding]) -> Decoding:
-    """What some took in all; at least one."""
-    parts = {part: sum(one.parts[part] for one in some) for part in some[0].parts}
-    return Decoding(
-        sum(one.tokens for one in some),
-        sum(one.calls for one in some),
-        sum(one.rounds for one in some),
-        parts,
-        sum(one.wall for one in some),
-        sum(one.processor for one in some),
-    )
-
-
 Way = Callable[[IntArray, int], Decoding]
 """From a prompt and a seed to what decoding it took."""
-
-
-@dataclass(frozen=True, eq=False)
-class Timed:
-    """One way of decoding, timed on all prompts.
-
-    Attributes
-    ----------
-    first_seconds : float
-        Wall time of the run before, with compilation.
-    runs : list of Decoding
-        One for each prompt.
-    """
-
-    first_seconds: float = 0.0
-    runs: list[Decoding] = field(default_factory=list)
-
-    def each(self, what: str) -> FloatArray:
-        """An attribute of `Decoding` for each prompt."""
-        return np.array([getattr(run, what) for run in self.runs], dtype=np.float64)
-
-    def rate(self, clock: str) -> Estimate:
-        """Tokens a second of a clock of `CLOCKS`."""
-        return ratio(self.each("tokens"), self.each(clock))
-
-    def speed_up(self, other: Timed, clock: str) -> Estimate:
-        """Tokens a second over those of another way on the same prompts, paired."""
-        one, two = ((way.each("tokens"), way.each(clock)) for way in (self, other))
-        return rate_ratio(*one, *two)
-
-    @property
-    def block_efficiency(self) -> Estimate:
-        """Tokens a target call; NaN where calls are unknown."""
-        return ratio(self.each("tokens"), self.each("calls"))
-
-    def seconds_a_round(self, clock: str) -> dict[str, float]:
-        """Seconds of a round by part; all of it is the target's where the way does not say."""
-        rounds = self.each("rounds").sum()
-        if not self.runs[0].parts:  # on a GPU the parts run on by themselves
-            whole = float(self.each(clock).sum() / rounds)
-            return {"draft": 0.0, "target": whole, "verification": 0.0, "rest": 0.0}
-        return {part: seconds / rounds for part, seconds in together(self.runs).parts.items()}
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Share of each part in their sum."""
-        parts = together(self.runs).parts
-        return {name: seconds / sum(parts.values()) for name, seconds in parts.items()}
-
-    def record(self, clock: str) -> dict[str, Any]:
-        """All of it as JSON takes it."""
-        return {
-            "tokens_per_second": self.rate(clock).record(),
-            "block_efficiency": self.block_efficiency.record(),
-            "wall_seconds": self.each("wall").tolist(),
-            "processor_seconds": self.each("processor").tolist(),
-            "tokens": [run.tokens for run in self.runs],
-            "shares": self.shares,
-            "round_seconds": self.seconds_a_round(clock) if self.runs[0].parts else {},
-            "first_seconds": self.first_seconds,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +64,23 @@ def looped(loop: DeviceLoop, tokens: int) -> Way:
         calls = float(found.calls.sum())
         times = found.seconds, found.processor_seconds
         return Decoding(found.tokens, calls, found.rounds, found.parts, *times)
+
+    return way
+
+
+def played(
+    draft: Model, target: Model, setting: LoopSetting, sampling: Sampling, tokens: int
+) -> Way:
+    """Decode by rounds of `otlp.decode`, which take any draft; wall time, without the prompts'."""
+    named = Setting(setting.algorithm, 1, 1, branching=setting.branching)
+    drafting, verification = named.drafting, named.verification
+
+    def way(prompt: IntArray, seed: int) -> Decoding:
+        draft.sampling, target.sampling = sampling.at(setting.draft_temperature), sampling
+        rng = np.random.default_rng(seed)
+        how: dict[str, Any] = {"draft": draft, "drafting": drafting, "verification": verification}
+        (text,) = decode(target, [prompt], tokens, rng, **how)
+        return whole_rounds(0, seed, text, target.ends).took
 
     return way
 

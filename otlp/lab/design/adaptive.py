@@ -115,9 +115,10 @@ def adaptive_depth(paths: int, length: int, threshold: float) -> RuledDrafting:
     --------
     >>> import numpy as np
     >>> from otlp import decode
+    >>> from otlp.lab.design.adaptive import adaptive_depth
     >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
     >>> draft.start(())
-    >>> drafting = decode.adaptive_depth(2, 3, threshold=0.2)
+    >>> drafting = adaptive_depth(2, 3, threshold=0.2)
     >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
     >>> int(tree.depths.max()) <= 3
     True
@@ -152,9 +153,10 @@ def adaptive_branching(nodes: int, length: int, coverage: float = 0.5) -> RuledD
     --------
     >>> import numpy as np
     >>> from otlp import decode
+    >>> from otlp.lab.design.adaptive import adaptive_branching
     >>> draft, _ = decode.random_pair(4, 4, np.random.default_rng(0))
     >>> draft.start(())
-    >>> drafting = decode.adaptive_branching(6, 3)
+    >>> drafting = adaptive_branching(6, 3)
     >>> tree = drafting.draft(draft, decode.RandomChooser(np.random.default_rng(1)))
     >>> tree.tokens.size <= 7
     True
