@@ -19,7 +19,6 @@ from __future__ import annotations
 import ast
 import json
 from dataclasses import asdict
-from functools import cache
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -82,8 +81,8 @@ COUPLED = "by the noise"
 class Study:
     """The pair, its prompts, and what is known already."""
 
-    def __init__(self, path: Path, pair: str, tokens: int, most: int) -> None:
-        self.path, self.name, self.tokens = path, pair, tokens
+    def __init__(self, path: Path, pair: str, tokens: int, most: int, every: int) -> None:
+        self.path, self.name, self.tokens, self.every = path, pair, tokens, every
         names, results, prompts = PAIRS[pair]
         self.pair = open_pair(*names, "cpu", "auto", Sampling())
         self.prompts = prompts(self.pair[1], CHOOSING, most)
@@ -185,11 +184,16 @@ class Study:
         small = without_undrafted(text)
         few = Few(draft, np.append(prompt, text.tokens)) if self.name == "smollm2" else None
         rows: dict[str, Any] = {}
+        every = number < self.every
         for nodes in budgets:
             for name, drafting in self.coupled(temperature, nodes).items():
+                if name != COUPLED and not every:
+                    continue
                 rows[f"{nodes} {name}"] = self.along(few, seed, prompt, text, drafting)
             for scheme in self.rivals(temperature, nodes):
                 if scheme.rule == "target-only":
+                    if not every:
+                        continue
                     found = self.along(few, None, prompt, text, scheme.drafting)
                     rows[f"{nodes} {scheme.name}"] = found
                     continue
@@ -323,69 +327,60 @@ def checked(
     return bool(calls and np.array_equal(found.tokens, text.tokens[:tokens]))
 
 
-@cache
-def resamples(prompts: int) -> np.ndarray:
-    return np.random.default_rng(4).integers(0, prompts, (RESAMPLES, prompts))
-
-
-def gain(ratio: float, draws: np.ndarray) -> list[float]:
-    """How many percent a ratio is above one, and its interval."""
-    return [100.0 * float(one - 1.0) for one in (ratio, *np.percentile(draws, (2.5, 97.5)))]
+def compared(ones: list[dict[str, Any]], name: str, other: str) -> dict[str, Any]:
+    """Tokens a call of one, and what it is above another on the texts of both, in percent."""
+    both = [one for one in ones if name in one["rows"] and other in one["rows"]]
+    prompts = sorted({one["prompt"] for one in both})
+    sums = np.array([
+        [np.sum([one["rows"][row][:2] for one in both if one["prompt"] == p], axis=0)
+         for p in prompts]
+        for row in (name, other)
+    ])  # fmt: skip
+    picks = np.random.default_rng(4).integers(0, len(prompts), (RESAMPLES, len(prompts)))
+    tokens, calls = np.moveaxis(sums[:, picks].sum(axis=2), 2, 0)
+    rates, draws = sums.sum(axis=1), tokens / calls
+    rate = rates[:, 0] / rates[:, 1]
+    ends = np.percentile(draws[0] / draws[1], (2.5, 97.5))
+    return {
+        "rate": float(rate[0]), "texts": len(both), "prompts": len(prompts),
+        "over": [100.0 * float(one - 1.0) for one in (rate[0] / rate[1], *ends)],
+    }  # fmt: skip
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
-    """Tokens a call, and gains over the others with their intervals, for each cell."""
+    """For each cell, tokens a call and what the tree by the noise is above the others."""
     cells: dict[str, Any] = {}
     texts = {key: one for key, one in found["texts"].items() if one}
-    for temperature in dict.fromkeys(key.split()[0] for key in texts):
+    for temperature in sorted({key.split()[0] for key in texts}):
         ones = [one for key, one in texts.items() if key.split()[0] == temperature]
-        prompts = sorted({one["prompt"] for one in ones})
-        sums = {
-            name: np.array([
-                np.sum([one["rows"][name][:2] for one in ones if one["prompt"] == p], axis=0)
-                for p in prompts
-            ])
-            for name in ones[0]["rows"]
-        }  # fmt: skip
-        for nodes in dict.fromkeys(name.split()[0] for name in sums):
-            here = {n.partition(" ")[2]: s for n, s in sums.items() if n.split()[0] == nodes}
-            rates = {}
-            for name, both in here.items():
-                drawn = both[resamples(len(prompts))].sum(axis=1)
-                rates[name] = both[:, 0].sum() / both[:, 1].sum(), drawn[:, 0] / drawn[:, 1]
-            mean, draws = rates[COUPLED]
-            gains = {
-                name: gain(mean / one, draws / d)
-                for name, (one, d) in rates.items()
-                if name != COUPLED
-            }
-            if "chain of the noise" in rates and "chain, block" in rates:
-                (ours, a), (block, b) = rates["chain of the noise"], rates["chain, block"]
-                gains["chain of the noise over block"] = gain(ours / block, a / b)
-            drafted = [one["rows"][f"{nodes} {COUPLED}"] for one in ones]
-            cells[f"T={temperature} N={nodes}"] = {
-                "texts": len(ones), "prompts": len(prompts),
-                "tokens a call": {name: rate for name, (rate, _) in rates.items()},
-                "gain": gains,
-                "nodes": sum(one[2] for one in drafted) / sum(one[1] for one in drafted),
-                "checked": [sum(o.get("check", False) for o in ones),
-                            sum("check" in o for o in ones)],
-                "overlap": float(np.mean([one["overlap"] for one in ones])),
-            }  # fmt: skip
+        names = dict.fromkeys(name for one in ones for name in one["rows"])
+        for nodes in dict.fromkeys(name.split()[0] for name in names):
+            own = f"{nodes} {COUPLED}"
+            here = [name for name in names if name.split()[0] == nodes]
+            drafted = [one["rows"][own] for one in ones]
+            cell: dict[str, Any] = {name: compared(ones, name, own) for name in here}
+            for name in here:
+                cell[name]["behind"] = compared(ones, own, name)["over"]
+            if f"{nodes} chain of the noise" in names:
+                pair = f"{nodes} chain of the noise", f"{nodes} chain, block"
+                cell["chain over block"] = compared(ones, *pair)
+            cell["nodes"] = sum(one[2] for one in drafted) / sum(one[1] for one in drafted)
+            cell["draft calls"] = sum(one[3] for one in drafted) / sum(one[1] for one in drafted)
+            cell["checked"] = [one["check"] for one in ones if "check" in one]
+            cell["overlap"] = float(np.mean([one["overlap"] for one in ones]))
+            cells[f"T={temperature} N={nodes}"] = cell
     return cells
 
 
 def shown(cells: dict[str, Any]) -> Table:
-    """A line a cell."""
-    names = list(dict.fromkeys(name for cell in cells.values() for name in cell["tokens a call"]))
-    made = table("cell", "texts", *names)
+    """A line a cell and drafting."""
+    made = table("cell", "drafting", "texts", "tokens a call", "by the noise is above it, %")
     for key, cell in cells.items():
-        line = []
-        for name in names:
-            rate, less = cell["tokens a call"].get(name), cell["gain"].get(name)
-            over = "" if less is None else f" ({less[0]:+.1f} [{less[1]:.1f}, {less[2]:.1f}])"
-            line.append("" if rate is None else f"{rate:.3f}{over}")
-        made.add_row(key, str(cell["texts"]), *line)
+        for name, one in cell.items():
+            if isinstance(one, dict):
+                mean, low, high = one.get("behind", one["over"])
+                gain = f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+                made.add_row(key, name, str(one["texts"]), f"{one['rate']:.3f}", gain)
     return made
 
 
@@ -397,16 +392,17 @@ def shown(cells: dict[str, Any]) -> Table:
 @click.option("--first", type=click.IntRange(0), default=0, help="Number of the first text.")
 @click.option("--prompts", type=click.IntRange(2), default=24, help="To write them after.")
 @click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
+@click.option("--every", default=1000, help="Texts of other draftings that have to be drafted.")
 @click.option("--tokens", type=click.IntRange(LENGTH + 1), default=64, help="Of a text.")
 @click.option("--show", "only", is_flag=True, help="Show what is there.")
 @click.option("--json", "path", type=OutputFile(), required=True)
 def main(
     pair: str, nodes: tuple[int, ...], temperature: tuple[float, ...], texts: int,
-    first: int, prompts: int, checking: int, tokens: int, only: bool, path: Path,
+    first: int, prompts: int, checking: int, every: int, tokens: int, only: bool, path: Path,
 ) -> None:  # fmt: skip
     """Fit, then go from text to text, each at all temperatures."""
     if not only:
-        study = Study(path, pair, tokens, prompts)
+        study = Study(path, pair, tokens, prompts, every)
         study.fit(temperature)
         for number, one in product(range(first, texts), temperature):
             study.text(one, number, nodes, number < checking)

@@ -175,7 +175,9 @@ def schemes(statistics: Statistics, nodes: int, length: int) -> list[Scheme]:
         chosen("mixed nodes, tournament", "mixed", "mixed-shape"),
         chosen("adaptive branching, tournament", "adaptive-branching"),
         chosen("adaptive depth, tournament", "adaptive-depth"),
-        chosen("recommended", *(family for family in FAMILIES if family != "adaptive-depth")),
+        chosen(
+            "recommended", *(f for f in FAMILIES if f not in ("adaptive-depth", "shared-noise"))
+        ),
         replace(traversal, name=rejection, rule="recursive-rejection", predicted=None),
         traversal,
         Scheme("top tree, target-only", TopTree(nodes, min(length, nodes)), "target-only", nodes),

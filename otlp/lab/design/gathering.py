@@ -13,6 +13,7 @@ from otlp.checks import is_a, number, whole_number
 from otlp.decode.drafting import TopTree, delayed_paths, iid_paths, tree_shape
 from otlp.decode.drafting.growing import check_slots
 from otlp.decode.drafting.mixed import count_slots
+from otlp.decode.models.calibration import Calibration, calibration_of
 from otlp.decode.models.model import Model, Sampling
 from otlp.distribution import FloatArray, IntArray, invert_cdf
 from otlp.errors import InvalidInputError
@@ -25,6 +26,7 @@ from otlp.lab.design.node_acceptance import (
 )
 from otlp.lab.design.profiles import tournament_profile
 from otlp.lab.design.rejection_profiles import acceptance_by_try, rejection_profile
+from otlp.lab.design.shared_noise import shared_noise_renewal
 from otlp.lab.design.static_trees import best_static_tree
 from otlp.lab.design.statistics import FAMILIES, Candidate, Statistics
 from otlp.lab.design.text_renewal import Renewal, WrittenText, without_undrafted
@@ -52,7 +54,7 @@ def passes(budgets: Sequence[int], temperatures: int = 1, top: bool = True) -> i
     most = max(budgets)
     paths = sum(k <= most for k in PATHS) + len(list(_delays(most)))
     every = temperatures * (1 + paths + trees * len(set(budgets)))
-    return every + top * len(set(budgets))
+    return every + 2 * top * len(set(budgets))
 
 
 def gather_statistics(
@@ -84,7 +86,8 @@ def gather_statistics(
         At which the draft may sample; None is the sampling's own.
     begun : callable, optional
         From the number of a text to the draft model at its beginning, and the text's token ids.
-        Deterministic trees are drafted by it; without it they are left out.
+        Deterministic trees, and those that grow by shared noise, are drafted by it; without it
+        they are left out.
     progress : callable, optional
         Called with what is looked at next.
 
@@ -120,7 +123,7 @@ def gather_statistics(
     """
     say = progress or (lambda _: None)
     _check(texts, budgets, length)
-    texts = [without_undrafted(text) for text in texts]
+    whole, texts = texts, [without_undrafted(text) for text in texts]
     candidates: list[Candidate] = []
     for one in draft_temperatures:
         drafted = texts if one is None else [at_temperature(text, sampling, one) for text in texts]
@@ -130,6 +133,8 @@ def gather_statistics(
         )
     if begun is not None:
         candidates += _certain(texts, budgets, length, begun, say)
+        calibration = calibration_of(target, draft)
+        candidates += _noisy(whole, budgets, length, begun, calibration, say)
     tokens = sum(len(text) for text in texts)
     return Statistics(draft, target, sampling, len(texts), tokens, tuple(candidates))
 
@@ -216,6 +221,22 @@ def _certain(
         deep = min(length, nodes)
         renewal = top_tree_renewal(begun, texts, TopTree(nodes, deep), length)
         yield _candidate("top", (nodes, deep), nodes, deep, renewal)
+
+
+def _noisy(
+    texts: Sequence[WrittenText],
+    budgets: Sequence[int],
+    length: int,
+    begun: Callable[[int], tuple[Model, IntArray]],
+    calibration: Calibration,
+    say: Callable[[str], None],
+) -> Iterator[Candidate]:
+    """Trees of the tokens that are likeliest given the target's noise."""
+    for nodes in sorted(set(budgets)):
+        say(f"shared noise, {nodes} nodes")
+        drafting = TopTree(nodes, min(length, nodes))
+        renewal = shared_noise_renewal(begun, texts, drafting, length, calibration)
+        yield _candidate("shared-noise", (nodes, drafting.most), nodes, drafting.most, renewal)
 
 
 def _delays(most: int) -> Iterator[tuple[int, int]]:

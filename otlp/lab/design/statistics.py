@@ -22,7 +22,7 @@ from otlp.decode.drafting import (
     tree_shape,
 )
 from otlp.decode.models.model import Sampling
-from otlp.decode.verification import ALGORITHMS, Verification
+from otlp.decode.verification import Verification, find_verification
 from otlp.errors import InvalidInputError
 from otlp.lab.design.adaptive import adaptive_branching, adaptive_depth
 from otlp.lab.json_files import from_json, read_text, to_json
@@ -37,6 +37,7 @@ FAMILIES: dict[str, Callable[..., Drafting]] = {
     "adaptive-branching": adaptive_branching,
     "adaptive-depth": adaptive_depth,
     "top": top_tree,
+    "shared-noise": top_tree,
 }
 """What makes the draftings of a family from a candidate's parameters.
 
@@ -47,7 +48,12 @@ Examples
 4
 """
 
-RULES = {"paths": "two-slice", "top": "target-only", "without-replacement": "traversal"}
+RULES = {
+    "paths": "two-slice",
+    "top": "target-only",
+    "without-replacement": "traversal",
+    "shared-noise": "equality",
+}
 """What verifies the trees of a family, where it is not `tournament`."""
 
 FORMAT = "otlp-acceptance-3"
@@ -113,7 +119,7 @@ class Candidate:
     @property
     def verification(self) -> Verification:
         """The rule that the prediction is of."""
-        return ALGORITHMS[RULES.get(self.family, "tournament")]
+        return find_verification(RULES.get(self.family, "tournament"))
 
     @property
     def drafting(self) -> Drafting:
