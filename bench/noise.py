@@ -37,6 +37,7 @@ from otlp.cli.prompts import open_pair
 from otlp.decode import (
     Copying,
     Drafting,
+    DraftTree,
     Equality,
     GumbelMax,
     Model,
@@ -73,8 +74,8 @@ PAIRS = {
     "trained": (TRAINED_PAIR[::-1], "trees.json", held_out_passages),
 }
 WHOLE = 49_152
-CHOOSING, CHECKED, LENGTH, RESAMPLES = 12, 16, 8, 2000
-"""Texts that choose, the budget that is decoded with the target, the longest path, resamples."""
+CHOOSING, CHECKED, RESAMPLES = 12, 16, 2000
+"""Texts that choose, the budget that is decoded with the target, resamples."""
 COUPLED = "by the noise"
 
 
@@ -88,6 +89,7 @@ class Study:
         self.prompts = prompts(self.pair[1], CHOOSING, most)
         known = json.loads((RESULTS / results).read_text(encoding="utf-8"))
         self.known, self.sharper = known["settings"], known["options"]["sharper"]
+        self.length = known["options"]["length"]
         self.found: dict[str, Any] = {"pair": pair, "tokens": tokens, "fitted": {}, "texts": {}}
         if path.exists():
             self.found = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +109,7 @@ class Study:
             texts = []
             for index, prompt in enumerate(self.prompts[:CHOOSING]):
                 text = written(*self.pair, prompt, self.tokens, (1, index))
-                if len(text) > LENGTH:
+                if len(text) > self.length:
                     texts.append(without_undrafted(text))
             note(f"T = {temperature:g}: {len(texts)} texts that choose")
             rows = [pair for t in texts for pair in zip(t.targets, t.drafts, strict=True)]
@@ -143,11 +145,11 @@ class Study:
             made: Drafting
             if row["rule"] == "traversal":
                 chances = tries[str(drawn)]
-                made = tree_shape(best_static_tree(chances, nodes, min(LENGTH, nodes))[0])
+                made = tree_shape(best_static_tree(chances, nodes, min(self.length, nodes))[0])
             elif " x " in drafting:
                 made = iid_paths(*map(int, drafting.split(" x ")))
             elif row["rule"] == "target-only":
-                made = TopTree(nodes, LENGTH)
+                made = TopTree(nodes, self.length)
             else:
                 made = RuledDrafting(FixedShape(ast.literal_eval(drafting)))
             return Scheme(row["name"], made, row["rule"], nodes, draft_temperature=drawn)
@@ -159,11 +161,11 @@ class Study:
     def coupled(self, temperature: float, nodes: int) -> dict[str, Drafting]:
         """Draftings that know the noise."""
         ranks = self.found["fitted"][f"{temperature:g}"]["ranks"]
-        shape = best_static_tree(ranks, nodes, min(LENGTH, nodes))[0]
-        found: dict[str, Drafting] = {COUPLED: top_tree(nodes, LENGTH)}
+        shape = best_static_tree(ranks, nodes, min(self.length, nodes))[0]
+        found: dict[str, Drafting] = {COUPLED: top_tree(nodes, self.length)}
         if nodes == 8:
             found["by rank"] = certain_tree(shape)
-            found["chain of the noise"] = top_tree(LENGTH, LENGTH, 1)
+            found["chain of the noise"] = top_tree(self.length, self.length, 1)
         return found
 
     def text(self, temperature: float, number: int, budgets: tuple[int, ...], check: bool) -> None:
@@ -177,7 +179,7 @@ class Study:
         prompts = self.prompts[CHOOSING:]
         prompt, seed = prompts[number % len(prompts)], (number // len(prompts), number)
         text = written(draft, target, prompt, self.tokens, seed)
-        if len(text) <= LENGTH:
+        if len(text) <= self.length:
             self.found["texts"][key] = None
             return
         calibration = Calibration(**self.found["calibration"])
@@ -200,13 +202,13 @@ class Study:
                 drawn, drafted = scheme.draft_temperature, small
                 if drawn is not None:
                     drafted = at_temperature(small, Sampling(temperature), drawn)
-                renewal = value(scheme, [drafted], LENGTH, np.random.default_rng([2, number]))
+                renewal = value(scheme, [drafted], self.length, np.random.default_rng([2, number]))
                 rows[f"{nodes} {scheme.name}"] = [renewal.tokens[0], renewal.calls[0]]
         one = {"prompt": number % len(prompts), "rows": rows, "length": len(text)}
         one["overlap"] = float(np.minimum(small.targets, small.drafts).sum(axis=1).mean())
         if check:
             pair = Perturbed(draft, seed, calibration), GumbelMax(target, seed)
-            one["check"] = checked(pair, prompt, text, rows[f"{CHECKED} {COUPLED}"])
+            one["check"] = checked(pair, prompt, text, rows[f"{CHECKED} {COUPLED}"], self.length)
         self.found["texts"][key] = one
         write_json(self.path, self.found)
         note(f"{key}: {len(text)} tokens, {perf_counter() - begin:.0f} s, {one.get('check', '')}")
@@ -219,7 +221,7 @@ class Study:
         text: WrittenText,
         drafting: Drafting,
     ) -> list[float]:
-        """Tokens, calls, drafted nodes and levels of the rounds that begin in a text."""
+        """Tokens, calls, drafted nodes, levels and promised tokens of the rounds in a text."""
         draft, tokens = self.pair[0], text.tokens
         if few is not None:
             draft = Copying(few, sampling=draft.sampling)
@@ -233,16 +235,27 @@ class Study:
         draft.start(prompt)
         chooser = RandomChooser(np.random.default_rng(0))
         place = calls = nodes = levels = 0
-        while place < text.starts(LENGTH):
+        promised = 0.0
+        while place < text.starts(self.length):
             tree = drafting.draft(draft, chooser)
             calls, nodes = calls + 1, nodes + len(tree) - 1
             levels += int(tree.depths.max())
+            promised += expected(tree)
             node = 0
             while below := [n for n in tree.draws.get(node, ()) if tree.tokens[n] == tokens[place]]:
                 node, place = int(below[0]), place + 1
             draft.advance(tree, node, int(tokens[place]))
             place += 1
-        return [place, calls, nodes, levels]
+        return [place, calls, nodes, levels, promised]
+
+
+def expected(tree: DraftTree) -> float:
+    """Tokens of a round, if the draft's chances are right: one, and those of all prefixes."""
+    worth = np.ones(len(tree))
+    for node in range(1, len(tree)):
+        above = int(tree.parents[node])
+        worth[node] = worth[above] * tree.distributions[above][tree.tokens[node]]
+    return float(worth.sum())
 
 
 class Few(Model):
@@ -317,11 +330,15 @@ def written(
 
 
 def checked(
-    pair: tuple[Model, Model], prompt: IntArray, text: WrittenText, known: list[float]
+    pair: tuple[Model, Model],
+    prompt: IntArray,
+    text: WrittenText,
+    known: list[float],
+    length: int,
 ) -> bool:
     """Whether rounds with the target write the text, in as many calls."""
-    how: dict[str, Any] = {"drafting": top_tree(CHECKED, LENGTH), "verification": Equality()}
-    rng, tokens = np.random.default_rng(0), text.starts(LENGTH)
+    how: dict[str, Any] = {"drafting": top_tree(CHECKED, length), "verification": Equality()}
+    rng, tokens = np.random.default_rng(0), text.starts(length)
     (found,) = decode(pair[1], [prompt], tokens, rng, draft=pair[0], **how)
     calls = len(found.rounds) == known[1]
     return bool(calls and np.array_equal(found.tokens, text.tokens[:tokens]))
@@ -366,6 +383,9 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
                 cell["chain over block"] = compared(ones, *pair)
             cell["nodes"] = sum(one[2] for one in drafted) / sum(one[1] for one in drafted)
             cell["draft calls"] = sum(one[3] for one in drafted) / sum(one[1] for one in drafted)
+            known = [one for one in drafted if len(one) > 4]
+            if known:
+                cell["promised"] = sum(one[4] for one in known) / sum(one[1] for one in known)
             cell["checked"] = [one["check"] for one in ones if "check" in one]
             cell["overlap"] = float(np.mean([one["overlap"] for one in ones]))
             cells[f"T={temperature} N={nodes}"] = cell
@@ -393,7 +413,7 @@ def shown(cells: dict[str, Any]) -> Table:
 @click.option("--prompts", type=click.IntRange(2), default=24, help="To write them after.")
 @click.option("--checking", type=int, default=6, help="Texts that the target decodes, too.")
 @click.option("--every", default=1000, help="Texts of other draftings that have to be drafted.")
-@click.option("--tokens", type=click.IntRange(LENGTH + 1), default=64, help="Of a text.")
+@click.option("--tokens", type=click.IntRange(11), default=64, help="Of a text.")
 @click.option("--show", "only", is_flag=True, help="Show what is there.")
 @click.option("--json", "path", type=OutputFile(), required=True)
 def main(
