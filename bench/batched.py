@@ -25,7 +25,7 @@ from otlp import batched
 from otlp.cli.options import ListOf, json_option
 
 VERIFIERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "sort": batched.verify,
+    "sort": batched.martingale,
     "speculative-sampling": batched.speculative_sampling,
     "recursive-rejection": batched.recursive_rejection,
     "k-seq": batched.k_seq,

@@ -19,7 +19,8 @@ except ImportError as error:
     ) from error
 
 from otlp.batched.certificate import Certificate, acceptance
-from otlp.batched.martingale import verify
+from otlp.batched.choosing import verify
+from otlp.batched.martingale import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
 from otlp.batched.rules import (
@@ -36,6 +37,7 @@ __all__ = [
     "Certificate",
     "acceptance",
     "k_seq",
+    "martingale",
     "recursive_rejection",
     "recursive_rejection_without_replacement",
     "sample",

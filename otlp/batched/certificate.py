@@ -40,18 +40,18 @@ class Certificate(NamedTuple):
 def acceptance(
     target: Tensor, draft: Tensor, draft_tokens: Tensor, *, validate: bool = True
 ) -> Certificate:
-    """Certify the acceptance of `verify` on these rows.
+    """Certify the acceptance of `martingale` on these rows.
 
     Parameters
     ----------
     target, draft, draft_tokens, validate
-        As for `verify`; of `draft_tokens` only the number in each row matters.
+        As for `martingale`; of `draft_tokens` only the number in each row matters.
 
     Returns
     -------
     Certificate
         From the unrounded p and the selection distribution as used.  The sets S are all
-        prefixes of the sorted tokens, so `upper_bound` is the optimum.  Costs as much as `verify`.
+        prefixes of the sorted tokens, so `upper_bound` is the optimum.  Costs as much as that.
 
     Examples
     --------

@@ -178,7 +178,7 @@ def check_different(tokens: Tensor, padding: int) -> None:
     refuse(
         twice, ordered[:, 1:], ZeroProbabilityError, "draft_tokens", ("row",),
         "token {} is there twice: drafts without replacement are different (for i.i.d. drafts use "
-        "verify or recursive_rejection)",
+        "martingale or recursive_rejection)",
     )  # fmt: skip
 
 

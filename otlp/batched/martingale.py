@@ -16,7 +16,7 @@ RADIX = 2**15
 """Integers from which on PyTorch sorts a row by radix on a CPU."""
 
 
-def verify(
+def martingale(
     target: Tensor,
     draft: Tensor,
     draft_tokens: Tensor,
@@ -75,7 +75,7 @@ def verify(
     >>> target = torch.tensor([[0.1, 0.6, 0.3]])
     >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
     >>> drafts = batched.sample(draft, 2, generator)
-    >>> tokens, accepted = batched.verify(target, draft, drafts, generator)
+    >>> tokens, accepted = batched.martingale(target, draft, drafts, generator)
     >>> tokens.shape, accepted.dtype
     (torch.Size([1]), torch.bool)
     """

@@ -113,22 +113,22 @@ def bracket(short: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> tuple[Te
     return a, b
 
 
-def between_knees(
-    excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, knees: Tensor
+def between_breakpoints(
+    excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, breakpoints: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Narrow the bracket of a rising function's root to what lies between two neighbouring knees.
+    """Narrow the bracket of a rising function's root to two neighbouring breakpoints.
 
     Parameters
     ----------
     excess : callable
         The function, from points (B, 1).
     a, b : Tensor, shape (B, 1)
-    knees : Tensor, shape (B, M)
-        Where its slope may jump, ascending, the first at most a.  Over a knee chords creep.
+    breakpoints : Tensor, shape (B, M)
+        Where its slope may jump, ascending, the first at most a: over one chords converge slowly.
     """
-    steps = (knees.shape[1] - 1).bit_length()
-    spare = 2**steps + 1 - knees.shape[1]
-    points = pad(knees, (0, spare), value=torch.inf).minimum(b).maximum(a)
+    steps = (breakpoints.shape[1] - 1).bit_length()
+    spare = 2**steps + 1 - breakpoints.shape[1]
+    points = pad(breakpoints, (0, spare), value=torch.inf).minimum(b).maximum(a)
     low = torch.zeros_like(a, dtype=torch.long)
     high = low + 2**steps
     for _ in range(steps):
@@ -160,7 +160,7 @@ def rising_root(excess: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Ten
         if looks and bool((value.abs() <= SETTLED).all()):
             break
         short = value < 0
-        # an end that stays twice counts less, or the chord would creep
+        # an end that stays twice counts less, or the chord would converge slowly
         fade = 1.0 - value / torch.where(short, low, high)
         fade = torch.where(fade > 0, fade, 0.5)
         fade = torch.where(value.sign() == previous, fade, 1.0)

@@ -108,7 +108,7 @@ def verify_paths(
     -----
     B K L nodes of `two_slice_step`, L of them in sequence.  Prefixes that paths share are
     worked out once for each path, to keep shapes fixed.  Rows of the batch are
-    worked on in chunks, as by `otlp.batched.verify`.
+    worked on in chunks, as by `otlp.batched.martingale`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """What engines verify drafts with today, in batched form: baselines.
 
-All are lossless; for i.i.d. drafts `otlp.batched.verify` is also optimal.  They are named as the
-solvers are.
+All are lossless; `otlp.batched.martingale` is optimal, too, for i.i.d. drafts.  They are named as
+the solvers are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def speculative_sampling(
 ) -> tuple[Tensor, Tensor]:
     """Speculative sampling with the first draft of each row; the others are not looked at.
 
-    Parameters, results and errors are those of `otlp.batched.verify`, but `accepted` is about
+    Parameters, results and errors are those of `otlp.batched.martingale`, but `accepted` is about
     the first draft.  Source: Leviathan et al. 2023, Algorithm 1.
 
     Examples
@@ -58,7 +58,7 @@ def recursive_rejection(
 ) -> tuple[Tensor, Tensor]:
     """Recursive rejection sampling: the residual of each draft is the next draft's target.
 
-    Parameters, results and errors are those of `otlp.batched.verify`.  Source: Miao et al. 2024
+    Parameters, results and errors are those of `otlp.batched.martingale`.  Source: Miao et al. 2024
     (SpecInfer), Algorithm 2, for i.i.d. drafts; N passes of single-draft sampling.
 
     Examples
@@ -85,7 +85,7 @@ def recursive_rejection_without_replacement(
 ) -> tuple[Tensor, Tensor]:
     """Recursive rejection sampling of different drafts: what was drafted leaves the draft.
 
-    Parameters, results and errors are those of `otlp.batched.verify`, but a token that a row
+    Parameters, results and errors are those of `otlp.batched.martingale`, but a token that a row
     holds twice has probability 0.  Each row's drafts must have been drawn in this order, each
     from q without the earlier ones, as `otlp.batched.sample_without_replacement` does.  Source:
     Jeon et al. 2024; Yang et al. 2024; as `otlp.solvers.RecursiveRejection` on
@@ -120,7 +120,7 @@ def k_seq(
 ) -> tuple[Tensor, Tensor]:
     """K-SEQ: accept each draft in turn with probability min(1, p / (rho q)).
 
-    Parameters, results and errors are those of `otlp.batched.verify`.  The division factor rho
+    Parameters, results and errors are those of `otlp.batched.martingale`.  The division factor rho
     in [1, n] solves 1 - (1 - beta)^n = rho beta, beta = sum min(p / rho, q), found by
     `BISECTIONS` passes.  Source: Sun et al. 2023 (SpecTr), Algorithm 2.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from otlp.batched.numerics import (
     TINY,
     WHOLE,
-    between_knees,
+    between_breakpoints,
     bracket,
     invert,
     mean_of_powers,
@@ -241,4 +241,4 @@ def _solve_threshold(
         clipped = torch.maximum(wanted, cut.lower_mean * draft)
         return torch.minimum(clipped, cut.upper_mean * draft).sum(1, keepdim=True) - 1.0
 
-    return rising_root(excess, *between_knees(excess, a, b, law.edges[:, :-1]))
+    return rising_root(excess, *between_breakpoints(excess, a, b, law.edges[:, :-1]))

@@ -1,4 +1,4 @@
-"""The distribution of the token that `otlp.batched.verify` returns, given the drafts: exactly."""
+"""The distribution of the token that `otlp.batched.martingale` returns, given the drafts."""
 
 from __future__ import annotations
 

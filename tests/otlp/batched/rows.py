@@ -13,7 +13,7 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 RULES = {
     rule.__name__: rule
     for rule in (
-        batched.verify,
+        batched.martingale,
         batched.speculative_sampling,
         batched.recursive_rejection,
         batched.k_seq,

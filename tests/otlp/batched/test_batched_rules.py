@@ -35,7 +35,7 @@ def test_output_law(name: str, dtype, padded: bool) -> None:
     counts = torch.bincount(tokens, minlength=106).numpy()
     assert not g_test(counts, law, RATE).rejected
     assert ((drafts == tokens[:, None]).any(1) | ~accepted).all()
-    if name == "verify":
+    if name == "martingale":
         alpha = float(batched.acceptance(p[None], q[None], drafts[:1]).acceptance)
         hits = int(accepted.sum())
         observed = np.array([hits, COUNT - hits])
@@ -195,3 +195,21 @@ def test_different_drafts_are_lossless(
     n = max(1, int(np.count_nonzero(q)) - fewer)
     law = law_of_different_drafts(p, q, n, padded)
     np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rule"),
+    [((5, 1), "speculative_sampling"), ((5, 3), "martingale"), ((5, 2, 2), "verify_paths")],
+)
+def test_verify_is_the_rule_for_the_form_of_the_drafts(shape: tuple[int, ...], rule: str) -> None:
+    numbers = torch.Generator().manual_seed(0)
+    rows = torch.rand(5, 4, generator=numbers).double()
+    p = rows / rows.sum(1, keepdim=True)
+    q = p.flip(1)
+    tokens = batched.sample(q, int(np.prod(shape[1:])), numbers).view(shape)
+    if len(shape) == 3:
+        p, q = (one[:, None, None].expand(-1, 2, levels, -1) for one, levels in ((p, 3), (q, 2)))
+    uniform = batched.uniforms(tokens, numbers)
+    found = batched.verify(p, q, tokens, uniform)
+    for one, other in zip(found, getattr(batched, rule)(p, q, tokens, uniform), strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,43 @@
+"""The rule for what was drafted, by its form."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from otlp.batched.martingale import martingale
+from otlp.batched.paths import BatchedRound, verify_paths
+from otlp.batched.rules import speculative_sampling
+
+
+def verify(
+    target: Tensor,
+    draft: Tensor,
+    draft_tokens: Tensor,
+    generator: torch.Generator | Tensor | None = None,
+    *,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor] | BatchedRound:
+    """Verify drafts, losslessly, by the best rule here for their form.
+
+    Parameters, results and errors are those of that rule: for tokens of shape (B, N)
+    `otlp.batched.martingale`, which for N = 1 is `otlp.batched.speculative_sampling` and runs as
+    that; for (B, K, L) `otlp.batched.verify_paths`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from otlp import batched
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> target = torch.tensor([[0.1, 0.6, 0.3]])
+    >>> draft = torch.tensor([[0.5, 0.3, 0.2]])
+    >>> drafts = batched.sample(draft, 2, generator)
+    >>> tokens, accepted = batched.verify(target, draft, drafts, generator)
+    >>> tokens.shape, accepted.dtype
+    (torch.Size([1]), torch.bool)
+    """
+    shape = draft_tokens.shape if isinstance(draft_tokens, Tensor) else ()
+    if len(shape) == 3:
+        return verify_paths(target, draft, draft_tokens, generator, validate=validate)
+    rule = speculative_sampling if len(shape) == 2 and shape[1] == 1 else martingale
+    return rule(target, draft, draft_tokens, generator, validate=validate)
