@@ -20,7 +20,7 @@ except ImportError as error:
 
 from otlp.batched.certificate import Certificate, acceptance
 from otlp.batched.choosing import verify
-from otlp.batched.martingale import martingale
+from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rows import PADDING
 from otlp.batched.rules import (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otlp.batched.martingale import martingale_plan
+from otlp.batched.martingale_rule import martingale_plan
 from otlp.batched.numerics import power
 from otlp.batched.rows import Rows, by_rows, prepare
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otlp.batched.martingale import martingale
+from otlp.batched.martingale_rule import martingale
 from otlp.batched.paths import BatchedRound, verify_paths
 from otlp.batched.rules import speculative_sampling
 

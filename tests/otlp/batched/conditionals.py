@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from otlp.batched.coupling import Coupling, swap
-from otlp.batched.martingale import martingale_plan
+from otlp.batched.martingale_rule import martingale_plan
 from otlp.batched.numerics import TINY, before
 from otlp.batched.rows import Rows, by_rows, prepare
 

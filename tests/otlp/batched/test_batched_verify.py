@@ -18,7 +18,7 @@ from tests.instances import brute_force_optimum, distributions, iid_problems, ta
 torch = pytest.importorskip("torch")
 from otlp import batched  # noqa: E402
 from otlp.batched.coupling import scores, swap  # noqa: E402
-from otlp.batched.martingale import martingale_plan, ranks, sort_rows  # noqa: E402
+from otlp.batched.martingale_rule import martingale_plan, ranks, sort_rows  # noqa: E402
 from otlp.batched.numerics import before, mean_of_powers  # noqa: E402
 from otlp.batched.rows import prepare  # noqa: E402
 from tests.otlp.batched.conditionals import (  # noqa: E402
